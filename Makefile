@@ -1,0 +1,29 @@
+# make quickstart   set up, train, evaluate, leave a report
+# make test         set up, pass the tests
+# make check        lint, types, import rules
+# make bench        run every benchmark and rewrite benchmarks/README.md
+# make clean        remove what the targets above made (the runs too)
+
+SHELL := bash
+PYTHON := .venv/bin/python
+
+.PHONY: setup quickstart test check bench clean
+
+setup:
+	@scripts/setup
+
+quickstart: setup
+	@$(PYTHON) -m flows.train --preset quickstart
+
+test: setup
+	@$(PYTHON) -m pytest
+
+check: setup
+	@scripts/check
+
+bench: setup
+	@$(PYTHON) -m benchmarks --all --write
+
+clean:
+	rm -rf .venv .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
