@@ -1,0 +1,81 @@
+"""Pieces that oracles are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from envs.types import Action, Click, Element, Invalid, Observation, Type
+
+Oracle = Callable[[Observation, Sequence[Action]], Action]
+"""(observation, earlier actions) -> next action."""
+
+FIELDS = ("input", "password", "textarea")
+
+
+def stuck(observation: Observation) -> Invalid:
+    """The answer of an oracle that does not know what to do."""
+    return Invalid(reason=f"the oracle knows no action for {observation.instruction!r}")
+
+
+def quoted(observation: Observation) -> list[str]:
+    """Texts in double quotes of the instruction, in order."""
+    return re.findall(r'"([^"]*)"', observation.instruction)
+
+
+def wanted(observation: Observation, pattern: str) -> str:
+    """First group of ``pattern`` in the instruction, or ``""``."""
+    found = re.search(pattern, observation.instruction)
+    return found.group(1) if found else ""
+
+
+def ordinal(text: str) -> int:
+    """``"2nd"`` -> 2, 0 if there is none."""
+    found = re.search(r"(\d+)(?:st|nd|rd|th)", text)
+    return int(found.group(1)) if found else 0
+
+
+def tagged(observation: Observation, *tags: str) -> list[Element]:
+    """Elements of these tags, in reading order."""
+    return [element for element in observation.elements if element.tag in tags]
+
+
+def labelled(observation: Observation, label: str, *tags: str) -> Element | None:
+    """First element with this label; labels are compared as far as they are shown."""
+    for element in tagged(observation, *tags) if tags else observation.elements:
+        if element.tag != "text" and _same(element.text, label):
+            return element
+    return None
+
+
+def _same(shown: str, label: str) -> bool:
+    label = " ".join(label.split())
+    return shown == label or (len(shown) >= 20 and label.startswith(shown))
+
+
+def click(observation: Observation, element: Element | None) -> Action:
+    """Click an element, or be stuck without one."""
+    return stuck(observation) if element is None else Click(element=element.index)
+
+
+def click_label(observation: Observation, label: str, *tags: str) -> Action:
+    """Click the element with this label."""
+    return click(observation, labelled(observation, label, *tags))
+
+
+def submit(observation: Observation) -> Action:
+    """Click the last button."""
+    buttons = tagged(observation, "button")
+    return click(observation, buttons[-1] if buttons else None)
+
+
+def fill(observation: Observation, wishes: Iterable[tuple[Element | None, str]], then: Action) -> Action:
+    """Type the first value that is not there yet; with all there, ``then``. Passwords are compared by length, which
+    is all that is shown."""
+    for field, text in wishes:
+        if field is None:
+            return stuck(observation)
+        hidden = set(field.value) == {"*"}
+        if field.value != text[:24].strip() and not (hidden and len(field.value) == len(text)):
+            return Type(element=field.index, text=text)
+    return then

@@ -1,0 +1,75 @@
+"""What a session needs to know about a site."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from envs.types import WebTask
+
+
+class Site(Protocol):
+    """A place that tasks are attempted on. ``start`` before the first lease, ``close`` after the last."""
+
+    @property
+    def name(self) -> str:
+        """The name that `WebTask.site` refers to."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, without a slash at the end.
+
+        Raises:
+            SiteError: the site is not started.
+        """
+        ...
+
+    @property
+    def viewport(self) -> tuple[int, int]:
+        """Width and height of its pages in CSS pixels."""
+        ...
+
+    @property
+    def stateless_pages(self) -> bool:
+        """True if `reset_script` undoes everything that an episode did, so that pages and contexts may be used
+        again."""
+        ...
+
+    @property
+    def final_screenshot(self) -> bool:
+        """Whether the page still shows something once it has declared the end."""
+        ...
+
+    @property
+    def style(self) -> str:
+        """CSS that is added to each page."""
+        ...
+
+    @property
+    def exclude(self) -> str:
+        """CSS selector of what is no element of the observation (an instruction bar, a cover); may be empty."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        ...
+
+    async def close(self) -> None:
+        """Stop serving; nothing is left running."""
+        ...
+
+    def reload_for(self, task: WebTask) -> bool:
+        """Whether an episode of this task needs a newly loaded page although the right one is there."""
+        ...
+
+    def reset_script(self, task: WebTask, seed: int) -> str:
+        """JavaScript run in the loaded page to begin the episode; may be empty."""
+        ...
+
+    def ready_script(self, task: WebTask) -> str:
+        """JavaScript expression that is true once the episode can begin."""
+        ...
+
+    def facts_script(self, task: WebTask) -> str:
+        """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``."""
+        ...

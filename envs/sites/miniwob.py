@@ -1,0 +1,159 @@
+"""MiniWoB++: 130 small pages that give the instruction and the reward themselves.
+
+The pages come from the ``miniwob`` package (its HTML only; its Python is never imported). A page is reset in place from
+a seed, which is several times faster than loading it again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from envs.sites.miniwob_kinds import KINDS, UNKNOWN
+from envs.sites.static_server import StaticServer
+from envs.types import SeedRange, SiteError, Split, WebTask
+
+VIEWPORT = (168, 224)
+"""Smallest multiples of 28 (a merged patch of Qwen2-VL) around the 160 x 210 px of a task: 48 image tokens, no
+resize."""
+
+EPISODE_MAX_TIME = 10_000_000
+"""Virtual milliseconds until a page gives up by itself. The default of 10 s would end episodes by the clock instead
+of by the horizon."""
+
+STYLE = """
+#reward-display, #click-canvas {display: none !important}
+.ui-dialog {max-width: 160px !important}
+"""
+"""First MiniWoB's own score board and click trace, right of the task: they show the reward and earlier episodes. Then
+jQuery UI's dialogs: their default width of 300 px does not fit this viewport, so that they would be placed left of it
+(in a wide window they are placed at the left edge)."""
+
+# The seed must be set directly before the start: loading the page has used up random numbers. Focus and the address
+# would leak from the last episode.
+_RESET = """(() => {
+  if (document.activeElement) document.activeElement.blur();
+  if (location.href.includes("#")) history.replaceState(null, "", location.pathname + location.search);
+  core.EPISODE_MAX_TIME = %d;
+  Math.seedrandom("%d");
+  core.startEpisodeReal();
+})()"""
+
+_FACTS = """(() => {
+  const said = WOB_DONE_GLOBAL ? "" : core.getUtterance();
+  return {
+    instruction: typeof said === "string" ? said : said.utterance,
+    done: WOB_DONE_GLOBAL === true,
+    facts: {
+      raw_reward: Number(WOB_RAW_REWARD_GLOBAL),
+      done: WOB_DONE_GLOBAL === true,
+      reason: String(WOB_REWARD_REASON || ""),
+    },
+  };
+})()"""
+
+RELOAD_KINDS = frozenset(
+    {
+        "book-flight",
+        "book-flight-nodelay",
+        "chase-circle",
+        "click-pie",
+        "click-pie-nodelay",
+        "moving-items",
+        "scroll-text",
+        "scroll-text-2",
+        "social-media",
+        "terminal",
+        "use-colorwheel",
+        "use-colorwheel-2",
+        "use-slider-2",
+    }
+)
+"""Kinds whose pages keep something of an episode through the in-page reset: those of the 130 where, after random
+actions and a reset, the next episode differed in a pixel or an element from the same one on a newly loaded page; and
+their siblings without delays. (click-pie, social-media and terminal still differ when loaded anew, and simon-says
+did once in three; not traced.)"""
+
+
+def html_folder() -> Path:
+    """Folder ``html`` of the installed ``miniwob`` package.
+
+    Raises:
+        SiteError: the package is not installed.
+    """
+    spec = importlib.util.find_spec("miniwob")
+    if spec is None or not spec.submodule_search_locations:
+        raise SiteError("the package miniwob is not installed; run `make setup`")
+    return Path(spec.submodule_search_locations[0]) / "html"
+
+
+SEEDS = {
+    Split.HELD_OUT: SeedRange(start=0, stop=10_000),
+    Split.DEMO: SeedRange(start=100_000, stop=200_000),
+    Split.TRAIN: SeedRange(start=200_000, stop=1_200_000),
+    Split.VALIDATION: SeedRange(start=2_000_000, stop=2_010_000),
+}
+"""Page seeds by split, the same for every kind."""
+
+
+def import_tasks(folder: Path | None = None) -> list[WebTask]:
+    """One task for each page of the package, by name. ``datasets/tasks/miniwob.jsonl`` is this list, saved."""
+    pages = sorted(path.stem for path in ((folder or html_folder()) / "miniwob").glob("*.html"))
+    return [_task(kind) for kind in pages]
+
+
+def _task(kind: str) -> WebTask:
+    known = KINDS.get(kind, UNKNOWN)
+    return WebTask(
+        task_id=f"miniwob/{kind}",
+        site="miniwob",
+        kind=kind,
+        path=f"/miniwob/{kind}.html",
+        difficulty=known.difficulty,
+        horizon=known.horizon,
+        seeds=SEEDS,
+        needs_reading=known.needs_reading,
+    )
+
+
+class MiniWobSite:
+    """The `Site` of MiniWoB++."""
+
+    name = "miniwob"
+    viewport = VIEWPORT
+    stateless_pages = True
+    final_screenshot = False  # at the end a cover hides the task
+    style = STYLE
+    exclude = "#query, #sync-task-cover, #reward-display, #click-canvas"
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._server = StaticServer(folder or html_folder())
+
+    @property
+    def origin(self) -> str:
+        """``http://127.0.0.1:<port>``."""
+        return self._server.origin
+
+    async def start(self) -> None:
+        """Begin to serve the pages."""
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Stop serving."""
+        await self._server.close()
+
+    def reload_for(self, task: WebTask) -> bool:
+        """Only kinds whose in-page reset is not complete."""
+        return task.kind in RELOAD_KINDS
+
+    def reset_script(self, task: WebTask, seed: int) -> str:
+        """Seed the page's random numbers and start an episode."""
+        return _RESET % (EPISODE_MAX_TIME, seed)
+
+    def ready_script(self, task: WebTask) -> str:
+        """Some pages load data after a start."""
+        return "WOB_TASK_READY === true"
+
+    def facts_script(self, task: WebTask) -> str:
+        """The page's own instruction, end and reward (raw: not discounted by time)."""
+        return _FACTS

@@ -1,0 +1,78 @@
+"""What is known of single MiniWoB++ kinds: facts to get right, steps needed, and whether words must be matched.
+
+Kinds that are not listed have no oracle yet; they get `UNKNOWN`. About a third of those need a drag, a drawing, a
+scroll or a clock, which our actions cannot express.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """Numbers of a kind."""
+
+    difficulty: int
+    """Facts that must hold at the end; the largest number if seeds differ."""
+    horizon: int
+    """Most steps that the oracle needed on 30 seeds; as many as a policy gets."""
+    needs_reading: bool
+    """Words of the instruction must be matched to an element or copied; false where a few fixed labels or a place
+    are enough."""
+
+
+UNKNOWN = Kind(difficulty=4, horizon=10, needs_reading=True)
+"""For kinds without an oracle."""
+
+KINDS = {
+    "choose-list": Kind(2, 2, True),
+    "click-button": Kind(1, 1, True),
+    "click-button-sequence": Kind(2, 2, False),
+    "click-checkboxes": Kind(7, 7, True),
+    "click-checkboxes-large": Kind(13, 13, True),
+    "click-checkboxes-transfer": Kind(7, 7, True),
+    "click-collapsible": Kind(2, 2, False),
+    "click-collapsible-nodelay": Kind(2, 2, False),
+    "click-collapsible-2": Kind(2, 4, True),
+    "click-collapsible-2-nodelay": Kind(2, 4, True),
+    "click-color": Kind(1, 1, True),
+    "click-dialog": Kind(1, 1, False),
+    "click-dialog-2": Kind(1, 1, False),
+    "click-link": Kind(1, 1, True),
+    "click-option": Kind(2, 2, True),
+    "click-shades": Kind(7, 8, True),
+    "click-tab": Kind(1, 1, False),
+    "click-tab-2": Kind(2, 3, True),
+    "click-tab-2-easy": Kind(1, 1, True),
+    "click-tab-2-hard": Kind(2, 6, True),
+    "click-tab-2-medium": Kind(1, 2, True),
+    "click-test": Kind(1, 1, False),
+    "click-test-2": Kind(1, 1, False),
+    "click-test-transfer": Kind(1, 1, False),
+    "click-widget": Kind(1, 1, True),
+    "email-inbox-delete": Kind(1, 1, True),
+    "email-inbox-important": Kind(1, 1, True),
+    "enter-password": Kind(3, 3, True),
+    "enter-text": Kind(2, 2, True),
+    "enter-text-2": Kind(2, 2, True),
+    "enter-text-dynamic": Kind(2, 2, True),
+    "find-greatest": Kind(2, 2, True),
+    "focus-text": Kind(1, 1, False),
+    "focus-text-2": Kind(1, 1, False),
+    "form-sequence-2": Kind(3, 3, True),
+    "generate-number": Kind(2, 8, True),
+    "guess-number": Kind(2, 20, True),
+    "login-user": Kind(3, 3, True),
+    "login-user-popup": Kind(4, 6, True),
+    "multi-layouts": Kind(4, 4, True),
+    "multi-orderings": Kind(4, 4, True),
+    "navigate-tree": Kind(2, 4, True),
+    "odd-or-even": Kind(4, 4, True),
+    "phone-book": Kind(2, 5, True),
+    "search-engine": Kind(3, 5, True),
+    "simple-algebra": Kind(2, 2, True),
+    "simple-arithmetic": Kind(2, 2, True),
+    "text-transform": Kind(2, 2, True),
+    "unicode-test": Kind(1, 1, True),
+}
+"""The kinds that have an oracle."""

@@ -1,0 +1,73 @@
+"""Fixtures of the web side: real Chromium, real pages, only loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.browser import BrowserPool
+from envs.sites import MiniWobSite, Site, StaticSite
+from envs.sites.miniwob import import_tasks
+from envs.types import SeedRange, Split, WebTask
+
+Opened = tuple[BrowserPool, Site]
+Opener = Callable[..., AbstractAsyncContextManager[Opened]]
+
+
+@pytest.fixture(scope="session")
+def miniwob_tasks() -> dict[str, WebTask]:
+    """Tasks of all MiniWoB pages by kind."""
+    return {task.kind: task for task in import_tasks()}
+
+
+@asynccontextmanager
+async def _opened(site: Site, options: dict[str, Any]) -> AsyncIterator[Opened]:
+    await site.start()
+    try:
+        async with BrowserPool(**options) as pool:
+            yield pool, site
+    finally:
+        await site.close()
+
+
+@pytest.fixture
+def miniwob() -> Opener:
+    """``async with miniwob(**pool_options) as (pool, site)`` on MiniWoB."""
+    return lambda **options: _opened(MiniWobSite(), options)
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Opened]]:
+    """``async with pages({"index.html": ...}, **pool_options) as (pool, site)`` on a static site of these bodies."""
+
+    def opener(files: dict[str, str], **options: Any) -> AbstractAsyncContextManager[Opened]:
+        for name, body in files.items():
+            page = f"<!DOCTYPE html><html><head><title>t</title></head><body>{body}</body></html>"
+            (tmp_path / name).write_text(page, encoding="utf-8")
+        return _opened(StaticSite("pages", tmp_path), options)
+
+    return opener
+
+
+@pytest.fixture
+def page_task() -> Callable[[str], WebTask]:
+    """A task on a page of the static site."""
+
+    def make(path: str) -> WebTask:
+        seeds = {Split.TRAIN: SeedRange(start=0, stop=10)}
+        return WebTask(
+            task_id=f"pages{path}",
+            site="pages",
+            kind="page",
+            path=path,
+            instruction="Do it.",
+            difficulty=1,
+            horizon=3,
+            seeds=seeds,
+        )
+
+    return make

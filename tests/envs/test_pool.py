@@ -1,0 +1,185 @@
+"""The pool against kills, hangs and wear."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from envs.browser import BrowserPool, find_chromium
+from envs.browser.chromium import CHROMIUM_VARIABLE
+from envs.types import BrowserError, Click, Type, WebTask
+
+
+@pytest.mark.chaos
+def test_a_killed_chromium_fails_pending_calls_and_comes_back_once(
+    miniwob: Any, miniwob_tasks: dict[str, WebTask]
+) -> None:
+    task = miniwob_tasks["enter-text"]
+
+    async def episode(pool: BrowserPool, site: Any, kill: bool) -> float:
+        async with pool.lease(site) as session:
+            await session.reset(task, 5)
+            started = time.monotonic()
+            if kill:
+                os.kill(pool.browser_pids()[0], signal.SIGKILL)
+            await session.step(Type(element=1, text="a long text that is still being typed"))
+            return time.monotonic() - started
+
+    async def run() -> None:
+        async with miniwob(max_sessions=4, step_deadline=60) as (pool, site):
+            first = pool.browser_pids()[0]
+            started = time.monotonic()
+            with pytest.raises(BrowserError):
+                await episode(pool, site, kill=True)
+            assert time.monotonic() - started < 30  # at once, not at the deadline
+            await asyncio.gather(*(episode(pool, site, kill=False) for _ in range(4)))
+            assert pool.counters.launches == 2 and pool.counters.disconnects == 1
+            assert pool.browser_pids()[0] != first
+
+    asyncio.run(run())
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("victim", ["chromium", "driver"])
+def test_a_session_can_be_reset_after_a_kill(miniwob: Any, miniwob_tasks: dict[str, WebTask], victim: str) -> None:
+    async def run() -> bool:
+        async with miniwob() as (pool, site), pool.lease(site) as session:
+            await session.reset(miniwob_tasks["click-test"], 5)
+            chromium = psutil.Process(pool.browser_pids()[0])
+            target = chromium if victim == "chromium" else chromium.parent()
+            assert target is not None
+            target.kill()
+            with pytest.raises(BrowserError):
+                await session.step(Click(element=1))
+            with pytest.raises(BrowserError, match="call reset"):
+                await session.step(Click(element=1))
+            await session.reset(miniwob_tasks["click-test"], 5)
+            return (await session.step(Click(element=1))).done
+
+    assert asyncio.run(run())
+
+
+@pytest.mark.chaos
+def test_a_kill_while_pages_are_opened_fails_them_at_once(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async def run() -> None:
+        async with miniwob(max_sessions=4, step_deadline=60) as (pool, site):
+
+            async def reset(kind: str) -> None:
+                async with pool.lease(site) as session:
+                    await session.reset(miniwob_tasks[kind], 1)
+
+            tasks = [
+                asyncio.create_task(reset(kind)) for kind in ("click-tab", "click-link", "click-test", "enter-text")
+            ]
+            while len(psutil.Process(pool.browser_pids()[0]).children(recursive=True)) < 5:
+                await asyncio.sleep(0.005)  # until the first renderer is there
+            started = time.monotonic()
+            psutil.Process(pool.browser_pids()[0]).kill()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(end is None or isinstance(end, BrowserError) for end in ends) and any(ends)
+            assert time.monotonic() - started < 30
+
+    asyncio.run(run())
+
+
+@pytest.mark.chaos
+def test_a_crashed_page_fails_only_its_own_session(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async def run() -> None:
+        async with miniwob(step_deadline=60) as (pool, site), pool.lease(site) as one, pool.lease(site) as other:
+            await one.reset(miniwob_tasks["click-test"], 5)
+            before = set(pool.browser_pids())
+            await other.reset(miniwob_tasks["click-test-2"], 5)
+            for pid in set(pool.browser_pids()) - before:
+                if "--type=renderer" in psutil.Process(pid).cmdline():
+                    os.kill(pid, signal.SIGKILL)
+            with pytest.raises(BrowserError):
+                await other.step(Click(element=1))
+            assert (await one.step(Click(element=1))).done
+            assert pool.counters.launches == 1
+
+    asyncio.run(run())
+
+
+def test_a_page_that_hangs_hits_the_deadline(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    hang = "<button onclick='for (;;) {}'>hang</button>"
+
+    async def run() -> None:
+        async with pages({"index.html": hang}, step_deadline=2.0) as (pool, site):
+            async with pool.lease(site) as session:
+                await session.reset(page_task("/index.html"), 0)
+                with pytest.raises(BrowserError, match="longer than 2 s") as caught:
+                    await session.step(Click(element=1))
+                assert isinstance(caught.value.__cause__, TimeoutError)
+            async with pool.lease(site) as session:  # the others go on
+                await session.reset(page_task("/index.html"), 0)
+            assert pool.counters.pages_broken == 1
+
+    asyncio.run(run())
+
+
+def test_close_leaves_no_process(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async def run() -> tuple[int, ...]:
+        async with miniwob() as (pool, site), pool.lease(site) as session:
+            await session.reset(miniwob_tasks["click-test"], 5)
+            return pool.browser_pids()
+
+    pids = asyncio.run(run())
+    assert len(pids) >= 3
+    alive = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    assert alive == []
+
+
+def test_pages_are_used_again_and_retired(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async def run() -> tuple[int, int, int]:
+        async with miniwob(recycle_after=3) as (pool, site):
+            for seed in range(6):
+                async with pool.lease(site) as session:
+                    await session.reset(miniwob_tasks["click-test"], seed)
+            return pool.counters.pages_opened, pool.counters.pages_recycled, pool.counters.navigations
+
+    assert asyncio.run(run()) == (2, 2, 2)
+
+
+def test_more_leases_than_sessions_wait(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async def run() -> int:
+        async with miniwob(max_sessions=2) as (pool, site):
+
+            async def episode(kind: str) -> None:
+                async with pool.lease(site) as session:
+                    await session.reset(miniwob_tasks[kind], 0)
+
+            await asyncio.gather(*(episode(kind) for kind in ("click-test", "click-tab", "click-link", "enter-text")))
+            return pool.counters.pages_opened
+
+    assert asyncio.run(run()) == 2
+
+
+def test_a_closed_pool_lends_nothing(miniwob: Any) -> None:
+    async def run() -> None:
+        async with miniwob() as (pool, site):
+            await pool.close()
+            async with pool.lease(site):
+                pass
+
+    with pytest.raises(BrowserError, match="closed"):
+        asyncio.run(run())
+
+
+def test_a_wrong_executable_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(CHROMIUM_VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(BrowserError, match=f"{CHROMIUM_VARIABLE}=.*none is no executable file"):
+        find_chromium()
+    monkeypatch.delenv(CHROMIUM_VARIABLE)
+    monkeypatch.setattr("envs.browser.chromium.CANDIDATES", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    with pytest.raises(BrowserError, match="make setup"):
+        find_chromium()
