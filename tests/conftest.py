@@ -1,0 +1,35 @@
+"""Fixtures that every part uses: small values made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from envs.types import StopReason
+from training.groups import EpisodeSummary, GroupRecord
+
+
+def make_group(group_id: str, scores: Sequence[float | None], kind: str = "click-test", steps: int = 1) -> GroupRecord:
+    """The record of a group with these rewards; ``None`` is an abstention."""
+    episodes = tuple(
+        EpisodeSummary(
+            episode_id=f"{group_id}-s{sample:02d}-a0",
+            seed=5,
+            sample=sample,
+            score=score,
+            passed=bool(score),
+            steps=steps,
+            response_tokens=4 * steps,
+            stop_reason=StopReason.BROWSER_ERROR if score is None else StopReason.DONE,
+            abstained="the browser died" if score is None else None,
+        )
+        for sample, score in enumerate(scores)
+    )
+    return GroupRecord(group_id=group_id, task_id=f"miniwob/{kind}", kind=kind, policy_version=0, episodes=episodes)
+
+
+@pytest.fixture
+def synthetic_group() -> Callable[..., GroupRecord]:
+    """``synthetic_group(group_id, scores, kind=…, steps=…)``."""
+    return make_group

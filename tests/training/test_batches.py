@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.types import StopReason
+from training.batches import TrainingBatch, build_batch
+from training.config import AlgorithmConfig
+from training.groups import EpisodeSummary
+
+
+def episode(name: str, score: float | None, steps: int = 1) -> EpisodeSummary:
+    return EpisodeSummary(
+        episode_id=name,
+        seed=0,
+        sample=0,
+        score=score,
+        passed=bool(score and score >= 0.5),
+        steps=steps,
+        response_tokens=steps,
+        stop_reason=StopReason.DONE,
+        abstained="crash" if score is None else None,
+    )
+
+
+GROUPS = [
+    [episode("a0", 1.0, 2), episode("a1", 0.0, 1), episode("a2", None, 3)],
+    [episode("b0", 1.0), episode("b1", 1.0)],
+    [episode("c0", 0.0), episode("c1", None)],
+]
+
+
+def test_grpo_batch() -> None:
+    batch = build_batch(3, GROUPS, AlgorithmConfig(std_epsilon=1e-9))
+    assert batch.model_dump(exclude={"rows"}) == {
+        "version": 3,
+        "policy_version_before": 2,
+        "algorithm": "grpo",
+        "groups": 3,
+        "zero_variance_groups": 2,
+        "episodes": 2,
+        "abstained_episodes": 2,
+    }
+    assert [(row.episode_id, row.step, row.weight) for row in batch.rows] == [("a0", 0, 1), ("a0", 1, 1), ("a1", 0, 1)]
+    assert [row.advantage for row in batch.rows] == pytest.approx([0.1, 0.1, -0.1])
+
+
+def test_trajectory_normaliser_divides_by_the_episodes_steps() -> None:
+    batch = build_batch(1, GROUPS[:1], AlgorithmConfig(step_normalizer="trajectory", std_epsilon=1e-9))
+    assert [row.advantage for row in batch.rows] == pytest.approx([0.5, 0.5, -1.0])
+
+
+def test_filtered_bc_takes_every_step_of_successes_only() -> None:
+    batch = build_batch(1, GROUPS, AlgorithmConfig(name="filtered_bc"))
+    assert [(row.episode_id, row.step, row.advantage) for row in batch.rows] == [
+        ("a0", 0, 1),
+        ("a0", 1, 1),
+        ("b0", 0, 1),
+        ("b1", 0, 1),
+    ]
+    assert (batch.algorithm, batch.episodes, batch.zero_variance_groups) == ("filtered_bc", 3, 2)
+
+
+@pytest.mark.parametrize("groups", [[], [[]], [[episode("a", None)]]])
+def test_nothing_to_learn_gives_no_rows(groups: list[list[EpisodeSummary]]) -> None:
+    assert build_batch(1, groups, AlgorithmConfig()).rows == ()
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from([None, 0.0, 0.5, 1.0]), st.integers(0, 4)), max_size=6), max_size=5))
+def test_same_groups_give_the_same_bytes_and_abstentions_no_rows(shape: list[list[tuple[float | None, int]]]) -> None:
+    groups = [
+        [episode(f"{g}-{e}", score, steps) for e, (score, steps) in enumerate(group)] for g, group in enumerate(shape)
+    ]
+    batch = build_batch(1, groups, AlgorithmConfig())
+    assert build_batch(1, groups, AlgorithmConfig()).model_dump_json() == batch.model_dump_json()
+    assert TrainingBatch.model_validate_json(batch.model_dump_json()) == batch
+    scored = {item.episode_id for group in groups for item in group if item.score is not None}
+    assert {row.episode_id for row in batch.rows} <= scored
+    for group in groups:
+        if len({item.score for item in group if item.score is not None}) < 2:
+            assert not {item.episode_id for item in group} & {row.episode_id for row in batch.rows}

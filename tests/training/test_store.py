@@ -1,0 +1,92 @@
+"""The run's folder: whole files or none, blobs that are what their name says, versions that exist only with a manifest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envs.types import StorageError
+from training.store import MANIFEST, RunStore, atomic_write_bytes, read_json, write_json
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "run")
+
+
+def test_a_blob_is_stored_once_and_checked_when_read(store):
+    sha256 = store.put_blob(b"jpeg")
+    assert store.put_blob(b"jpeg") == sha256
+    assert store.blob(sha256) == b"jpeg"
+    store.blob_path(sha256).write_bytes(b"jp")
+    with pytest.raises(StorageError, match="does not hold"):
+        store.blob(sha256)
+    with pytest.raises(StorageError, match="missing"):
+        store.blob("0" * 64)
+
+
+def test_torn_and_missing_documents_are_named(store):
+    path = store.root / "x.json"
+    with pytest.raises(StorageError, match="does not exist"):
+        read_json(path)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"a": ')
+    with pytest.raises(StorageError, match="not valid JSON"):
+        read_json(path)
+    write_json(path, {"a": 1})
+    assert read_json(path) == {"a": 1}
+
+
+def test_a_policy_exists_with_its_manifest_only(store, tmp_path):
+    source = tmp_path / "checkpoint"
+    with pytest.raises(StorageError, match=r"no Hugging Face checkpoint"):
+        store.publish_policy(0, source, {})
+    source.mkdir()
+    (source / "config.json").write_text("{}")
+    store.policy_path(3).mkdir(parents=True)  # half copied
+    assert store.latest_policy() is None
+    store.publish_policy(0, source, {"parent": None})
+    store.publish_policy(0, source, {"parent": "another"})
+    assert store.versions() == [0]
+    assert store.manifest(0)["parent"] is None
+    assert list(store.manifest(0)["files"]) == ["config.json"]
+    (store.policy_path(0) / MANIFEST).unlink()
+    assert store.versions() == []
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(4))
+def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(tmp_path, seed):
+    """A process rewrites one file with whole values until it is killed; what is left is one of them."""
+    path = tmp_path / "value.json"
+    code = (
+        "import sys, itertools; from pathlib import Path; from training.store import write_json\n"
+        "for n in itertools.count(): write_json(Path(sys.argv[1]), {'n': n, 'pad': [n] * 20000})"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", code, str(path)])
+    try:
+        deadline = 30.0
+        while not path.exists() and deadline > 0:
+            try:
+                writer.wait(0.01)
+            except subprocess.TimeoutExpired:
+                deadline -= 0.01
+        try:
+            writer.wait(0.05 + 0.037 * seed)
+        except subprocess.TimeoutExpired:
+            os.kill(writer.pid, signal.SIGKILL)
+    finally:
+        writer.kill()
+        writer.wait()
+    value = read_json(path)
+    assert value["pad"] == [value["n"]] * 20000
+
+
+def test_atomic_write_leaves_no_temporary_file(tmp_path):
+    atomic_write_bytes(tmp_path / "a" / "b", b"x")
+    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["b"]

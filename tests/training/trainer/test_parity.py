@@ -1,0 +1,147 @@
+"""The trainer's log-probabilities are those of the model: same tokens, same pixels, same positions, whatever shares the batch."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from training.batches import TrainingBatch
+from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.rows import TrainingRow, read_rows
+from training.trainer.setup import build_trainer
+from training.trainer.update import Stopwatch, run_update
+
+from .conftest import BANNED, HandMadeRun, make_run, make_spec, screenshot
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> HandMadeRun:
+    return make_run(tmp_path_factory.mktemp("parity"), checkpoint)
+
+
+@pytest.fixture(scope="module")
+def batch(run: HandMadeRun) -> TrainingBatch:
+    return run.fill(1, 6)
+
+
+@pytest.fixture
+def trainer(run: HandMadeRun) -> PolicyTrainer:
+    return build_trainer(run.store, make_spec(temperature=0.8, banned_ids=BANNED, deepspeed=False), 0)
+
+
+@pytest.fixture
+def rows(run: HandMadeRun, batch: TrainingBatch) -> list[TrainingRow]:
+    return read_rows(run.store, batch)
+
+
+def scores(trainer: PolicyTrainer, rows: list[TrainingRow]) -> list[torch.Tensor]:
+    """Log-probabilities of each row's response tokens, all rows in one micro-batch."""
+    micro = trainer.data_collator.micro_batch(rows, [True] * len(rows))
+    logprobs, _ = trainer.score(micro)
+    return [row[mask] for row, mask in zip(logprobs, micro.mask, strict=True)]
+
+
+def plain_scores(checkpoint: Path, row: TrainingRow) -> torch.Tensor:
+    """The same by transformers alone, one row, all logits."""
+    model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    image = processor.image_processor([Image.open(io.BytesIO(row.screenshot))], return_tensors="pt")
+    ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+    kinds = (ids == model.config.image_token_id).int()
+    with torch.no_grad():
+        logits = (
+            model(input_ids=ids, attention_mask=torch.ones_like(ids), mm_token_type_ids=kinds, **image).logits[0] / 0.8
+        )
+    logits[:, list(BANNED)] = -torch.inf
+    start = len(row.prompt_ids)
+    return logits.log_softmax(-1)[range(start - 1, ids.shape[1] - 1), list(row.response_ids)]
+
+
+def test_scores_equal_a_plain_forward(trainer: PolicyTrainer, rows: list[TrainingRow], checkpoint: Path) -> None:
+    assert len({len(row) for row in rows}) > 3, "the rows must differ in length, or padding is not tested"
+    for row, found in zip(rows, scores(trainer, rows), strict=True):
+        assert (found - plain_scores(checkpoint, row)).abs().max() < 1e-4
+
+
+def test_scores_depend_on_image_and_weights(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
+    before = torch.cat(scores(trainer, rows))
+    other_image = [replace(row, screenshot=screenshot(999)) for row in rows]
+    assert (torch.cat(scores(trainer, other_image)) - before).abs().max() > 1e-3
+    with torch.no_grad():
+        next(p for name, p in trainer.model.named_parameters() if "q_proj.weight" in name).mul_(1.5)
+    assert (torch.cat(scores(trainer, rows)) - before).abs().max() > 1e-4
+
+
+def test_a_row_scores_the_same_alone_and_in_company(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
+    together = scores(trainer, rows[:4])
+    for row, found in zip(rows[:4], together, strict=True):
+        (alone,) = scores(trainer, [row])
+        assert (found - alone).abs().max() < 1e-5
+
+
+def test_positions_do_not_depend_on_the_batch(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
+    together = trainer.data_collator.micro_batch(rows[:4], [True] * 4).inputs["position_ids"]
+    for index, row in enumerate(rows[:4]):
+        alone = trainer.data_collator.micro_batch([row], [True]).inputs["position_ids"]
+        assert torch.equal(together[:, index, : len(row)], alone[:, 0])
+
+
+def test_filler_rows_change_nothing(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
+    def gradient(filler: int) -> torch.Tensor:
+        taken = [*rows[:2], *[rows[2]] * filler]
+        micro = trainer.data_collator.micro_batch(taken, [True] * 2 + [False] * filler)
+        micro.proximal = micro.behaviour
+        trainer._normaliser = 1.0
+        trainer.model.zero_grad()
+        trainer.training_step(trainer.model_wrapped, {"micro": micro})
+        return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+
+    assert torch.allclose(gradient(0), gradient(2), atol=1e-5)
+
+
+def test_micro_batches_accumulate_to_one_gradient(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+) -> None:
+    def weights_after(micro_rows: int) -> torch.Tensor:
+        settings = {"micro_batch_rows": micro_rows, "max_grad_norm": 1e9}
+        trainer = build_trainer(run.store, make_spec(trainer=settings, deepspeed=False), 0)
+        metrics = run_update(trainer, batch, rows, Stopwatch())
+        assert metrics["kl_proximal"] == pytest.approx(0, abs=1e-6), "one step from the proximal policy"
+        assert metrics["grad_norm"] > 0
+        return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+    assert torch.allclose(weights_after(6), weights_after(2), atol=2e-4)
+
+
+def test_filtered_bc_raises_the_likelihood_of_its_rows(run: HandMadeRun) -> None:
+    batch = run.fill(1, 8, "filtered_bc")
+    rows = read_rows(run.store, batch)
+    trainer = build_trainer(run.store, make_spec(trainer={"epochs": 6}, deepspeed=False), 0)
+    before = torch.cat(scores(trainer, rows)).mean()
+    metrics = run_update(trainer, batch, rows, Stopwatch())
+    assert torch.cat(scores(trainer, rows)).mean() > before + 0.5
+    assert metrics["loss"] == pytest.approx(-metrics["logprob"], rel=1e-3)
+    assert metrics["optimizer_steps"] == 6
+
+
+def test_collating_again_instead_of_keeping_gives_the_same_update(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+) -> None:
+    def metrics(cache_mb: int) -> dict[str, float]:
+        spec = make_spec(trainer={"epochs": 2, "minibatch_rows": 3}, deepspeed=False, collate_cache_mb=cache_mb)
+        return run_update(build_trainer(run.store, spec, 0), batch, rows, Stopwatch())
+
+    assert metrics(0) == metrics(100)
+
+
+def test_a_batch_without_rows_changes_no_weight(trainer: PolicyTrainer, run: HandMadeRun) -> None:
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    metrics = run_update(trainer, run.add_batch(1, []), [], Stopwatch())
+    assert metrics["rows"] == 0
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.trainer.plan import plan_minibatches
+
+shapes = st.tuples(
+    st.lists(st.integers(1, 300), max_size=80),
+    st.integers(1, 40),
+    st.integers(1, 16),
+    st.integers(1, 4),
+    st.integers(0, 9),
+)
+
+
+@given(shapes)
+def test_every_row_counts_once_and_processes_have_equal_work(shape: tuple[list[int], int, int, int, int]) -> None:
+    lengths, minibatch_rows, micro_rows, processes, seed = shape
+    plan = plan_minibatches(lengths, minibatch_rows, micro_rows, processes, seed, 1)
+    counted = sorted(slot.row for minibatch in plan for micro in minibatch for slot in micro if slot.counts)
+    assert counted == list(range(len(lengths)))
+    for minibatch in plan:
+        assert len(minibatch) % processes == 0
+        assert all(1 <= len(micro) <= micro_rows for micro in minibatch)
+    sizes = [sum(slot.counts for micro in minibatch for slot in micro) for minibatch in plan]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_rows_of_similar_length_share_a_micro_batch() -> None:
+    lengths = [10, 200] * 8
+    (minibatch,) = plan_minibatches(lengths, 16, 8, 1, 0, 1)
+    assert [{lengths[slot.row] for slot in micro} for micro in minibatch] == [{10}, {200}]
+
+
+def test_the_shuffle_is_a_function_of_seed_and_version() -> None:
+    def plan(seed: int, version: int) -> object:
+        return plan_minibatches([1] * 50, 10, 5, 1, seed, version)
+
+    assert plan(0, 1) == plan(0, 1)
+    assert plan(0, 1) != plan(0, 2) != plan(1, 2)

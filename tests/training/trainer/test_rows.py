@@ -1,0 +1,77 @@
+"""A batch that cannot be trained on is refused by name before anything is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from envs.types import TrainingError
+from training.batches import BatchRow
+from training.store import write_json
+from training.trainer.loop import wait_for_batch
+from training.trainer.rows import read_batch, read_rows
+
+from .conftest import HandMadeRun
+
+
+def row(episode_id: str, step: int = 0) -> BatchRow:
+    return BatchRow(episode_id=episode_id, step=step, advantage=1.0)
+
+
+def test_rows_are_as_stored(run: HandMadeRun) -> None:
+    episode = run.add_episode("e", 2, 1.0, seed=1)
+    (found,) = read_rows(run.store, run.add_batch(1, [row("e", 1)]))
+    step = episode.steps[1]
+    assert (found.prompt_ids, found.response_ids, found.behaviour) == (
+        step.prompt_ids,
+        step.response_ids,
+        step.logprobs,
+    )
+    assert found.screenshot == run.store.blob(step.screenshot)
+
+
+def test_unknown_episode(run: HandMadeRun) -> None:
+    with pytest.raises(TrainingError, match=r"batch v1: row ghost/0: trajectory ghost does not exist"):
+        read_rows(run.store, run.add_batch(1, [row("ghost")]))
+
+
+def test_unknown_step(run: HandMadeRun) -> None:
+    run.add_episode("e", 1, 1.0, seed=1)
+    with pytest.raises(TrainingError, match="the episode has 1 steps"):
+        read_rows(run.store, run.add_batch(1, [row("e", 1)]))
+
+
+def test_missing_and_torn_blob(run: HandMadeRun) -> None:
+    step = run.add_episode("e", 1, 1.0, seed=1).steps[0]
+    batch, path = run.add_batch(1, [row("e")]), run.store.blob_path(step.screenshot)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(TrainingError, match="does not hold what its name says"):
+        read_rows(run.store, batch)
+    path.unlink()
+    with pytest.raises(TrainingError, match=f"blob {step.screenshot} is missing"):
+        read_rows(run.store, batch)
+
+
+def test_banned_response_id(run: HandMadeRun) -> None:
+    step = run.add_episode("e", 1, 1.0, seed=1).steps[0]
+    with pytest.raises(TrainingError, match="banned token ids"):
+        read_rows(run.store, run.add_batch(1, [row("e")]), banned_ids=(step.response_ids[0],))
+
+
+def test_torn_batch(run: HandMadeRun) -> None:
+    run.fill(1, 2)
+    path = run.store.batch_path(1)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TrainingError, match=r"v000001.json cannot be read"):
+        read_batch(run.store, 1)
+
+
+def test_batch_for_another_version(run: HandMadeRun) -> None:
+    write_json(run.store.batch_path(1), run.add_batch(2, []))
+    with pytest.raises(TrainingError, match="makes version 2 out of 1, but this run is at version 0"):
+        read_batch(run.store, 1)
+
+
+def test_gap_between_batches(run: HandMadeRun) -> None:
+    run.add_batch(3, [])
+    with pytest.raises(TrainingError, match=r"v000001.json is missing but v000003.json is there"):
+        wait_for_batch(run.store, 1, 0.01)

@@ -1,0 +1,53 @@
+"""Advantages of whole episodes and of their steps. Pure functions of rewards and lengths.
+
+GRPO (Shao et al. 2024, DeepSeekMath, section 4.1.1): an episode is compared with the other episodes of its group, in units of the group's
+standard deviation. A web episode is many training rows, one per step, so the episode's advantage is then handed to its steps under a *step
+normaliser* (AsyncWebRL: dividing by the episode's own length weakens the gradient of failures, which are longer than successes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+StepNormalizer = Literal["constant", "trajectory", "none"]
+"""What an episode's advantage is divided by before each of its steps gets it: a constant k (all steps of all episodes count alike), the
+episode's own number of steps T (every episode counts alike), or nothing. The values of ``AlgorithmConfig.step_normalizer``."""
+
+
+def group_advantages(rewards: Sequence[float], std_epsilon: float = 1e-4) -> list[float]:
+    """``(r_i - mean) / (std + std_epsilon)`` over a group, with the population standard deviation.
+
+    For c successes of n binary rewards: ``sqrt((n - c) / c)`` for a success, ``-sqrt(c / (n - c))`` for a failure, within ``std_epsilon``.
+    A group without variance carries no signal; all its advantages are exactly 0 (see ``has_signal``).
+
+    Args:
+        rewards: Scores of the group's episodes that have one (abstentions left out); at least one.
+        std_epsilon: Keeps groups of nearly equal rewards from being blown up to unit variance.
+    """
+    if not rewards:
+        raise ValueError("a group needs at least one reward")
+    if not has_signal(rewards):
+        return [0.0] * len(rewards)
+    values = np.asarray(rewards, dtype=np.float64)
+    return [float(value) for value in (values - values.mean()) / (values.std() + std_epsilon)]
+
+
+def has_signal(rewards: Sequence[float]) -> bool:
+    """Whether the rewards of a group differ. Compared as they are: a mean of equal floats may differ from them in the last bit."""
+    return len(set(rewards)) > 1
+
+
+def step_advantages(advantage: float, steps: int, normaliser: StepNormalizer, constant: float = 10.0) -> list[float]:
+    """The advantage of each step of an episode: all ``steps`` get the same share (discount 1, no credit assignment inside an episode).
+
+    Args:
+        advantage: Of the episode, from ``group_advantages``.
+        steps: Number of steps of the episode.
+        normaliser: What to divide by.
+        constant: k of ``constant``; 10 is the horizon of WebGym's easy tasks (AsyncWebRL ``step_adv_const_length``).
+    """
+    divisor = {"constant": constant, "trajectory": float(steps), "none": 1.0}[normaliser]
+    return [advantage / divisor] * steps

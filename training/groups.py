@@ -1,0 +1,79 @@
+"""Groups: what is asked of a worker, and the record that commits what came of it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from envs.types import Record, StopReason, Trajectory, WebTask
+
+
+class GroupSpec(Record):
+    """Episodes of one task to be run together. In training all share one page seed; an evaluation gives each its own."""
+
+    group_id: str
+    """``i000012-g0003``: phase (iteration or evaluated version), then the group."""
+    task: WebTask
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """Page seed of each episode."""
+    greedy: bool = False
+    """Decode greedily (evaluation)."""
+
+    def episode_id(self, sample: int, attempt: int) -> str:
+        """``i000012-g0003-s02-a0``."""
+        return f"{self.group_id}-s{sample:02d}-a{attempt}"
+
+
+class EpisodeSummary(Record):
+    """What sampling, batches and metrics need to know of an episode."""
+
+    episode_id: str
+    seed: int
+    sample: int
+    score: float | None
+    """Reward in [0, 1]; ``None`` for an abstention."""
+    passed: bool
+    steps: int
+    response_tokens: int
+    stop_reason: StopReason
+    abstained: str | None
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> EpisodeSummary:
+        """The summary of a stored episode."""
+        return cls(
+            episode_id=trajectory.episode_id,
+            seed=trajectory.seed,
+            sample=trajectory.sample,
+            score=trajectory.reward.score,
+            passed=trajectory.reward.passed,
+            steps=len(trajectory.steps),
+            response_tokens=sum(len(step.response_ids) for step in trajectory.steps),
+            stop_reason=trajectory.stop_reason,
+            abstained=trajectory.reward.abstained,
+        )
+
+
+class GroupRecord(Record):
+    """The commit record of a group, written once after all its trajectories. Lists every attempt, abstentions too."""
+
+    group_id: str
+    task_id: str
+    kind: str
+    policy_version: int
+    episodes: tuple[EpisodeSummary, ...]
+
+    @property
+    def usable(self) -> tuple[EpisodeSummary, ...]:
+        """The episodes with a reward."""
+        return tuple(episode for episode in self.episodes if episode.score is not None)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean reward, ``None`` if every episode abstained."""
+        scores = [episode.score for episode in self.usable if episode.score is not None]
+        return sum(scores) / len(scores) if scores else None
+
+    @property
+    def abstentions(self) -> int:
+        """How many attempts abstained."""
+        return len(self.episodes) - len(self.usable)

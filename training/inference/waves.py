@@ -1,0 +1,108 @@
+"""Batches the turns of concurrent episodes: a *wave* closes when every live episode is waiting for its turn.
+
+The model and the browser share the cores of a small machine, so taking turns costs nothing and gives the fullest batches. It also makes the
+members of every wave a function of the episodes alone, not of their timing, so that a run can be repeated exactly. An episode that is
+late (a slow page) holds the others for ``deadline`` seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from training.inference.engine import Generation, GenerationRequest, InferenceEngine
+
+
+@dataclass(slots=True)
+class WaveStatistics:
+    """Counters since the batcher was made."""
+
+    waves: int = 0
+    turns: int = 0
+    late_waves: int = 0
+    """Waves that closed by the deadline, without every live episode."""
+    seconds: float = 0.0
+    """Wall seconds in which the engine was generating."""
+
+
+@dataclass(slots=True)
+class WaveBatcher:
+    """Gives each ``generate`` its turn in the next wave. Used from one event loop; the engine runs in one thread beside it."""
+
+    engine: InferenceEngine
+    deadline: float
+    busy: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered on the event loop while the engine generates: for those who account for time."""
+    statistics: WaveStatistics = field(default_factory=WaveStatistics)
+    _live: int = 0
+    _waiting: list[tuple[GenerationRequest, asyncio.Future[Generation]]] = field(default_factory=list)
+    _timer: asyncio.TimerHandle | None = None
+    _executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "generate"))
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def episode(self) -> AsyncIterator[None]:
+        """An episode is live inside: waves wait for it."""
+        self._live += 1
+        try:
+            yield
+        finally:
+            self._live -= 1
+            self._close_if_complete()
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """The turn that the engine makes for ``request``, in the next wave."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Generation] = loop.create_future()
+        if not self._waiting:
+            self._timer = loop.call_later(self.deadline, self._close_late)
+        self._waiting.append((request, future))
+        self._close_if_complete()
+        return await future
+
+    def close(self) -> None:
+        """Let go of the engine's thread."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _in_engine_thread(self, requests: list[GenerationRequest]) -> asyncio.Future[list[Generation]]:
+        return asyncio.get_running_loop().run_in_executor(self._executor, self.engine.generate, requests)
+
+    def _close_if_complete(self) -> None:
+        if self._waiting and len(self._waiting) >= self._live:
+            self._close()
+
+    def _close_late(self) -> None:
+        if self._waiting:
+            self.statistics.late_waves += 1
+            self._close()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wave, self._waiting = sorted(self._waiting, key=lambda entry: entry[0].key), []
+        task = asyncio.get_running_loop().create_task(self._run(wave))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, wave: list[tuple[GenerationRequest, asyncio.Future[Generation]]]) -> None:
+        started = time.perf_counter()
+        try:
+            requests = [request for request, _ in wave]
+            with self.busy():
+                turns = await self._in_engine_thread(requests)
+        except Exception as error:
+            for _, future in wave:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        self.statistics.waves += 1
+        self.statistics.turns += len(wave)
+        self.statistics.seconds += time.perf_counter() - started
+        for (_, future), turn in zip(wave, turns, strict=True):
+            if not future.done():
+                future.set_result(turn)

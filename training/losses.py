@@ -1,0 +1,208 @@
+"""Policy losses as pure functions of tensors.
+
+Shapes: B rows, C response columns (positions that predict a response token in some row of the micro-batch), V vocabulary. Every ``[B, C]``
+tensor goes with a boolean ``mask`` that is true on response tokens. All sums are divided by a ``normaliser`` that the caller passes in: the
+number of response tokens of the *whole minibatch*, so that micro-batches and ranks add up to one token mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+IGNORE_INDEX = -100
+"""Target at positions that are no response token (torch's and LLaMA-Factory's value)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossMetrics:
+    """Sums over response tokens; they add over micro-batches and ranks. ``means()`` gives what people read."""
+
+    tokens: float = 0.0
+    loss: float = 0.0
+    """Already divided by the normaliser, so this one is no sum over tokens."""
+    clip_low: float = 0.0
+    """Tokens with A < 0 whose ratio fell below 1 - clip_low: no gradient."""
+    clip_high: float = 0.0
+    """Tokens with A > 0 whose ratio rose above 1 + clip_high: no gradient."""
+    dual_clip: float = 0.0
+    behaviour_masked: float = 0.0
+    ratio: float = 0.0
+    """pi / pi_proximal."""
+    behaviour_weight: float = 0.0
+    """pi_proximal / pi_behaviour over the tokens that are not masked."""
+    kl_behaviour: float = 0.0
+    """Estimate of KL(pi_behaviour || pi)."""
+    kl_proximal: float = 0.0
+    entropy: float = 0.0
+    logprob: float = 0.0
+
+    def __add__(self, other: LossMetrics) -> LossMetrics:
+        return LossMetrics(
+            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        )
+
+    def means(self) -> dict[str, float]:
+        """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss."""
+        values = {field.name: getattr(self, field.name) / max(self.tokens, 1.0) for field in fields(self)}
+        return values | {"tokens": self.tokens, "loss": self.loss}
+
+
+def token_logprobs(
+    logits: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    banned_ids: Sequence[int] = (),
+    *,
+    entropy_grad: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of the sampling distribution at response positions, 0 elsewhere.
+
+    The distribution is ``softmax(logits / temperature)`` over the ids that are not banned, exactly as in sampling. Only the rows that predict
+    a response token are expanded to float32 over the vocabulary, which is what keeps a 152k vocabulary affordable.
+
+    Args:
+        logits: ``[B, C, V]``, any float dtype; ``logits[b, c]`` predicts ``targets[b, c]`` (already shifted).
+        targets: ``[B, C]`` int64, ``IGNORE_INDEX`` where there is no response token.
+        temperature: Of sampling, > 0.
+        banned_ids: Ids that sampling never draws. A banned target has log-probability ``-inf``.
+        entropy_grad: Keep the entropy in the autograd graph.
+
+    Returns:
+        log-probabilities and entropies (nats), both ``[B, C]`` float32.
+    """
+    mask = targets != IGNORE_INDEX
+    rows = logits[mask].float() / temperature
+    banned = torch.zeros(rows.shape[-1], dtype=torch.bool, device=rows.device)
+    banned[list(banned_ids)] = True
+    logp = rows.masked_fill(banned, -torch.inf).log_softmax(-1)
+    chosen = logp.gather(-1, targets[mask][:, None])[:, 0]
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+        entropy = -(logp.exp() * logp.masked_fill(banned, 0.0)).sum(-1)
+    blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)
+    return blank.masked_scatter(mask, chosen), blank.masked_scatter(mask, entropy)
+
+
+def entropy_bonus(mean_entropy: float, coefficient: float, floor: float) -> float:
+    """Coefficient of the entropy bonus for an update whose policy starts with ``mean_entropy`` (nats per token).
+
+    An unbounded bonus makes the entropy run away (5 nats and a falling reward in our measurements), none lets exploration die: so it is paid
+    only below the floor.
+    """
+    return coefficient if mean_entropy < floor else 0.0
+
+
+def decoupled_policy_loss(
+    logprobs: Tensor,
+    proximal: Tensor,
+    behaviour: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip_low: float = 0.2,
+    clip_high: float = 0.28,
+    dual_clip: float = 3.0,
+    behaviour_cap: float = 5.0,
+    *,
+    normaliser: float,
+    weights: Tensor | None = None,
+    entropy: Tensor | None = None,
+    entropy_coefficient: float = 0.0,
+) -> tuple[Tensor, LossMetrics]:
+    """Decoupled PPO (Hilton et al. 2022) with dual clip (Ye et al. 2020) and masked behaviour weights, as in AsyncWebRL.
+
+    Per token, with ``rho = pi / pi_proximal`` and ``w = pi_proximal / pi_behaviour``::
+
+        pg = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  for A < 0: pg = min(pg, dual_clip |A|)
+        loss = w pg,  and 0 where w > behaviour_cap (dropped, not clipped; still counted in the normaliser)
+
+    Args:
+        logprobs: ``[B, C]`` of the policy being trained, with gradient.
+        proximal: ``[B, C]`` at the start of the update.
+        behaviour: ``[B, C]`` of sampling.
+        advantages: ``[B]`` or ``[B, C]``.
+        mask: ``[B, C]`` bool.
+        normaliser: Response tokens of the whole minibatch.
+        weights: ``[B]`` factor on each row's loss, or ``None`` for 1.
+        entropy: ``[B, C]``; needed for the bonus, else only reported.
+        entropy_coefficient: From ``entropy_bonus``.
+    """
+    advantage = _per_token(advantages, mask)
+    zero = torch.zeros_like(behaviour)
+    log_ratio = torch.where(mask, logprobs - proximal, zero)
+    ratio = log_ratio.exp()
+    unclipped, clipped = -advantage * ratio, -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)
+    surrogate = torch.maximum(unclipped, clipped)
+    ceiling = dual_clip * advantage.abs()
+    dual = mask & (advantage < 0) & (surrogate > ceiling)
+    surrogate = torch.where(dual, ceiling, surrogate)
+
+    weight = torch.where(mask, proximal - behaviour, zero).exp().detach()
+    kept = mask & (weight <= behaviour_cap)
+    # where, not a product: a dropped token's weight may be inf, and inf * 0 is nan.
+    per_token = torch.where(kept, torch.where(kept, weight, zero) * surrogate, zero)
+    if weights is not None:
+        per_token = per_token * _per_token(weights, mask)
+    loss = per_token.sum() / normaliser
+    if entropy is not None and entropy_coefficient:
+        loss = loss - entropy_coefficient * torch.where(mask, entropy, zero).sum() / normaliser
+
+    with torch.no_grad():
+        metrics = _sums(
+            tokens=mask,
+            loss=loss,
+            clip_low=mask & (advantage < 0) & (ratio < 1 - clip_low),
+            clip_high=mask & (advantage > 0) & (ratio > 1 + clip_high),
+            dual_clip=dual,
+            behaviour_masked=mask & ~kept,
+            ratio=torch.where(mask, ratio, zero),
+            behaviour_weight=torch.where(kept, weight, zero),
+            kl_behaviour=_kl(torch.where(mask, logprobs - behaviour, zero)),
+            kl_proximal=_kl(log_ratio),
+            entropy=zero if entropy is None else torch.where(mask, entropy, zero),
+            logprob=torch.where(mask, logprobs, zero),
+        )
+    return loss, metrics
+
+
+def behaviour_cloning_loss(
+    logprobs: Tensor,
+    behaviour: Tensor,
+    mask: Tensor,
+    *,
+    normaliser: float,
+    weights: Tensor | None = None,
+    entropy: Tensor | None = None,
+) -> tuple[Tensor, LossMetrics]:
+    """``-log p`` of the response tokens; shapes and ``normaliser`` as in ``decoupled_policy_loss``."""
+    zero = torch.zeros_like(behaviour)
+    per_token = torch.where(mask, -logprobs, zero)
+    if weights is not None:
+        per_token = per_token * _per_token(weights, mask)
+    loss = per_token.sum() / normaliser
+    with torch.no_grad():
+        metrics = _sums(
+            tokens=mask,
+            loss=loss,
+            kl_behaviour=_kl(torch.where(mask, logprobs - behaviour, zero)),
+            entropy=zero if entropy is None else torch.where(mask, entropy, zero),
+            logprob=torch.where(mask, logprobs, zero),
+        )
+    return loss, metrics
+
+
+def _kl(log_ratio: Tensor) -> Tensor:
+    """Schulman's k3 estimate of KL(q || p) per token drawn from q, ``log_ratio = log p - log q``: never negative, 0 at equality."""
+    return log_ratio.expm1() - log_ratio
+
+
+def _per_token(values: Tensor, mask: Tensor) -> Tensor:
+    return (values[:, None] if values.dim() == 1 else values).expand(mask.shape)
+
+
+def _sums(**parts: Tensor) -> LossMetrics:
+    """One transfer from the device for all numbers."""
+    values = torch.stack([part.detach().sum().double() for part in parts.values()]).tolist()
+    return LossMetrics(**dict(zip(parts, values, strict=True)))

@@ -1,0 +1,54 @@
+"""The user turn's text: what the policy reads beside the screenshot.
+
+One function, so that pre-training, demonstrations and rollouts see the same text::
+
+    Page:
+    [1] textbox "Username" value "juan"
+    [2] checked checkbox "xK3f"
+    [3] button "Login"
+    Done: type [1] "juan"
+    Task: Enter the username "juan" and press login.
+
+The task comes last: with causal attention its words can look back at the labels. Page text is untrusted: whatever a chat template or a
+multimodal plugin would take for a control token is broken up first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from envs.types import Element, Observation
+
+SHOWN_ACTIONS = 3
+"""Actions before this one that the prompt repeats; the page's own state tells the rest."""
+
+_ROLES = {"input": "textbox"}
+"""Where the policy's word for an element differs from the observation's tag."""
+
+_CONTROL = re.compile(r"<(?=\|)|<(?=/?(?:image|video|audio|tool_call|think)>)")
+"""Openings of Qwen's special tokens and of LLaMA-Factory's media placeholders."""
+
+
+def user_text(observation: Observation, history: Sequence[str] = ()) -> str:
+    """The page's elements, the last actions, why the last one failed (if it did) and the task, one a line."""
+    lines = ["Page:", *(element_line(element) for element in observation.elements)]
+    if history:
+        lines.append("Done: " + "; ".join(one_line(response) for response in history[-SHOWN_ACTIONS:]))
+    if observation.error:
+        lines.append(f"Error: {one_line(observation.error)}")
+    lines.append(f"Task: {one_line(observation.instruction)}")
+    return "\n".join(lines)
+
+
+def element_line(element: Element) -> str:
+    """One element: ``[2] checked checkbox "xK3f"``, ``[1] textbox "Username" value "juan"``."""
+    state = "checked " if element.checked else ""
+    shown = "***" if element.tag == "password" else one_line(element.value)
+    value = f' value "{shown}"' if element.value else ""
+    return f'[{element.index}] {state}{_ROLES.get(element.tag, element.tag)} "{one_line(element.text)}"{value}'
+
+
+def one_line(text: str) -> str:
+    """White space folded to single spaces and control tokens broken up."""
+    return _CONTROL.sub("< ", " ".join(text.split()))

@@ -1,0 +1,207 @@
+"""The folder of a run: where each artefact lies, and how it gets there whole.
+
+Every file is written under a temporary name in its own folder and renamed, so that whatever is found under its final name is whole.
+Blobs are named by the sha256 of their bytes and checked when read. See docs/architecture.md for the layout and the rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from envs.types import StorageError, Trajectory
+
+MANIFEST = "manifest.json"
+"""Written last into a policy's folder; without it the policy does not exist."""
+
+
+def atomic_write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write ``data`` so that ``path`` is either absent (or as before) or holds all of it.
+
+    ``sync=False`` leaves out the fsync: for content that is checked when read, whose loss in a power cut is noticed and repaired.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Atomically write a JSON document (plain values, or anything with ``model_dump``)."""
+    if hasattr(value, "model_dump"):
+        value = value.model_dump(mode="json")
+    atomic_write_bytes(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON document; ``StorageError`` names the file when it is missing or torn."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise StorageError(f"{path} does not exist") from error
+    except orjson.JSONDecodeError as error:
+        raise StorageError(f"{path} is not valid JSON ({error}); delete it and start the run again") from error
+
+
+def policy_name(version: int) -> str:
+    """Folder name of a policy version, e.g. ``v000012``."""
+    return f"v{version:06d}"
+
+
+class RunStore:
+    """Paths, reads and writes of one run's folder. Holds no state, so any process may make its own."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.root = Path(run_dir)
+
+    # -- paths
+
+    @property
+    def config_path(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def tasks_path(self) -> Path:
+        return self.root / "tasks.jsonl"
+
+    @property
+    def trainer_path(self) -> Path:
+        return self.root / "trainer"
+
+    @property
+    def report_path(self) -> Path:
+        return self.root / "report"
+
+    @property
+    def result_path(self) -> Path:
+        return self.root / "result.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.root / "journal.sqlite"
+
+    def policy_path(self, version: int) -> Path:
+        return self.root / "policies" / policy_name(version)
+
+    def batch_path(self, version: int) -> Path:
+        return self.root / "batches" / f"{policy_name(version)}.json"
+
+    def evaluation_path(self, version: int) -> Path:
+        return self.root / "evaluations" / f"{policy_name(version)}.json"
+
+    def group_path(self, group_id: str) -> Path:
+        """``i000012-g0003`` lies in ``groups/i000012/``."""
+        return self.root / "groups" / group_id.split("-", 1)[0] / f"{group_id}.json"
+
+    def trajectory_path(self, episode_id: str) -> Path:
+        return self.root / "trajectories" / _shard(episode_id) / f"{episode_id}.json"
+
+    def blob_path(self, sha256: str) -> Path:
+        return self.root / "blobs" / sha256[:2] / f"{sha256}.jpg"
+
+    # -- blobs
+
+    def put_blob(self, data: bytes) -> str:
+        """Store bytes once under their sha256 and return it."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self.blob_path(sha256)
+        if not path.exists():
+            atomic_write_bytes(path, data, sync=False)
+        return sha256
+
+    def blob(self, sha256: str) -> bytes:
+        """The bytes of a blob; ``StorageError`` when it is missing or torn."""
+        try:
+            data = self.blob_path(sha256).read_bytes()
+        except FileNotFoundError as error:
+            raise StorageError(f"blob {sha256} is missing from {self.root / 'blobs'}") from error
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise StorageError(f"blob {self.blob_path(sha256)} does not hold what its name says; delete it")
+        return data
+
+    # -- trajectories
+
+    def put_trajectory(self, trajectory: Trajectory) -> None:
+        data = orjson.dumps(trajectory.model_dump(mode="json"))
+        atomic_write_bytes(self.trajectory_path(trajectory.episode_id), data)
+
+    def trajectory(self, episode_id: str) -> Trajectory:
+        """The stored episode; ``StorageError`` when missing, torn or of another schema."""
+        path = self.trajectory_path(episode_id)
+        try:
+            return Trajectory.model_validate_json(path.read_bytes())
+        except FileNotFoundError as error:
+            raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
+        except ValidationError as error:
+            raise StorageError(f"trajectory {path} cannot be read: {error}") from error
+
+    def episode_ids(self) -> Iterator[str]:
+        """All stored episodes, in no particular order."""
+        for path in (self.root / "trajectories").glob("*/*.json"):
+            yield path.stem
+
+    # -- groups
+
+    def group_ids(self, phase: str | None = None) -> list[str]:
+        """Ids of all committed groups (of one phase such as ``i000012``), sorted."""
+        return sorted(path.stem for path in (self.root / "groups").glob(f"{phase or '*'}/*.json"))
+
+    # -- policies
+
+    def versions(self) -> list[int]:
+        """Published policy versions (those with a manifest), ascending."""
+        found = (re.fullmatch(r"v(\d{6})", path.parent.name) for path in (self.root / "policies").glob(f"*/{MANIFEST}"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def latest_policy(self) -> int | None:
+        """Highest published version, or ``None`` before the first."""
+        return max(self.versions(), default=None)
+
+    def manifest(self, version: int) -> dict[str, Any]:
+        """The manifest of a published version."""
+        manifest: dict[str, Any] = read_json(self.policy_path(version) / MANIFEST)
+        return manifest
+
+    def publish_policy(self, version: int, source: Path, details: dict[str, Any]) -> None:
+        """Copy a checkpoint folder in as ``version``, manifest last. A version that is already there is left alone."""
+        target = self.policy_path(version)
+        if (target / MANIFEST).exists():
+            return
+        if not (source / "config.json").exists():
+            raise StorageError(f"{source} is no Hugging Face checkpoint folder: it has no config.json")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(MANIFEST))
+        write_json(target / MANIFEST, {"version": version, "files": file_hashes(target), **details})
+
+
+def file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
+    """``{name: {size, sha256}}`` of a checkpoint's files, the manifest left out."""
+    return {
+        str(path.relative_to(folder)): {
+            "size": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def _shard(episode_id: str) -> str:
+    """Two hex digits that spread the trajectories over 256 folders."""
+    return hashlib.sha256(episode_id.encode()).hexdigest()[:2]

@@ -1,0 +1,6 @@
+"""The trainer: one process group for a whole run, which turns each batch that appears in the run's folder into the next policy version.
+
+The folder is the only protocol (docs/architecture.md). ``launch.TrainerProcess`` is what a flow uses; it imports no torch. Inside the process:
+``__main__`` guards (lock, watchdog, errors), ``loop`` waits for batches, ``update`` trains on one, ``publish`` writes the results.
+LLaMA-Factory gives arguments, template, model, collator and trainer class (``setup``, ``collate``, ``policy_trainer``), DeepSpeed the engine.
+"""

@@ -1,0 +1,111 @@
+"""``python -m training.trainer --run-dir DIR``: one rank of the trainer. Alone, or under ``torch.distributed.run``.
+
+Guards the loop: one trainer per run, gone with its owner, and every refusal named in ``trainer/error.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import IO
+
+from pydantic import ValidationError
+
+from envs.types import ConfigError, RollwrightError, TrainingError
+from training.quiet import quiet_model_libraries
+from training.store import RunStore, read_json, write_json
+from training.trainer.spec import TrainerSpec
+from training.trainer.watchdog import start_watchdog
+
+LOCK_SECONDS = 30.0
+"""How long a new trainer waits for the lock of one that is just going down."""
+
+
+def main() -> int:
+    """Run one rank to its end; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.trainer")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    store = RunStore(parser.parse_args().run_dir.resolve())
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        spec = read_spec(store)
+        start_watchdog(spec.owner_pid, spec.owner_started)
+        lock = take_lock(store.trainer_path / "lock", LOCK_SECONDS) if _rank() == 0 else None
+        quiet_model_libraries()
+        # Imported here: torch and its friends take 15 s, and a wrong config or a second trainer should be told at once.
+        from training.trainer.loop import run_trainer
+
+        run_trainer(store, spec)
+        del lock
+    except RollwrightError as error:
+        # A refusal: a restart would only repeat it. Anything else is a crash, and its traceback is in the log.
+        traceback.print_exc()
+        write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def read_spec(store: RunStore) -> TrainerSpec:
+    """The spec in ``trainer/config.json``; ``ConfigError`` when it is not valid."""
+    path = store.trainer_path / "config.json"
+    try:
+        return TrainerSpec.model_validate(read_json(path))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def take_lock(path: Path, seconds: float) -> IO[str]:
+    """The run's trainer lock, held until the file object is closed or the process ends.
+
+    Raises:
+        TrainingError: Another trainer still holds it after ``seconds``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = open(path, "a+")  # noqa: SIM115 - stays open for the life of the process
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise TrainingError(
+                    f"another trainer (pid {holder}) holds {path}; end it, or wait until it is done"
+                ) from None
+            time.sleep(0.2)
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
+
+
+def _terminate(signum: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    code = 1
+    try:
+        code = main()
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not a return: destroying process groups waits for ranks that may be gone, and everything written is already in place.
+        os._exit(code)

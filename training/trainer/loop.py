@@ -1,0 +1,106 @@
+"""The trainer's life: wait for the next batch, train on it, publish, until the run's last version."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from envs.types import TrainingError
+from training.batches import TrainingBatch
+from training.store import RunStore, write_json
+from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.publish import publish_policy, publish_state
+from training.trainer.rows import read_batch, read_rows
+from training.trainer.setup import build_trainer, set_threads
+from training.trainer.spec import TrainerSpec
+from training.trainer.update import Stopwatch, run_update
+
+READY = "ready.json"
+"""Written by the first process once it waits for batches."""
+
+
+def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
+    """Go on from the latest published policy until version ``spec.total_updates`` is published.
+
+    Raises:
+        TrainingError: No policy to start from, or a batch that cannot be trained on.
+    """
+    version = store.latest_policy()
+    if version is None:
+        raise TrainingError(f"{store.root} has no published policy: version 0 must be there before the trainer starts")
+    started = time.time()
+    trainer = build_trainer(store, spec, version)
+    # After the trainer: accelerate sets its own number while it is made.
+    set_threads(spec.trainer.torch_threads)
+    if trainer.args.should_save:
+        write_json(
+            store.trainer_path / READY, {"pid": os.getpid(), "started": started, "seconds": time.time() - started}
+        )
+    _say(trainer, f"at version {version} after {time.time() - started:.1f} s")
+    while version < spec.total_updates:
+        version += 1
+        waited = wait_for_batch(store, version, spec.poll_seconds)
+        _update(trainer, store, version, waited)
+
+
+def wait_for_batch(store: RunStore, version: int, poll_seconds: float) -> float:
+    """Block until the batch that makes ``version`` is there; the seconds waited.
+
+    Raises:
+        TrainingError: A later batch is there but not this one.
+    """
+    path, start = store.batch_path(version), time.perf_counter()
+    while not path.exists():
+        later = [found.name for found in path.parent.glob("v*.json") if found.name > path.name]
+        # Looked at again: both may have been written between the two looks.
+        if later and not path.exists():
+            raise TrainingError(
+                f"batch {path.name} is missing but {min(later)} is there: versions must follow one another"
+            )
+        time.sleep(poll_seconds)
+    return time.perf_counter() - start
+
+
+def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float) -> None:
+    start, watch = time.perf_counter(), Stopwatch()
+    with watch.part("load"):
+        batch, sha256 = read_batch(store, version)
+        rows = read_rows(store, batch, trainer.spec.banned_ids)
+    metrics = run_update(trainer, batch, rows, watch)
+    with watch.part("save_state"):
+        publish_state(trainer, store, version)
+    before_policy = time.perf_counter()
+
+    def manifest() -> dict[str, Any]:
+        now = time.perf_counter()
+        seconds = {**watch.seconds, "save_policy": now - before_policy}
+        # The parts add up to the update's wall time; the wait for the batch is not part of it.
+        seconds["other"] = now - start - sum(seconds.values())
+        return {
+            "batch": sha256,
+            "metrics": {**metrics, **_counts(batch)},
+            "seconds": seconds,
+            "waited_seconds": waited,
+        }
+
+    publish_policy(trainer, store, version, manifest)
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in watch.seconds.items())
+    _say(
+        trainer,
+        f"v{version}: {len(rows)} rows, loss {metrics['loss']:.4f}, {time.perf_counter() - start:.2f} s ({parts})",
+    )
+
+
+def _counts(batch: TrainingBatch) -> dict[str, float]:
+    return {
+        "groups": float(batch.groups),
+        "zero_variance_groups": float(batch.zero_variance_groups),
+        "episodes": float(batch.episodes),
+        "abstained_episodes": float(batch.abstained_episodes),
+    }
+
+
+def _say(trainer: PolicyTrainer, message: str) -> None:
+    if trainer.args.should_save:
+        print(f"trainer: {message}", flush=True)

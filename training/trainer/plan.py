@@ -1,0 +1,40 @@
+"""Which rows are trained together: minibatches (one optimiser step) and micro-batches (one forward pass of one process). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Slot(NamedTuple):
+    """A row's place in a micro-batch."""
+
+    row: int
+    """Index into the batch's rows."""
+    counts: bool = True
+    """False for filler: a row repeated with weight 0, so that every process has as many micro-batches as the others."""
+
+
+def plan_minibatches(
+    lengths: Sequence[int], minibatch_rows: int, micro_rows: int, processes: int, seed: int, version: int
+) -> list[list[list[Slot]]]:
+    """``[minibatch][micro-batch][slot]``; process r takes the micro-batches r, r + processes, ….
+
+    Rows are shuffled by (seed, version) into minibatches of equal size (within one row; the number of minibatches is rounded, because a
+    leftover minibatch of a few rows would take a full optimiser step on noise). Inside a minibatch rows of similar length share a
+    micro-batch, which cuts padding. The number of micro-batches is a multiple of ``processes``.
+    """
+    if not lengths:
+        return []
+    shuffled = np.random.default_rng([seed, version]).permutation(len(lengths))
+    minibatches = np.array_split(shuffled, max(1, round(len(lengths) / minibatch_rows)))
+    return [_micro_batches([int(row) for row in rows], lengths, micro_rows, processes) for rows in minibatches]
+
+
+def _micro_batches(rows: list[int], lengths: Sequence[int], micro_rows: int, processes: int) -> list[list[Slot]]:
+    by_length = sorted(rows, key=lambda row: (lengths[row], row))
+    per_process = -(-len(rows) // (micro_rows * processes))
+    parts = np.array_split(np.asarray(by_length), per_process * processes)
+    return [[Slot(int(row)) for row in part] or [Slot(by_length[0], counts=False)] for part in parts]

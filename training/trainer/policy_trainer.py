@@ -1,0 +1,200 @@
+"""LLaMA-Factory's trainer with a policy loss, driven one optimiser step at a time.
+
+``Trainer.train()`` is not used: its loader fetches a batch ahead and cannot wait for batches that do not exist yet. Instead its own
+preparation runs once (optimizer, schedule, DeepSpeed engine, resume), and ``optimizer_step`` repeats what its inner loop does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
+from peft import get_peft_model_state_dict, set_peft_model_state_dict
+from peft.tuners.lora import LoraLayer
+from torch import Tensor
+from transformers.trainer_utils import set_seed
+
+from training.losses import LossMetrics, behaviour_cloning_loss, decoupled_policy_loss, token_logprobs
+from training.trainer.collate import MicroBatch
+from training.trainer.spec import TrainerSpec
+
+ADAPTER_STATE = "adapter.pt"
+"""LoRA weights in a trainer state that DeepSpeed did not write."""
+
+
+class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
+    """One per process. ``prepare`` first, then ``optimizer_step`` for each minibatch and ``end_update`` after each batch."""
+
+    def __init__(self, spec: TrainerSpec, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.spec = spec
+        self.cloning = False
+        """The loss is ``-log p`` instead of the policy loss."""
+        self.entropy_coefficient = 0.0
+        self._normaliser = 1.0
+        self._metrics = LossMetrics()
+        self._kept_norm: Tensor | None = None
+
+    # -- life cycle
+
+    def prepare(self, state: Path | None) -> None:
+        """Build optimizer, schedule and engine for the whole run; go on from a state written by ``save_state``."""
+        self._train_batch_size = self.args.train_batch_size
+        self._init_training_state(self.spec.total_updates, self.spec.total_updates, 1, None, None)
+        # One optimiser step per call decides itself where its boundary is.
+        self.current_gradient_accumulation_steps = 1
+        self._prepare_for_training(self.spec.total_updates, None, None if state is None else str(state))
+        if self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 0 and not self.args.bf16:
+            self.model_wrapped.clip_fp32_gradients = self._clip_and_keep_norm
+        if state is not None and self.lora and not self.is_deepspeed_enabled:
+            set_peft_model_state_dict(self.model, torch.load(state / ADAPTER_STATE, weights_only=True))
+
+    @property
+    def lora(self) -> bool:
+        """The model carries LoRA adapters."""
+        return self.spec.trainer.finetuning_type == "lora"
+
+    def begin_update(self, version: int) -> float:
+        """Seed torch for this update, move the schedule to it and return its learning rate.
+
+        Random numbers are a function of (seed, version), so that no generator's state needs saving. The schedule moves once per update,
+        however many minibatches that has, and before the steps: transformers' schedules start at zero.
+        """
+        set_seed(self.spec.seed * 1_000_003 + version)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+            self.lr_scheduler.step()
+        return float(self.lr_scheduler.get_last_lr()[0])
+
+    # -- forward passes
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        """The loss of ``inputs["micro"]``, scaled so that the mean over processes is the minibatch's loss."""
+        micro: MicroBatch = inputs["micro"]
+        logprobs, entropy = self._forward(model, micro, entropy_grad=self.entropy_coefficient > 0)
+        mask, behaviour, advantages, weights = self._on_device(
+            micro.mask, micro.behaviour, micro.advantages, micro.weights
+        )
+        if self.cloning:
+            loss, metrics = behaviour_cloning_loss(
+                logprobs, behaviour, mask, normaliser=self._normaliser, weights=weights, entropy=entropy
+            )
+        else:
+            algorithm = self.spec.algorithm
+            loss, metrics = decoupled_policy_loss(
+                logprobs,
+                behaviour if micro.proximal is None else micro.proximal.to(behaviour.device),
+                behaviour,
+                advantages,
+                mask,
+                algorithm.clip_low,
+                algorithm.clip_high,
+                algorithm.dual_clip,
+                algorithm.behaviour_cap,
+                normaliser=self._normaliser,
+                weights=weights,
+                entropy=entropy,
+                entropy_coefficient=self.entropy_coefficient,
+            )
+        self._metrics += metrics
+        # DDP and DeepSpeed average gradients over processes; ours are parts of one sum.
+        return loss * int(self.args.world_size)
+
+    @torch.no_grad()
+    def score(self, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies ``[B, C]`` of the response tokens under the current weights."""
+        return self._forward(self.model_wrapped, micro, entropy_grad=False)
+
+    def _forward(self, model: Any, micro: MicroBatch, *, entropy_grad: bool) -> tuple[Tensor, Tensor]:
+        with self.compute_loss_context_manager():
+            logits = model(**self._prepare_inputs(micro.inputs)).logits
+        (targets,) = self._on_device(micro.targets)
+        return token_logprobs(logits, targets, self.spec.temperature, self.spec.banned_ids, entropy_grad=entropy_grad)
+
+    def _on_device(self, *tensors: Tensor) -> list[Tensor]:
+        return [tensor.to(self.args.device) for tensor in tensors]
+
+    # -- optimisation
+
+    def optimizer_step(self, micros: Sequence[MicroBatch], normaliser: float) -> tuple[LossMetrics, float]:
+        """One optimiser step on this process's share of a minibatch.
+
+        Args:
+            micros: As many on every process.
+            normaliser: Response tokens of the whole minibatch, over all processes.
+
+        Returns:
+            This process's part of the metrics, and the global gradient norm before clipping.
+        """
+        self._normaliser, self._metrics = normaliser, LossMetrics()
+        for index, micro in enumerate(micros):
+            last = index == len(micros) - 1
+            # DeepSpeed reads this to know its boundary, where it clips, steps and clears by itself inside backward.
+            self.accelerator.gradient_state._set_sync_gradients(last)
+            with self._gradient_sync(last):
+                self.training_step(self.model_wrapped, {"micro": micro})
+        if not self.is_deepspeed_enabled:
+            self._clip_and_keep_norm()
+        norm = self.model_wrapped.get_global_grad_norm() if self._kept_norm is None else self._kept_norm
+        if not self.is_deepspeed_enabled:
+            self.optimizer.step()
+            self.model_wrapped.zero_grad()
+        return self._metrics, float(norm)
+
+    def _clip_and_keep_norm(self) -> None:
+        """Also put in place of DeepSpeed's own clip in plain float32 without ZeRO, which throws the norm away."""
+        self._kept_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm)
+
+    def _gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        if last or self.is_deepspeed_enabled:
+            return contextlib.nullcontext()
+        return self.accelerator.no_sync(model=self.model_wrapped)  # type: ignore[no-any-return]
+
+    # -- what is written
+
+    def save_state(self, folder: Path) -> None:
+        """Everything that ``prepare`` needs to go on exactly. Called on every process."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._save_optimizer_and_scheduler(str(folder))
+        if self.lora and not self.is_deepspeed_enabled and self.args.should_save:
+            torch.save(get_peft_model_state_dict(self.model), folder / ADAPTER_STATE)
+
+    def save_weights(self, folder: Path) -> None:
+        """Write config and weights as a Hugging Face checkpoint, LoRA merged. Called on every process, writes on the first."""
+        sharded = self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3
+        found = self.accelerator.get_state_dict(self.model_wrapped) if sharded else self.model.state_dict()
+        if not self.args.should_save:
+            return
+        # Tied weights once, as in the checkpoint that we started from: modules list a shared parameter under its first name only.
+        names = {name for name, _ in chain(self.model.named_parameters(), self.model.named_buffers())}
+        weights = {name: value for name, value in found.items() if name in names}
+        if self.lora:
+            self.model.get_base_model().save_pretrained(folder, state_dict=merged_weights(self.model, weights))
+        else:
+            self.model.save_pretrained(folder, state_dict=weights)
+
+
+def merged_weights(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """State of the base model with the adapters added in.
+
+    Not ``merge_adapter`` and back: (W + d) - d is not W in floating point, and the run would drift with every publication.
+    """
+    deltas = {
+        f"{name}.base_layer.weight": module.get_delta_weight(adapter)
+        for name, module in model.named_modules()
+        if isinstance(module, LoraLayer)
+        for adapter in module.active_adapters
+    }
+    return {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): value + deltas[name].to(value.dtype)
+        if name in deltas
+        else value
+        for name, value in weights.items()
+        if ".lora_" not in name
+    }

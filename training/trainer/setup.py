@@ -1,0 +1,153 @@
+"""Builds the trainer out of LLaMA-Factory's parts: its arguments, template, model loader, collator and trainer class."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from llamafactory.data import get_template_and_fix_tokenizer
+from llamafactory.hparams import get_train_args
+from llamafactory.model import load_model, load_tokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from envs.types import TrainingError
+from training.losses import IGNORE_INDEX
+from training.store import RunStore
+from training.trainer.collate import PolicyCollator
+from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.spec import TrainerSpec
+
+
+def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTrainer:
+    """A trainer that holds version ``version`` of the run, ready for its next update, optimizer and schedule included.
+
+    Raises:
+        TrainingError: The version was trained, but its trainer state is missing.
+    """
+    state = state_path(store, version) if version else None
+    if state is not None and not state.is_dir():
+        raise TrainingError(
+            f"policy v{version} is published but its trainer state {state} is missing: the run cannot go on exactly"
+        )
+    disable_progress_bar()
+    prepare_deepspeed_for_cpu()
+    arguments = llamafactory_arguments(store, spec, version)
+    model_args, data_args, training_args, finetuning_args, _ = get_train_args(arguments)
+    tokenizer_module = load_tokenizer(model_args)
+    template = get_template_and_fix_tokenizer(tokenizer_module["tokenizer"], data_args)
+    model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
+    collator = PolicyCollator(
+        template=template,
+        model=model,
+        # Tensor cores want multiples of 8; on a CPU padding is only work.
+        pad_to_multiple_of=8 if torch.cuda.is_available() else None,
+        label_pad_token_id=IGNORE_INDEX,
+        block_diag_attn=model_args.block_diag_attn,
+        attn_implementation=getattr(model.config, "_attn_implementation", None),
+        compute_dtype=model_args.compute_dtype,
+        **tokenizer_module,
+    )
+    trainer = PolicyTrainer(
+        spec=spec,
+        model=model,
+        args=training_args,
+        finetuning_args=finetuning_args,
+        data_collator=collator,
+        **tokenizer_module,
+    )
+    trainer.prepare(state)
+    return trainer
+
+
+def state_path(store: RunStore, version: int) -> Path:
+    """Folder of the optimizer, scheduler and random state after the update that made ``version``."""
+    return store.trainer_path / "state" / f"v{version:06d}"
+
+
+def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> dict[str, Any]:
+    """What ``llamafactory-cli train`` would be given in its YAML file.
+
+    ``dataset`` and the batch sizes are required by the parser and unused: batches come from the run's folder.
+    """
+    settings = spec.trainer
+    lora = settings.finetuning_type == "lora"
+    # Adapters sit on the run's first weights (the policies hold merged ones); full fine-tuning goes on from the latest.
+    checkpoint = (spec.base_checkpoint or store.policy_path(0)) if lora else store.policy_path(version)
+    arguments = {
+        "model_name_or_path": str(checkpoint),
+        "stage": "sft",
+        "do_train": True,
+        "dataset": "unused",
+        "template": spec.template,
+        "finetuning_type": settings.finetuning_type,
+        "freeze_vision_tower": not spec.train_vision_tower,
+        "freeze_multi_modal_projector": not spec.train_vision_tower,
+        "disable_gradient_checkpointing": not spec.gradient_checkpointing,
+        "output_dir": str(store.trainer_path),
+        "overwrite_output_dir": True,
+        "per_device_train_batch_size": settings.micro_batch_rows,
+        "max_steps": spec.total_updates,
+        "learning_rate": settings.learning_rate,
+        "adam_beta1": settings.adam_beta1,
+        "adam_beta2": settings.adam_beta2,
+        "weight_decay": settings.weight_decay,
+        "max_grad_norm": settings.max_grad_norm,
+        "warmup_steps": settings.warmup_updates,
+        "lr_scheduler_type": settings.scheduler,
+        "optim": "adamw_torch",
+        "bf16": settings.bf16,
+        "seed": spec.seed,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+    if lora:
+        arguments |= {"lora_rank": settings.lora_rank, "lora_target": "all", "lora_dropout": 0.0}
+    if spec.deepspeed:
+        arguments["deepspeed"] = deepspeed_config(settings.zero_stage)
+    return arguments
+
+
+def deepspeed_config(stage: int) -> dict[str, Any]:
+    """DeepSpeed's settings for a ZeRO stage; "auto" is filled in by transformers."""
+    gpu = torch.cuda.is_available()
+    return {
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        # torch's AdamW instead of DeepSpeed's own CPU one, which is compiled at the first start (90 s).
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "steps_per_print": 2**31,
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+        "zero_optimization": {
+            "stage": stage,
+            "contiguous_gradients": True,
+            # gloo has neither a second stream nor a reduce-scatter worth having.
+            "overlap_comm": gpu,
+            "reduce_scatter": gpu,
+            "stage3_gather_16bit_weights_on_model_save": True,
+        },
+    }
+
+
+def prepare_deepspeed_for_cpu() -> None:
+    """Keep DeepSpeed from compiling its shared-memory all-reduce at start-up (a minute of g++, and a compiler must be there).
+
+    That kernel only serves tensor-parallel inference. DeepSpeed builds it whenever its table of compatible ops allows, with no setting
+    against it, so the table is told otherwise.
+    """
+    if not torch.cuda.is_available():
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def set_threads(threads: int) -> None:
+    """CPU threads of this process; 0 shares the cores among the processes of this machine."""
+    share = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    torch.set_num_threads(threads or max(1, share))

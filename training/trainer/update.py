@@ -1,0 +1,150 @@
+"""One update: the rows of a batch through proximal scoring and the epochs of minibatches."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, fields
+
+import torch
+
+from training.batches import TrainingBatch
+from training.losses import LossMetrics, entropy_bonus
+from training.trainer.collate import MicroBatch
+from training.trainer.plan import Slot, plan_minibatches
+from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.rows import TrainingRow
+
+
+@dataclass
+class Stopwatch:
+    """Wall seconds by part of an update."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Add the time of the block to a part."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+class MicroBatches:
+    """This process's micro-batches of an update, collated once when memory allows and again on each pass otherwise."""
+
+    def __init__(
+        self,
+        trainer: PolicyTrainer,
+        rows: Sequence[TrainingRow],
+        plan: list[list[list[Slot]]],
+        watch: Stopwatch,
+        cache_bytes: int,
+    ) -> None:
+        rank, world = trainer.args.process_index, trainer.args.world_size
+        self.minibatches = [minibatch[rank::world] for minibatch in plan]
+        self._trainer, self._rows, self._watch = trainer, rows, watch
+        self._room = cache_bytes
+        self._kept: dict[tuple[int, int], MicroBatch] = {}
+        self._proximal: dict[tuple[int, int], torch.Tensor] = {}
+
+    def of_minibatch(self, minibatch: int) -> list[MicroBatch]:
+        """The micro-batches of one optimiser step, proximal log-probabilities included once they were set."""
+        return [self._get((minibatch, micro)) for micro in range(len(self.minibatches[minibatch]))]
+
+    def score(self) -> LossMetrics:
+        """Set the proximal log-probabilities of all rows; the sums of entropy and tokens of this process."""
+        total = LossMetrics()
+        for minibatch, micros in enumerate(self.minibatches):
+            for index in range(len(micros)):
+                micro = self._get((minibatch, index))
+                with self._watch.part("proximal"):
+                    logprobs, entropy = self._trainer.score(micro)
+                    micro.proximal = self._proximal[minibatch, index] = logprobs.cpu()
+                    total += LossMetrics(tokens=float(micro.mask.sum()), entropy=float(entropy.cpu()[micro.mask].sum()))
+        return total
+
+    def _get(self, key: tuple[int, int]) -> MicroBatch:
+        if key in self._kept:
+            return self._kept[key]
+        slots = self.minibatches[key[0]][key[1]]
+        with self._watch.part("collate"):
+            micro: MicroBatch = self._trainer.data_collator.micro_batch(
+                [self._rows[slot.row] for slot in slots], [slot.counts for slot in slots]
+            )
+        micro.proximal = self._proximal.get(key)
+        if micro.nbytes() <= self._room:
+            self._room -= micro.nbytes()
+            self._kept[key] = micro
+        return micro
+
+
+def run_update(
+    trainer: PolicyTrainer, batch: TrainingBatch, rows: Sequence[TrainingRow], watch: Stopwatch
+) -> dict[str, float]:
+    """Train on a batch and return its metrics, equal on every process. A batch without rows changes no weight."""
+    spec, settings = trainer.spec, trainer.spec.trainer
+    learning_rate = trainer.begin_update(batch.version)
+    world = trainer.args.world_size
+    plan = plan_minibatches(
+        [len(row) for row in rows], settings.minibatch_rows, settings.micro_batch_rows, world, spec.seed, batch.version
+    )
+    micros = MicroBatches(trainer, rows, plan, watch, spec.collate_cache_mb * 2**20)
+    trainer.cloning = batch.algorithm == "filtered_bc"
+    trainer.entropy_coefficient = 0.0
+    if not trainer.cloning and rows:
+        entropy = _start_entropy(trainer, micros, rows)
+        trainer.entropy_coefficient = entropy_bonus(
+            entropy, spec.algorithm.entropy_coefficient, spec.algorithm.entropy_floor
+        )
+
+    total = LossMetrics()
+    norms: list[float] = []
+    losses: list[float] = []
+    for _ in range(settings.epochs):
+        for index, minibatch in enumerate(plan):
+            tokens = sum(len(rows[slot.row].response_ids) for micro in minibatch for slot in micro if slot.counts)
+            share = micros.of_minibatch(index)
+            with watch.part("train"):
+                step, norm = trainer.optimizer_step(share, tokens)
+                step = _summed(trainer, step)
+            total += step
+            norms.append(norm)
+            losses.append(step.loss)
+    return {
+        **total.means(),
+        "loss": _mean(losses),
+        "grad_norm": _mean(norms),
+        "grad_norm_max": max(norms, default=0.0),
+        "learning_rate": learning_rate,
+        "entropy_coefficient": trainer.entropy_coefficient,
+        "rows": float(len(rows)),
+        "optimizer_steps": float(len(norms)),
+        "advantage_abs": _mean([abs(row.advantage) for row in rows]),
+        "prompt_tokens": _mean([len(row.prompt_ids) for row in rows]),
+        "response_tokens": _mean([len(row.response_ids) for row in rows]),
+    }
+
+
+def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches, rows: Sequence[TrainingRow]) -> float:
+    """Mean entropy per token before the first step; from the proximal pass, or estimated by -log pi of the sampled tokens."""
+    if trainer.spec.algorithm.proximal == "recompute":
+        return _summed(trainer, micros.score()).means()["entropy"]
+    return -_mean([value for row in rows for value in row.behaviour])
+
+
+def _summed(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:
+    """Sums over all processes. ``loss`` is each process's part of one sum, so it adds up too."""
+    if trainer.args.world_size == 1:
+        return metrics
+    values = torch.tensor(astuple(metrics), dtype=torch.float64, device=trainer.args.device)
+    torch.distributed.all_reduce(values)
+    return LossMetrics(**{item.name: value for item, value in zip(fields(metrics), values.tolist(), strict=True)})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

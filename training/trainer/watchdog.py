@@ -1,0 +1,51 @@
+"""Ends the trainer when the process that wanted it is gone, whatever the trainer is doing at that moment."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import psutil
+
+ORPHAN_EXIT_CODE = 86
+"""Exit code of a trainer whose owner or parent is gone."""
+
+
+def process_started(pid: int) -> float | None:
+    """Start time of a live process (seconds since the epoch), ``None`` when there is none or it is a zombie."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def start_watchdog(owner_pid: int | None, owner_started: float | None, interval: float = 1.0) -> None:
+    """Start a daemon thread that ends this process within about ``interval`` seconds of its owner's or its parent's death.
+
+    The parent counts as well: behind torchrun it is the agent, whose SIGKILL nobody else would notice.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while True:
+            if os.getppid() != parent:
+                _exit(f"parent process {parent} is gone")
+            if owner_pid is not None and not _same(process_started(owner_pid), owner_started):
+                _exit(f"owner process {owner_pid} is gone")
+            time.sleep(interval)
+
+    threading.Thread(target=watch, name="trainer-watchdog", daemon=True).start()
+
+
+def _same(found: float | None, expected: float | None) -> bool:
+    # Create times are read from the same clock ticks; 0.1 s is far below the time in which a pid comes round again.
+    return found is not None and (expected is None or abs(found - expected) < 0.1)
+
+
+def _exit(reason: str) -> None:
+    print(f"trainer: {reason}, exiting", file=sys.stderr, flush=True)
+    # Not sys.exit: the main thread may sit in a collective that will never complete. Files appear only by rename, so nothing is torn.
+    os._exit(ORPHAN_EXIT_CODE)
