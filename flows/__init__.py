@@ -1,0 +1,30 @@
+"""Prefect flows: they compose what ``tasks_lib`` offers and hold no algorithm.
+
+Importing this package sets Prefect up to be quiet, offline and patient, before Prefect itself is imported. Whatever is set in the
+environment or in the user's Prefect profile wins.
+"""
+
+import os
+from pathlib import Path
+
+_DEFAULTS = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
+    # A first start migrates the database: 30 s on a busy laptop, Prefect waits 20 by default.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+}
+for _name, _value in _DEFAULTS.items():
+    os.environ.setdefault(_name, _value)
+
+if "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists():
+    # No server and no profile: keep the ephemeral server's database with the project.
+    os.environ.setdefault("PREFECT_HOME", str(Path(__file__).resolve().parents[1] / ".prefect"))
+if os.environ.get("PREFECT_API_URL", "http://").startswith("http://"):
+    # Building TLS contexts for a plain-http API costs 47 ms of CPU for every Prefect task on Dask.
+    os.environ.setdefault("PREFECT_API_TLS_INSECURE_SKIP_VERIFY", "true")

@@ -1,0 +1,67 @@
+"""Evaluate a policy on a task set: any checkpoint folder, or a version that a run published.
+
+python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000024 --set episodes=320
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+
+from envs.types import Split
+from tasks_lib.artifacts import artifact_key
+from tasks_lib.checkpoints import publish_base
+from tasks_lib.cluster import rollout_task_runner, use_cluster
+from tasks_lib.command_line import run_command
+from tasks_lib.config import EvaluateConfig
+from tasks_lib.evaluation import evaluate_version
+from tasks_lib.progress import RunProgress
+from tasks_lib.run import resolve_path, run_lock, select_kinds
+from training.store import RunStore
+
+
+@flow(name="evaluate", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+def evaluate(config: EvaluateConfig) -> dict[str, Any]:
+    """Success of one policy, with a 95 % interval, by task kind.
+
+    Args:
+        config: Policy, tasks, number of episodes, split and decoding.
+
+    Returns:
+        ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000000.json`` of the evaluation's folder.
+    """
+    tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
+    store = RunStore(config.run_dir)
+    with run_lock(config.run_dir), RunProgress(1) as progress:
+        publish_base(store, resolve_path(config.policy.checkpoint))
+        with use_cluster(config.cluster, None) as workers:
+            result = evaluate_version(
+                store=store,
+                version=0,
+                tasks=tasks,
+                episodes=config.episodes,
+                policy=config.policy,
+                rollout=config.rollout,
+                seed=0,
+                workers=workers,
+                split=Split(config.split),
+                greedy=config.greedy,
+            )
+        rows = [
+            {"kind": kind, "success": round(entry["mean"], 3), "n": entry["n"]}
+            for kind, entry in result["by_kind"].items()
+        ]
+        create_table_artifact(table=rows, key=artifact_key(config.run_id, "evaluation"))
+        for row in rows:
+            progress.say(f"{row['kind']:28s} {row['success']:.3f}  (n = {row['n']})")
+        progress.say(
+            f"success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}], n = {result['n']}: {store.root}"
+        )
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(evaluate, EvaluateConfig, sys.argv[1:]))

@@ -1,0 +1,69 @@
+"""Train a web agent with reinforcement learning: one run, one Prefect flow run.
+
+    python -m flows.train --preset quickstart
+    python -m flows.train --preset quickstart --set algorithm.group_size=4 --dry-run
+
+Starting the same run again goes on from what is committed; a finished one only prints its result.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from prefect import flow
+
+from tasks_lib.artifacts import publish_curve, publish_iteration_table
+from tasks_lib.checkpoints import publish_base
+from tasks_lib.cluster import rollout_task_runner, use_cluster
+from tasks_lib.command_line import run_command
+from tasks_lib.config import TrainConfig
+from tasks_lib.loop import SynchronousLoop
+from tasks_lib.metrics import MemoryMonitor
+from tasks_lib.progress import RunProgress
+from tasks_lib.report import build_report
+from tasks_lib.results import one_line, write_result
+from tasks_lib.run import open_run, resolve_path
+from tasks_lib.training import Trainer
+from training.store import read_json
+
+
+@flow(name="train", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Train a policy on web tasks, evaluate it on held-out seeds, and leave a report.
+
+    Args:
+        config: The whole configuration; every field has a default.
+
+    Returns:
+        What is in ``result.json`` of the run's folder.
+    """
+    started = time.perf_counter()
+    with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
+        if run.store.result_path.exists() and run.version >= config.iterations:
+            progress.say(f"run {config.run_id} is finished already: {run.store.root}")
+            finished: dict[str, Any] = read_json(run.store.result_path)
+            return finished
+        progress.say(f"run {config.run_id} in {run.store.root}")
+        publish_base(run.store, resolve_path(config.policy.checkpoint))
+        with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
+            loop = SynchronousLoop(run, trainer, workers, progress, set_up_seconds=time.perf_counter() - started)
+            loop.evaluate()
+            while loop.unfinished:
+                line = loop.iterate()
+                publish_iteration_table(config.run_id, line)
+                if loop.evaluation_due:
+                    loop.evaluate()
+                    publish_curve(run.store)
+        result = write_result(run, loop.seconds, time.perf_counter() - started, memory.peak_mb)
+        report = build_report(run.store.root)
+        publish_curve(run.store)
+        progress.say(f"report:  {report}")
+        progress.say(f"result:  {run.store.result_path}")
+        progress.say(f"[bold]{one_line(result)}[/bold]")
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(train, TrainConfig, sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""Wall time by what a worker was doing, when many episodes do many things at once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+class ActivityClock:
+    """Charges every instant to one activity: the first in ``priority`` that is going on, else ``idle``.
+
+    So the seconds add up to the wall time. Used from one thread.
+
+    >>> clock = ActivityClock(("generate", "browser"))
+    >>> with clock("browser"):
+    ...     pass
+    >>> sorted(clock.seconds())
+    ['browser', 'generate', 'idle']
+    """
+
+    def __init__(self, priority: Sequence[str]) -> None:
+        self._priority = tuple(priority)
+        self._active: Counter[str] = Counter()
+        self._seconds = dict.fromkeys((*priority, "idle"), 0.0)
+        self._since = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, activity: str) -> Iterator[None]:
+        self._charge()
+        self._active[activity] += 1
+        try:
+            yield
+        finally:
+            self._charge()
+            self._active[activity] -= 1
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds charged so far to each activity and to ``idle``."""
+        self._charge()
+        return dict(self._seconds)
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        current = next((activity for activity in self._priority if self._active[activity]), "idle")
+        self._seconds[current] += now - self._since
+        self._since = now

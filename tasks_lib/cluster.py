@@ -1,0 +1,105 @@
+"""The Dask cluster of a run: a local one, or one that is already there.
+
+``DaskTaskRunner`` makes its cluster at the first ``submit``, from a callable that takes no arguments; ``use_cluster`` tells that callable
+what the run's configuration wants, so that one flow definition serves a laptop and a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import dask
+import distributed
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect_dask import DaskTaskRunner
+
+from envs.types import ConfigError
+from tasks_lib.config import ClusterConfig
+from tasks_lib.worker import RolloutOrder, RolloutWorker
+
+BROWSER_RESOURCE = "browser"
+"""Dask resource that a worker offers when it may run rollouts; one lot takes one."""
+
+WORKER_ENVIRONMENT = {
+    # Threads of torch that spin while they wait starve Chromium on a small machine: generation was seen 7x slower without this.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "DASK_LOGGING__DISTRIBUTED": "warning",
+}
+"""Inherited by the workers of a local cluster."""
+
+_current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
+
+
+@contextmanager
+def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[int]:
+    """Have a cluster with the rollout plugin on every worker; gives the number of workers that can run rollouts.
+
+    Raises:
+        ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource.
+    """
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    dask.config.set({"distributed.scheduler.allowed-failures": 5, "distributed.admin.tick.limit": "30s"})
+    with _cluster(config) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        client.register_plugin(RolloutWorker(warm))
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        able = sum(BROWSER_RESOURCE in worker.get("resources", {}) for worker in workers)
+        if not able:
+            raise ConfigError(
+                f"no worker of the Dask cluster at {config.address} offers the resource {BROWSER_RESOURCE!r}; "
+                f"start workers with: dask worker {config.address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
+            )
+        token = _current.set(cluster)
+        try:
+            with temporary_settings({PREFECT_API_URL: api_url()}):
+                yield able
+        finally:
+            _current.reset(token)
+
+
+@contextmanager
+def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str]:
+    if config.address:
+        yield config.address
+        return
+    with distributed.LocalCluster(
+        n_workers=config.workers,
+        threads_per_worker=2,
+        processes=True,
+        resources={BROWSER_RESOURCE: 1},
+        dashboard_address=None,
+        host="127.0.0.1",
+        memory_limit=0,
+        env=WORKER_ENVIRONMENT,
+    ) as cluster:
+        yield cluster
+
+
+def api_url() -> str:
+    """Address of the Prefect API that this process uses; the ephemeral server is started when there is none.
+
+    Prefect sends its settings along with each task; without the address in them, every worker would start an ephemeral server of its own.
+    """
+    configured = PREFECT_API_URL.value()
+    if configured:
+        return configured
+    server = SubprocessASGIServer()
+    server.start()
+    return server.api_url
+
+
+@contextmanager
+def _current_cluster() -> Iterator[distributed.deploy.Cluster | str]:
+    """What ``DaskTaskRunner`` enters in place of a cluster class."""
+    cluster = _current.get()
+    if cluster is None:
+        raise ConfigError("no cluster: submit rollouts inside `with use_cluster(...)`")
+    yield cluster
+
+
+def rollout_task_runner() -> DaskTaskRunner:
+    """The task runner of flows that roll out: submits to the cluster of ``use_cluster``."""
+    return DaskTaskRunner(cluster_class=_current_cluster)

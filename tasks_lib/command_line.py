@@ -1,0 +1,43 @@
+"""``python -m flows.<name>``: presets, ``--set key=value``, ``--dry-run``; errors of ours in one paragraph, without a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from envs.types import ConfigError, RollwrightError
+from tasks_lib.config import EvaluateConfig, TrainConfig, load_preset, merge, parse_assignments, resolve
+
+
+def run_command(flow: Callable[..., Any], model: type[TrainConfig] | type[EvaluateConfig], arguments: list[str]) -> int:
+    """Resolve the configuration and run ``flow(config)``; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m flows.{flow.__name__.replace('-', '_')}", description=flow.__doc__
+    )
+    parser.add_argument("--preset", help="deployments/presets/<name>.yaml")
+    parser.add_argument(
+        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved configuration and what would be done"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        preset = load_preset(options.preset) if options.preset else {}
+        config = resolve(model, merge(preset, parse_assignments(options.assignments)))
+        if options.dry_run:
+            print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+            print(f"# {config.plan()}")
+            return 0
+        flow(config)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except RollwrightError as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,272 @@
+"""The configuration of a run: one shallow tree, with presets, overrides and errors that name the key.
+
+Precedence, left to right: defaults, ``--preset NAME`` (``deployments/presets/NAME.yaml``), ``--set key.sub=value``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from envs.types import ConfigError
+from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
+from training.warm_start.recipe import Recipe
+
+PROJECT = Path(__file__).resolve().parents[1]
+"""The checkout: where ``datasets/`` and ``deployments/`` lie."""
+PRESETS = PROJECT / "deployments" / "presets"
+
+
+class TasksConfig(Settings):
+    """Which tasks are trained and evaluated."""
+
+    file: str = Field(
+        "datasets/tasks/miniwob.jsonl", description="Task file (JSONL), relative to the project or absolute."
+    )
+    kinds: list[str] = Field([], description="Task kinds to use; empty means all of the file.")
+    exploration: float = Field(
+        0.05, gt=0, le=1, description="A kind is sampled with weight p(1-p) + this, p its success so far."
+    )
+    memory: float = Field(0.7, ge=0, lt=1, description="Decay of the running success of a kind, per iteration.")
+
+
+class RolloutConfig(Settings):
+    """How episodes are run on a worker."""
+
+    groups_per_iteration: int = Field(16, ge=1, le=4096, description="Groups rolled out for one update.")
+    concurrency: int = Field(16, ge=1, le=256, description="Episodes at once on one worker.")
+    groups_per_task: int = Field(
+        0, ge=0, le=4096, description="Groups in one Prefect task; 0 shares an iteration's groups over the workers."
+    )
+    step_deadline: float = Field(15.0, gt=0, le=600, description="Seconds one browser operation may take.")
+    episode_deadline: float = Field(120.0, gt=0, le=7200, description="Seconds one episode may take.")
+    wave_deadline: float = Field(2.0, gt=0, le=60, description="Seconds a generation batch waits for slow episodes.")
+    attempts: int = Field(
+        3, ge=1, le=10, description="Tries of an episode that abstains before the group goes on without."
+    )
+    stop_on_invalid: bool = Field(
+        True, description="An output that is no action ends the episode (else: error shown, next step)."
+    )
+
+
+class EvaluationConfig(Settings):
+    """Greedy success on held-out seeds."""
+
+    episodes: int = Field(200, ge=1, le=100_000, description="Episodes of one evaluation, shared over the kinds.")
+    split: Literal["held_out", "validation"] = Field(
+        "held_out", description="Whose page seeds are used; tune on validation, report on held_out."
+    )
+    every: int = Field(10, ge=1, le=100_000, description="Evaluate after this many updates (first and last always).")
+
+
+class ClusterConfig(Settings):
+    """Where rollouts run."""
+
+    address: str = Field("", description="Address of a Dask scheduler; empty starts a local cluster.")
+    workers: int = Field(1, ge=1, le=1024, description="Workers of the local cluster.")
+
+
+class TrainConfig(Settings):
+    """Everything a training run is decided by. Same values and seed, one worker: the same run."""
+
+    run_id: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."
+    )
+    preset: str = Field("custom", pattern=r"^[A-Za-z0-9._-]+$", description="Preset that the values come from.")
+    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of sampling, page seeds and minibatch order.")
+    iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
+    tasks: TasksConfig = TasksConfig()
+    policy: PolicyConfig = PolicyConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _named(self) -> TrainConfig:
+        if not self.run_id:
+            object.__setattr__(self, "run_id", f"{self.preset}-seed{self.seed}")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        episodes = self.rollout.groups_per_iteration * self.algorithm.group_size
+        evaluations = 1 + -(-self.iterations // self.evaluation.every)
+        return (
+            f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {self.algorithm.group_size} = "
+            f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
+            f"{self.evaluation.episodes} held-out episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
+            f"into {self.run_dir}"
+        )
+
+
+class EvaluateConfig(Settings):
+    """One evaluation of one policy."""
+
+    policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
+    tasks: TasksConfig = TasksConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    episodes: int = Field(200, ge=1, le=100_000, description="Episodes, shared over the kinds.")
+    split: Literal["held_out", "validation", "train", "demo"] = Field(
+        "held_out", description="Whose page seeds are used."
+    )
+    greedy: bool = Field(True, description="Greedy decoding; false samples at policy.temperature.")
+    root: str = Field("runs", description="Folder of all runs.")
+    run_id: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the evaluation's folder; empty means evaluate-<time>."
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> EvaluateConfig:
+        if not self.run_id:
+            object.__setattr__(self, "run_id", f"evaluate-{datetime.now():%Y%m%d-%H%M%S}")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """The evaluation's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        return f"would evaluate {self.policy.checkpoint} on {self.episodes} {self.split} episodes, into {self.run_dir}"
+
+
+class WarmStartConfig(Settings):
+    """Everything a warm start is decided by. The defaults are those of the shipped reader."""
+
+    run_id: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."
+    )
+    preset: str = Field("warm-start", pattern=r"^[A-Za-z0-9._-]+$", description="Preset that the values come from.")
+    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of pre-training, minibatch order and sampling.")
+    base: str = Field(
+        "",
+        description="Checkpoint folder to start from (relative to the project, or absolute); empty pre-trains one.",
+    )
+    recipe: Recipe = Field(Recipe(), description="Pre-training, when there is no base.")
+    tasks: TasksConfig = Field(
+        TasksConfig(), description="Kinds to demonstrate and measure; empty kinds mean all that have an oracle."
+    )
+    policy: PolicyConfig = Field(
+        PolicyConfig(), description="How turns are rendered and sampled; policy.checkpoint is not read (see base)."
+    )
+    rollout: RolloutConfig = RolloutConfig()
+    demonstrations: int = Field(
+        490, ge=1, le=100_000, description="Scripted episodes to clone, shared over the kinds; none without cloning."
+    )
+    cloning_updates: int = Field(
+        0, ge=0, le=100_000, description="Updates on the demonstrations, all of them in each; 0: no cloning."
+    )
+    trainer: TrainerConfig = Field(TrainerConfig(), description="The optimiser of cloning.")
+    gate: float = Field(0.25, ge=0, le=1, description="Least sampled success on validation seeds to be published.")
+    gate_episodes: int = Field(
+        490, ge=1, le=100_000, description="Validation episodes, once sampled (the gate) and once greedy (the record)."
+    )
+    output: str = Field(
+        "", description="Folder to publish to (relative to the project, or absolute); empty: output/ of the run."
+    )
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _named(self) -> WarmStartConfig:
+        if not self.run_id:
+            object.__setattr__(self, "run_id", f"{self.preset}-seed{self.seed}")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        start = f"start from {self.base}" if self.base else f"pre-train for {self.recipe.steps} steps"
+        cloning = (
+            f"clone {self.demonstrations} demonstrations in {self.cloning_updates} updates"
+            if self.cloning_updates
+            else "clone nothing"
+        )
+        return (
+            f"would {start}, {cloning}, ask for sampled success of {self.gate:g} on {self.gate_episodes} validation episodes, and "
+            f"publish to {self.output or self.run_dir / 'output'}"
+        )
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """The values of a preset file; ``ConfigError`` lists the presets there are."""
+    path = PRESETS / f"{name}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(found.stem for found in PRESETS.glob("*.yaml")))
+        raise ConfigError(f"there is no preset {name!r}; the presets are: {known}")
+    values = yaml.safe_load(path.read_text()) or {}
+    return {"preset": name, **values}
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, Any]:
+    """``["a.b=1", "c=x"]`` as a nested mapping; values are read as YAML."""
+    tree: dict[str, Any] = {}
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator or not key:
+            raise ConfigError(f"--set {assignment!r} is not of the form key.sub=value")
+        *parents, leaf = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = yaml.safe_load(value)
+    return tree
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """``over`` laid over ``base``, mapping by mapping."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(value, dict) and isinstance(old, dict) else value
+    return merged
+
+
+def resolve(model: type[Settings], values: dict[str, Any]) -> Any:
+    """Validate ``values``; ``ConfigError`` has one line for each bad key, with its allowed range or the known names."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(model, problem["loc"], problem["msg"], problem.get("input")) for problem in error.errors()]
+        raise ConfigError("the configuration is not valid:\n" + "\n".join(f"  {line}" for line in lines)) from None
+
+
+def _explain(model: type[Settings], location: tuple[int | str, ...], message: str, value: Any) -> str:
+    key = ".".join(str(part) for part in location)
+    owner: Any = model
+    for part in location[:-1]:
+        owner = owner.model_fields[part].annotation if isinstance(part, str) and part in owner.model_fields else None
+        if owner is None or not hasattr(owner, "model_fields"):
+            return f"{key}: {message} (got {value!r})"
+    name = str(location[-1])
+    if name not in owner.model_fields:
+        return f"{key}: no such key; {'.'.join(map(str, location[:-1])) or 'the top level'} has: {', '.join(owner.model_fields)}"
+    return f"{key}: {message} (got {value!r}; {_allowed(owner, name)})"
+
+
+def _allowed(owner: type[Settings], name: str) -> str:
+    schema = owner.model_json_schema()["properties"][name]
+    words = {
+        "minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<", "enum": "one of", "pattern": "matching",
+    }  # fmt: skip
+    parts = [f"{word} {schema[key]}" for key, word in words.items() if key in schema]
+    kind = schema.get("type", "value")
+    return f"allowed: {kind} {' and '.join(parts)}".rstrip()

@@ -1,0 +1,142 @@
+"""One episode: the policy and the browser take turns until the page, the horizon or a failure ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from envs.browser.pool import BrowserPool
+from envs.browser.session import Frame, WebSession
+from envs.rewards import page_reward, score
+from envs.sites.base import Site
+from envs.types import BrowserError, Invalid, RewardBundle, Step, StepSeconds, StopReason, Trajectory, WebTask
+from tasks_lib.activity import ActivityClock
+from tasks_lib.actors import Actor
+from tasks_lib.config import RolloutConfig
+from training.groups import GroupSpec
+from training.policy.parsing import parse_action
+from training.store import RunStore
+
+
+@dataclass(slots=True)
+class EpisodeRunner:
+    """What the episodes of one rollout share on a worker. ``run`` is called concurrently on one event loop."""
+
+    pool: BrowserPool
+    site: Site
+    actor: Actor
+    clock: ActivityClock
+    store: RunStore
+    rollout: RolloutConfig
+
+    async def run(self, group: GroupSpec, sample: int) -> list[Trajectory]:
+        """Run an episode, again after an abstention up to ``rollout.attempts`` times; every attempt is returned, stored by the caller."""
+        attempts: list[Trajectory] = []
+        for attempt in range(self.rollout.attempts):
+            attempts.append(await self._attempt(group, sample, attempt))
+            if attempts[-1].reward.abstained is None:
+                break
+        return attempts
+
+    async def _attempt(self, group: GroupSpec, sample: int, attempt: int) -> Trajectory:
+        episode = _Episode(self, group, sample, attempt)
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.rollout.episode_deadline), self.actor.episode():
+                await episode.play()
+        except BrowserError as error:
+            episode.abstain(StopReason.BROWSER_ERROR, str(error))
+        except TimeoutError:
+            episode.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
+        return episode.trajectory(time.perf_counter() - started)
+
+
+class _Episode:
+    """The state of one attempt while it is played."""
+
+    def __init__(self, runner: EpisodeRunner, group: GroupSpec, sample: int, attempt: int) -> None:
+        self.runner = runner
+        self.group = group
+        self.task: WebTask = group.task
+        self.sample = sample
+        self.attempt = attempt
+        self.episode_id = group.episode_id(sample, attempt)
+        self.version = runner.actor.policy_version
+        self.steps: list[Step] = []
+        self.facts: dict[str, float | bool | str] = {}
+        self.stop_reason = StopReason.HORIZON
+        self.error: str | None = None
+
+    async def play(self) -> None:
+        """Reset, then step until done. Raises ``BrowserError``."""
+        async with self.runner.pool.lease(self.runner.site) as session:
+            await self._play(session)
+
+    async def _play(self, session: WebSession) -> None:
+        started = time.perf_counter()
+        with self.runner.clock("browser"):
+            frame = await session.reset(self.task, self.group.seeds[self.sample])
+        observed = time.perf_counter() - started
+        while len(self.steps) < self.task.horizon and not frame.done:
+            frame, observed = await self._step(session, frame, observed)
+            if isinstance(self.steps[-1].action, Invalid) and self.runner.rollout.stop_on_invalid:
+                self.stop_reason = StopReason.INVALID_ACTION
+                break
+        if frame.done:
+            self.stop_reason = StopReason.DONE
+        self.facts = dict(frame.page_facts)
+
+    async def _step(self, session: WebSession, frame: Frame, observe_seconds: float) -> tuple[Frame, float]:
+        clock = time.perf_counter()
+        turn = await self.runner.actor.act(self.group, self.sample, frame, self.steps)
+        generated = time.perf_counter()
+        action = parse_action(turn.response)
+        with self.runner.clock("browser"):
+            after = await session.step(action)
+        acted = time.perf_counter()
+        self.steps.append(
+            Step(
+                index=len(self.steps),
+                observation=frame.observation,
+                screenshot=self.runner.store.put_blob(frame.screenshot),
+                prompt=turn.prompt,
+                prompt_ids=turn.prompt_ids,
+                response=turn.response,
+                response_ids=turn.response_ids,
+                logprobs=turn.logprobs,
+                policy_version=turn.policy_version,
+                action=action,
+                point=after.point,
+                seconds=StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
+            )
+        )
+        return after, 0.0  # the look at the new page is part of the action's time
+
+    def abstain(self, reason: StopReason, message: str) -> None:
+        """The episode failed for a reason that is not the policy's."""
+        self.stop_reason, self.error = reason, message
+
+    def _reward(self) -> RewardBundle:
+        if self.error is not None:
+            return score([], abstained=self.error)
+        return score([page_reward(self.facts, steps=len(self.steps))])
+
+    def trajectory(self, seconds: float) -> Trajectory:
+        """The record of the episode as it stands."""
+        return Trajectory(
+            episode_id=self.episode_id,
+            group_id=self.group.group_id,
+            task_id=self.task.task_id,
+            kind=self.task.kind,
+            seed=self.group.seeds[self.sample],
+            sample=self.sample,
+            attempt=self.attempt,
+            policy_version=self.version,
+            steps=tuple(self.steps),
+            stop_reason=self.stop_reason,
+            reward=self._reward(),
+            page_facts=self.facts,
+            error=self.error,
+            seconds=seconds,
+        )

@@ -1,0 +1,216 @@
+"""The synchronous loop: roll out, batch, update, publish, evaluate when due. Every step is skipped when its product is there."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Any
+
+from envs.types import Split, TrainingError
+from tasks_lib.evaluation import evaluate_version
+from tasks_lib.progress import RunProgress
+from tasks_lib.rollouts import Rollout, roll_out
+from tasks_lib.run import TrainingRun, iteration_line
+from tasks_lib.training import Trainer, update_policy
+from training.batches import TrainingBatch, build_batch
+from training.groups import GroupSpec
+from training.store import read_json
+
+DRAWS = 3
+"""Times that the groups of an iteration are drawn when all of them have nothing to learn from."""
+
+
+class SynchronousLoop:
+    """One iteration after the other; each trains version ``v + 1`` on episodes of version ``v``."""
+
+    def __init__(
+        self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress, *, set_up_seconds: float
+    ) -> None:
+        self.run = run
+        self.seconds: defaultdict[str, float] = defaultdict(float, set_up=set_up_seconds)
+        """Wall seconds of this process by phase."""
+        self._trainer = trainer
+        self._workers = workers
+        self._progress = progress
+        self._converged = False
+        lines = run.metrics.lines()
+        self._wall_before = lines[-1]["wall"] if lines else 0.0
+        self._started = time.perf_counter()
+        self._recover_lines()
+
+    @property
+    def wall(self) -> float:
+        """Seconds of the loop, earlier processes of this run included."""
+        return self._wall_before + time.perf_counter() - self._started
+
+    @property
+    def unfinished(self) -> bool:
+        return self.run.version < self.run.config.iterations and not self._converged
+
+    @property
+    def evaluation_due(self) -> bool:
+        version = self.run.version
+        return version % self.run.config.evaluation.every == 0 or not self.unfinished
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate the newest version, once."""
+        run, version = self.run, self.run.version
+        started = time.perf_counter()
+        done = run.store.evaluation_path(version).exists()
+        if not done:
+            self._progress.say(f"evaluating version {version} on {run.config.evaluation.episodes} held-out episodes …")
+        result = evaluate_version(
+            store=run.store,
+            version=version,
+            tasks=run.tasks,
+            episodes=run.config.evaluation.episodes,
+            policy=run.config.policy,
+            rollout=run.config.rollout,
+            seed=run.config.seed,
+            workers=self._workers,
+            split=Split(run.config.evaluation.split),
+        )
+        self.seconds["evaluate"] += time.perf_counter() - started
+        if not any(line["version"] == version for line in run.metrics.lines("evaluation")):
+            line = {name: value for name, value in result.items() if name != "episodes"}
+            run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
+        self._progress.say(
+            f"version {version}: held-out success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}] "
+            f"(n = {result['n']}, {result['seconds']:.0f} s)"
+        )
+        return result
+
+    def iterate(self) -> dict[str, Any]:
+        """One iteration; its metrics line."""
+        run, iteration = self.run, self.run.version
+        clock = _Stopwatch()
+        rollout, batch, groups = self._roll_out(iteration, clock)
+        with clock("train"):
+            manifest = update_policy(run.store.root, batch, self._trainer)
+        with clock("ledger"):
+            run.journal.record_update(batch, [record.group_id for record in rollout.records])
+        line = iteration_line(rollout.records, self._details(iteration, groups, rollout, batch, manifest, clock))
+        run.metrics.append(line, iteration)
+        for name, value in line["seconds"].items():
+            self.seconds[name] += value if name != "total" else 0.0
+        self._progress.iteration(iteration + 1, _sentence(line))
+        return line
+
+    def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch, list[GroupSpec]]:
+        run, config = self.run, self.run.config
+        for draw in range(DRAWS):
+            with clock("sample"):
+                groups = run.sample(iteration, draw)
+            with clock("rollout"):
+                rollout = roll_out(
+                    groups,
+                    store=run.store,
+                    version=iteration,
+                    policy=config.policy,
+                    rollout=config.rollout,
+                    seed=config.seed,
+                    workers=self._workers,
+                )
+            with clock("batch"):
+                run.journal.accept(rollout.records)
+                batch = build_batch(iteration + 1, [record.episodes for record in rollout.records], config.algorithm)
+            if batch.rows:
+                return rollout, batch, groups
+        raise TrainingError(
+            f"iteration {iteration}: none of {DRAWS} x {len(groups)} groups had episodes with different rewards, so there is nothing to "
+            f"learn; the policy of version {iteration} is at its limit on these tasks, or fails all of them (see the report)"
+        )
+
+    def _details(
+        self,
+        iteration: int,
+        groups: list[GroupSpec],
+        rollout: Rollout,
+        batch: TrainingBatch,
+        manifest: dict[str, Any],
+        clock: _Stopwatch,
+    ) -> dict[str, Any]:
+        inside = {name: value for name, value in rollout.seconds.items() if name != "wall"}
+        publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]
+        seconds = {
+            "rollout": sum(inside.values()),
+            "train": sum(manifest["seconds"].values()) - publish,
+            "publish": publish,
+            "batch": clock.seconds["batch"],
+            "sample": clock.seconds["sample"],
+        }
+        total = clock.total()
+        return {
+            "iteration": iteration,
+            "version": iteration + 1,
+            "wall": self.wall,
+            "seconds": {**seconds, "orchestrate": total - sum(seconds.values()), "total": total},
+            "rollout_split": inside,
+            "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
+            "episodes": self.run.journal.episodes(),
+            "rows": len(batch.rows),
+            "train": _train_metrics(manifest),
+            "train_split": manifest["seconds"],
+        }
+
+    def _recover_lines(self) -> None:
+        """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
+        run = self.run
+        known = {line["iteration"] for line in run.metrics.lines("iteration")}
+        for version in run.store.versions():
+            if version == 0 or version - 1 in known:
+                continue
+            records = run.records(run.store.group_ids(f"i{version - 1:06d}"))
+            batch = TrainingBatch.model_validate(read_json(run.store.batch_path(version)))
+            manifest = run.store.manifest(version)
+            trained = sum(manifest["seconds"].values())
+            details = {
+                "iteration": version - 1,
+                "version": version,
+                "wall": self._wall_before,
+                "seconds": {"train": trained, "total": trained},
+                "rollout_split": {},
+                "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
+                "episodes": run.journal.episodes(),
+                "rows": len(batch.rows),
+                "train": _train_metrics(manifest),
+                "train_split": manifest["seconds"],
+                "recovered": True,
+            }
+            run.metrics.append(iteration_line(records, details), version - 1)
+
+
+class _Stopwatch:
+    """Seconds of named stretches, and of all since it was made."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._made = time.perf_counter()
+        self._name = ""
+        self._since = 0.0
+
+    def __call__(self, name: str) -> _Stopwatch:
+        self._name = name
+        return self
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds[self._name] += time.perf_counter() - self._since
+
+    def total(self) -> float:
+        return time.perf_counter() - self._made
+
+
+def _sentence(line: dict[str, Any]) -> str:
+    groups, seconds = line["groups"], line["seconds"]
+    return (
+        f"iteration {line['iteration']:3d}: success {line['success']:.3f}, {groups['total'] - groups['zero_variance']}/{groups['total']} groups "
+        f"to learn from, rollout {seconds['rollout']:.1f} s, train {seconds['train']:.1f} s, overhead {seconds['orchestrate']:.1f} s"
+    )
+
+
+def _train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
+    metrics = manifest["metrics"]
+    return {**metrics, "clip_fraction": metrics["clip_low"] + metrics["clip_high"]}

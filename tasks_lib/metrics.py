@@ -1,0 +1,127 @@
+"""Numbers of a run: success with its interval, one line a phase in ``metrics.jsonl``, the same in TensorBoard, and peak memory."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+from tensorboard.summary import Writer
+
+from training.groups import EpisodeSummary, GroupRecord
+
+Z95 = 1.959964
+"""Two-sided 95 % quantile of the normal distribution."""
+
+
+def wilson_interval(successes: int, total: int) -> tuple[float, float]:
+    """95 % interval of a proportion (Wilson 1927), which stays in [0, 1] and is honest near its ends.
+
+    >>> [round(x, 3) for x in wilson_interval(8, 10)]
+    [0.49, 0.943]
+    """
+    if total == 0:
+        return 0.0, 1.0
+    p, z2 = successes / total, Z95**2
+    centre = (p + z2 / (2 * total)) / (1 + z2 / total)
+    half = Z95 * math.sqrt(p * (1 - p) / total + z2 / (4 * total**2)) / (1 + z2 / total)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
+    """Share of usable episodes that passed: ``{mean, low, high, n}``; abstentions are left out."""
+    usable = [episode for episode in episodes if episode.score is not None]
+    passed = sum(episode.passed for episode in usable)
+    low, high = wilson_interval(passed, len(usable))
+    return {"mean": passed / len(usable) if usable else 0.0, "low": low, "high": high, "n": len(usable)}
+
+
+def success_by_kind(records: Iterable[GroupRecord]) -> dict[str, dict[str, Any]]:
+    """``success`` of each task kind, in alphabetical order."""
+    by_kind: dict[str, list[EpisodeSummary]] = {}
+    for record in records:
+        by_kind.setdefault(record.kind, []).extend(record.episodes)
+    return {kind: success(by_kind[kind]) for kind in sorted(by_kind)}
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean, 0 for nothing."""
+    return sum(values) / len(values) if values else 0.0
+
+
+class MetricsLog:
+    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard. A line torn by a kill is cut off when opened."""
+
+    def __init__(self, path: Path, tensorboard: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            data = path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            if whole != data:
+                path.write_bytes(whole)
+        self._writer = Writer(str(tensorboard))
+
+    def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """All lines (of one kind), oldest first."""
+        if not self._path.exists():
+            return []
+        lines = [orjson.loads(line) for line in self._path.read_bytes().splitlines()]
+        return [line for line in lines if kind is None or line["kind"] == kind]
+
+    def append(self, line: dict[str, Any], step: int) -> None:
+        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``."""
+        with open(self._path, "ab") as file:
+            file.write(orjson.dumps(line) + b"\n")
+        for tag, value in _scalars(line, line["kind"]):
+            self._writer.add_scalar(tag, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _scalars(value: Any, path: str) -> Iterable[tuple[str, float]]:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _scalars(child, f"{path}/{key}")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, float(value)
+
+
+class MemoryMonitor:
+    """Samples the resident memory of this process and all below it; shared pages count once for each process (an upper bound)."""
+
+    def __init__(self, interval: float = 1.0) -> None:
+        self.peak_mb = 0.0
+        self._interval = interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+
+    def __enter__(self) -> MemoryMonitor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            self.peak_mb = max(self.peak_mb, family_rss_mb())
+
+
+def family_rss_mb() -> float:
+    """Resident megabytes (2**20 bytes) of this process and its descendants, summed."""
+    total = 0
+    process = psutil.Process()
+    for member in [process, *process.children(recursive=True)]:
+        try:
+            total += member.memory_info().rss
+        except psutil.NoSuchProcess:  # it ended while we looked
+            continue
+    return total / 2**20

@@ -1,0 +1,66 @@
+"""What a person sees while a run goes on: one line a phase, with how long it takes and how long the rest will."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+
+class RunProgress:
+    """Prints lines to stderr; on a terminal a bar over the iterations stays below them."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._started = time.perf_counter()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[rest]}"),
+            console=self._console,
+            disable=not sys.stderr.isatty(),
+        )
+        self._iterations: TaskID = self._bar.add_task("iterations", total=total, completed=done, rest="")
+        self._first_done, self._total = done, total
+        self._loop_started: float | None = None
+
+    def say(self, message: str) -> None:
+        """One line with the seconds since the start."""
+        self._bar.console.print(f"[dim]{time.perf_counter() - self._started:6.1f} s[/dim]  {message}", markup=True)
+
+    @contextmanager
+    def phase(self, what: str, expect: str = "") -> Iterator[None]:
+        """Announce a phase before, and say how long it took after."""
+        self.say(f"{what}{f' (about {expect})' if expect else ''} …")
+        started = time.perf_counter()
+        yield
+        self.say(f"{what}: {time.perf_counter() - started:.1f} s")
+
+    def iteration(self, done: int, message: str) -> None:
+        """An iteration is over: say so, with an estimate of the rest."""
+        now = time.perf_counter()
+        if self._loop_started is None:
+            self._loop_started, self._first_done = now, done
+            rest = ""
+        else:
+            pace = (now - self._loop_started) / max(done - self._first_done, 1)
+            rest = f"about {_duration(pace * (self._total - done))} to go" if done < self._total else ""
+        self._bar.update(self._iterations, completed=done, rest=rest)
+        self.say(f"{message}{f'   [dim]{rest}[/dim]' if rest else ''}")
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

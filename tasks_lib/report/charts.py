@@ -1,0 +1,181 @@
+"""Geometry of the page's charts: pure functions from measurements to positions in per cent.
+
+The templates draw them as SVG whose lines stretch with the page while text, dots and stroke widths keep their size, so
+that one drawing serves a phone and a wide screen, in the page's own fonts and colours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Point = tuple[float, float]
+
+PLOT = 1000.0
+"""Side of the square that paths are drawn in; stretched to the plot by ``preserveAspectRatio="none"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A labelled position on an axis, per cent from the left or the top."""
+
+    at: float
+    label: str
+    minor: bool = False
+    """Left out on a narrow screen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A named line: ``style`` is its class in the style sheet."""
+
+    name: str
+    style: str
+    points: tuple[Point, ...]
+    dots: bool = False
+    band: tuple[tuple[float, float, float], ...] = ()
+    """(x, low, high) of an interval drawn behind the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSeries:
+    """A series in plot coordinates."""
+
+    name: str
+    style: str
+    path: str
+    band: str
+    dots: tuple[Point, ...]
+    """Per cent of the plot."""
+    whiskers: tuple[tuple[float, float, float], ...]
+    """(x, top, bottom) in per cent: the interval at each dot."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """A line chart, ready to draw."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[DrawnSeries, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    notes: tuple[tuple[float, str], ...] = ()
+    """(x in per cent, what a pointer reads there, line by line)."""
+
+
+def nice_ticks(low: float, high: float, most: int) -> list[float]:
+    """Round values that cover ``low..high`` with at most ``most`` steps of 1, 2 or 5 times a power of ten.
+
+    >>> nice_ticks(0, 9, 5)
+    [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    """
+    if not high > low:
+        high = low + (abs(low) or 1.0)
+    raw = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def number(value: float | None) -> str:
+    """Three significant digits, without a trailing zero; an en dash for what was not measured."""
+    if value is None:
+        return "–"
+    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
+        return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e").replace(".0e", "e")
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time as a person says it: ``7.3 s``, ``9 min``, ``2 h 05 min``."""
+    if seconds is None:
+        return "–"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def rolling_mean(points: Sequence[Point], window: int) -> tuple[Point, ...]:
+    """Mean of the ``window`` points around each point (odd; fewer at both ends), so that a rise is not drawn late."""
+    means = []
+    for index, (x, _) in enumerate(points):
+        near = [y for _, y in points[max(0, index - window // 2) : index + window // 2 + 1]]
+        means.append((x, sum(near) / len(near)))
+    return tuple(means)
+
+
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str = "",
+    y_range: tuple[float, float] | None = None,
+    x_steps: int = 10,
+    y_steps: int = 4,
+    notes: dict[float, str] | None = None,
+    whole: bool = False,
+) -> LineChart:
+    """Lay out ``series``.
+
+    Args:
+        y_range: fixed range; by default the data's, from zero when that wastes little.
+        notes: what a pointer reads at each x.
+        whole: x counts things, so only whole ticks.
+    """
+    xs = [x for line in series for x, _ in line.points] or [0.0]
+    ys = [y for line in series for _, y in line.points] or [0.0]
+    x_low, x_high = min(xs), max(xs)
+    if x_high == x_low:
+        x_high = x_low + 1
+    x_values = [x for x in nice_ticks(x_low, x_high, x_steps) if x_low <= x <= x_high and not (whole and x % 1)]
+    y_values = nice_ticks(*(y_range or _natural_range(ys)), y_steps)
+    y_low, y_high = y_range or (y_values[0], y_values[-1])
+
+    def across(x: float) -> float:
+        return (x - x_low) / (x_high - x_low)
+
+    def down(y: float) -> float:
+        return 1 - (min(max(y, y_low), y_high) - y_low) / (y_high - y_low)
+
+    def drawn(line: Series) -> DrawnSeries:
+        top = [(across(x), down(high)) for x, _, high in line.band]
+        bottom = [(across(x), down(low)) for x, low, _ in reversed(line.band)]
+        dots = [(across(x) * 100, down(y) * 100) for x, y in line.points] if line.dots else []
+        whiskers = [(across(x) * 100, down(high) * 100, down(low) * 100) for x, low, high in line.band]
+        path = _path([(across(x), down(y)) for x, y in line.points])
+        return DrawnSeries(
+            line.name, line.style, path, _path(top + bottom, closed=True), _rounded(dots), tuple(whiskers)
+        )
+
+    return LineChart(
+        title=title,
+        x_label=x_label,
+        y_label=y_label,
+        series=tuple(drawn(line) for line in series),
+        x_ticks=tuple(Tick(across(x) * 100, number(x), minor=bool(i % 2)) for i, x in enumerate(x_values)),
+        y_ticks=tuple(Tick(down(y) * 100, number(y)) for y in y_values if y_low <= y <= y_high),
+        notes=tuple((round(across(x) * 100, 3), text) for x, text in sorted((notes or {}).items())),
+    )
+
+
+def _natural_range(ys: Sequence[float]) -> tuple[float, float]:
+    low, high = min(ys), max(ys)
+    return (0.0, high) if 0 <= low < 0.6 * high or low == high > 0 else (low, high)
+
+
+def _path(points: Sequence[Point], *, closed: bool = False) -> str:
+    if not points:
+        return ""
+    return "M" + "L".join(f"{x * PLOT:.1f} {y * PLOT:.1f}" for x, y in points) + ("Z" if closed else "")
+
+
+def _rounded(points: Sequence[Point]) -> tuple[Point, ...]:
+    return tuple((round(x, 3), round(y, 3)) for x, y in points)

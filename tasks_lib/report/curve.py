@@ -1,0 +1,71 @@
+"""The learning curve as a PNG, for the Prefect image artifact and for a README."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tasks_lib.report.charts import rolling_mean
+from tasks_lib.report.data import RunData, read_run
+from tasks_lib.report.summary import SMOOTH
+from training.store import RunStore, atomic_write_bytes
+
+HELD_OUT, TRAINING = "#0072b2", "#d55e00"
+"""Blue and vermilion of the Okabe-Ito palette: apart for every kind of colour vision, and the same as on the page."""
+
+INK, RULE = "#3d4247", "#e3e3df"
+
+
+def learning_curve_png(run_dir: Path) -> bytes:
+    """Draw held-out success with its 95 % interval and training success over updates.
+
+    Written to ``<run_dir>/report/learning_curve.png`` and returned. Works at any moment of a run.
+    """
+    run = read_run(run_dir)
+    buffer = io.BytesIO()
+    figure = _figure(run)
+    figure.savefig(buffer, format="png", dpi=160)
+    atomic_write_bytes(RunStore(run_dir).report_path / "learning_curve.png", buffer.getvalue())
+    return buffer.getvalue()
+
+
+def _figure(run: RunData) -> Figure:
+    """Without pyplot: no global state, so that flows may draw from any thread."""
+    figure = Figure(figsize=(8, 4), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    training = [(float(i.iteration), i.success) for i in run.iterations if i.success is not None]
+    if training:
+        rolled = len(training) >= 2 * SMOOTH
+        axes.plot(*zip(*training, strict=True), color=TRAINING, lw=1, alpha=0.35 if rolled else 1, marker=".", ms=3)
+        label = f"training success, mean of {SMOOTH}" if rolled else "training success"
+        mean = rolling_mean(training, SMOOTH if rolled else 1)
+        axes.plot(*zip(*mean, strict=True), color=TRAINING, lw=1.5, label=label)
+    if run.evaluations:
+        x = [e.version for e in run.evaluations]
+        low, high = [e.low for e in run.evaluations], [e.high for e in run.evaluations]
+        axes.fill_between(x, low, high, color=HELD_OUT, alpha=0.14, lw=0)
+        axes.vlines(x, low, high, color=HELD_OUT, lw=1, alpha=0.6)
+        held_out = [e.mean for e in run.evaluations]
+        axes.plot(x, held_out, color=HELD_OUT, lw=2, marker="o", ms=4.5, label="held-out success, 95 % interval")
+    if training or run.evaluations:
+        axes.legend(frameon=False, loc="best", fontsize=9, labelcolor=INK)
+    else:
+        axes.text(0.5, 0.5, "no measurement yet", ha="center", transform=axes.transAxes, color=INK)
+    axes.set(ylim=(0, 1.02), xlabel="policy version (updates done)", ylabel="success rate")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    state = " (still running)" if run.result is None else ""
+    axes.set_title(f"{run.run_id}{state}", loc="left", fontsize=10, color=INK)
+    axes.grid(axis="y", color=RULE, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(color=RULE, labelcolor=INK, labelsize=9)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name == "bottom")
+        spine.set_color("#b9bbb6")
+    return figure

@@ -1,0 +1,243 @@
+"""Reads a run's folder into plain values, whatever state it is in.
+
+A run that goes on has half of its files, and perhaps half of its last line. What is missing is left out; what is there
+but cannot be read is named in ``RunData.problems``, which the page shows, and never stops the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+from envs.types import StorageError, WebTask
+from training.store import RunStore, read_json
+
+
+def _numbers(value: Any) -> Any:
+    """Only the finite numbers of a mapping: a measurement that is null has not been taken."""
+    if not isinstance(value, dict):
+        return value
+    return {key: number for key, number in value.items() if isinstance(number, int | float)}
+
+
+M = TypeVar("M", bound=BaseModel)
+
+Numbers = Annotated[dict[str, float], BeforeValidator(_numbers)]
+
+
+class KindMean(BaseModel):
+    """Success of one task kind over ``n`` episodes."""
+
+    mean: float | None
+    n: int
+
+
+class Iteration(BaseModel):
+    """One training iteration, as its line in ``metrics.jsonl`` tells it. Unknown keys are ignored."""
+
+    iteration: int
+    wall: float | None = None
+    seconds: Numbers = {}
+    rollout_split: Numbers = {}
+    success: float | None = None
+    success_by_kind: dict[str, KindMean] = {}
+    groups: Numbers = {}
+    episodes: Numbers = {}
+    steps_mean: float | None = None
+    response_tokens_mean: float | None = None
+    train: Numbers = {}
+
+
+class Evaluation(BaseModel):
+    """Held-out success of one policy version: mean with its 95 % interval over ``n`` episodes."""
+
+    version: int
+    wall: float | None = None
+    mean: float
+    low: float
+    high: float
+    n: int
+    by_kind: dict[str, KindMean] = {}
+    seconds: float | None = None
+
+
+class Success(BaseModel):
+    """A success rate with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+class KindChange(BaseModel):
+    """Held-out success of one kind in the first and the last evaluation."""
+
+    before: float | None
+    after: float | None
+    n: int
+
+
+class Result(BaseModel):
+    """``result.json``: written once, when the run is over."""
+
+    success_before: Success | None = None
+    success_after: Success | None = None
+    success_by_kind: dict[str, KindChange] = {}
+    seconds: Numbers = {}
+    peak_rss_mb: float | None = None
+    episodes: Numbers = {}
+    seed: int | None = None
+    versions: dict[str, str | None] = {}
+
+
+class GroupMember(BaseModel):
+    """One episode as its group's commit record tells it."""
+
+    episode_id: str
+    score: float | None = None
+    steps: int = 0
+    stop_reason: str = "unknown"
+    abstained: str | None = None
+
+
+class Group(BaseModel):
+    """The commit record of a group; ``phase`` is ``i000012`` (training) or ``e000012`` (evaluation)."""
+
+    phase: str = ""
+    group_id: str
+    task_id: str
+    kind: str
+    seed: int
+    policy_version: int
+    episodes: list[GroupMember] = []
+
+
+@dataclass(slots=True)
+class RunData:
+    """All that the report needs of a run's folder, except trajectories and blobs."""
+
+    run_id: str
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    git_commit: str | None = None
+    iterations: list[Iteration] = field(default_factory=list)
+    """Ascending; the last line of an iteration wins (it may be done again after a kill)."""
+    evaluations: list[Evaluation] = field(default_factory=list)
+    """Ascending by policy version."""
+    groups: list[Group] = field(default_factory=list)
+    tasks: dict[str, WebTask] = field(default_factory=dict)
+    result: Result | None = None
+    """``None`` while the run goes on."""
+    measured_at: float | None = None
+    """When ``metrics.jsonl`` was last written, seconds since the epoch."""
+    problems: list[str] = field(default_factory=list)
+    """What is there but cannot be read."""
+
+    @property
+    def kinds_that_read(self) -> set[str]:
+        """Kinds with a task whose answer depends on matching words of the instruction."""
+        return {task.kind for task in self.tasks.values() if task.needs_reading}
+
+
+def read_run(run_dir: Path) -> RunData:
+    """Read the folder of a run that is finished, unfinished or being written right now."""
+    store = RunStore(run_dir)
+    run = RunData(run_id=store.root.resolve().name)
+    document = _document(store.config_path, run.problems)
+    run.config, run.versions = (
+        value if isinstance(value, dict) else {} for value in (document.get("config"), document.get("versions"))
+    )
+    run.git_commit = document.get("git_commit")
+    if result := _document(store.result_path, run.problems):
+        run.result = _valid(Result, result, str(store.result_path.name), run.problems)
+    run.tasks = {task.task_id: task for task in _tasks(store, run.problems)}
+    _metrics(store, run)
+    run.groups = list(_groups(store, run.problems))
+    return run
+
+
+def _document(path: Path, problems: list[str]) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        value = read_json(path)
+    except StorageError as error:
+        problems.append(str(error))
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _valid(model: type[M], value: Any, name: str, problems: list[str]) -> M | None:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "value"
+        problems.append(f"{name} is no {model.__name__.lower()}: {where}: {first['msg']}")
+        return None
+
+
+def _lines(path: Path, problems: list[str]) -> Iterable[tuple[str, Any]]:
+    """(name of the line, value) of a JSON-lines file; a line that cannot be read is a problem."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        name = f"{path.name} line {number}"
+        try:
+            yield name, orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            problems.append(f"{name} is torn ({error}): its measurements are missing from this page")
+
+
+def _tasks(store: RunStore, problems: list[str]) -> Iterable[WebTask]:
+    for name, value in _lines(store.tasks_path, problems):
+        if task := _valid(WebTask, value, name, problems):
+            yield task
+
+
+def _metrics(store: RunStore, run: RunData) -> None:
+    iterations: dict[int, Iteration] = {}
+    evaluations: dict[int, Evaluation] = {}
+    previous, offset = 0.0, 0.0
+    for name, value in _lines(store.metrics_path, run.problems):
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if kind not in ("iteration", "evaluation"):
+            continue
+        entry: Iteration | Evaluation | None
+        entry = (
+            _valid(Iteration, value, name, run.problems)
+            if kind == "iteration"
+            else _valid(Evaluation, value, name, run.problems)
+        )
+        if entry is None:
+            continue
+        if entry.wall is not None:
+            if entry.wall < (previous - offset) / 2:  # far back: the clock of a resumed run
+                offset = previous
+            entry.wall = previous = entry.wall + offset
+        if isinstance(entry, Iteration):
+            iterations[entry.iteration] = entry
+        else:
+            evaluations[entry.version] = entry
+    for path in sorted((store.root / "evaluations").glob("v*.json")):
+        if (stored := _valid(Evaluation, _document(path, run.problems), path.name, run.problems)) is not None:
+            line = evaluations.get(stored.version)
+            evaluations[stored.version] = stored.model_copy(update={"wall": line.wall if line else None})
+    run.iterations = [iterations[key] for key in sorted(iterations)]
+    run.evaluations = [evaluations[key] for key in sorted(evaluations)]
+    if store.metrics_path.exists():
+        run.measured_at = store.metrics_path.stat().st_mtime
+
+
+def _groups(store: RunStore, problems: list[str]) -> Iterable[Group]:
+    for path in sorted((store.root / "groups").glob("*/*.json")):
+        if not (document := _document(path, problems)):
+            continue
+        if group := _valid(Group, document | {"phase": path.parent.name}, f"groups/{path.name}", problems):
+            yield group

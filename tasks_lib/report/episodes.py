@@ -1,0 +1,218 @@
+"""Chooses the episodes that the page shows, and turns them into plain values for its viewer.
+
+Everything in a trajectory comes from pages and policies and is untrusted. It leaves here as JSON values only; the
+viewer puts them on the page as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from envs.types import Action, Click, Invalid, Select, StorageError, Trajectory, Type
+from tasks_lib.report.data import Group, GroupMember, RunData
+from training.store import RunStore
+
+MOST_EPISODES = 40
+"""A page that a person can leaf through, and about a megabyte."""
+
+MOST_ABSTENTIONS = 5
+MOST_TRAINING = 6
+
+MOST_IMAGE_BYTES = 3_000_000
+"""Bound on the embedded screenshots, as base64; beyond it a step names its blob instead."""
+
+MOST_TEXT = 20_000
+"""Characters of a prompt or response that are embedded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An episode for the viewer, and why it is there."""
+
+    group: Group
+    member: GroupMember
+    reason: str
+    """``first evaluation``, ``last evaluation``, ``training`` or ``abstention``."""
+
+
+def choose(groups: list[Group]) -> list[Chosen]:
+    """At most ``MOST_EPISODES`` of a run's episodes, so that a person sees what changed.
+
+    Abstentions, a few of the last training iteration, and per kind a success and a failure of the first and the last
+    evaluation. Where it can, a kind shows the same page before and after: failed first, solved last.
+    """
+    phases = sorted({group.phase for group in groups})
+    evaluations = [phase for phase in phases if phase.startswith("e")]
+    trainings = [phase for phase in phases if phase.startswith("i")]
+    abstained = [Chosen(g, m, "abstention") for g, m in _members(groups) if m.abstained is not None]
+    chosen = abstained[-MOST_ABSTENTIONS:]
+
+    training = [Chosen(g, m, "training") for g, m in _scored(groups, trainings[-1:])]
+    chosen += _alternating(training, MOST_TRAINING)
+
+    first = [Chosen(g, m, "first evaluation") for g, m in _scored(groups, evaluations[:1])]
+    last = [Chosen(g, m, "last evaluation") for g, m in _scored(groups, evaluations[1:][-1:])]
+    learned = {_page(c) for c in first if not _passed(c)} & {_page(c) for c in last if _passed(c)}
+
+    def by_kind(pool: list[Chosen], passed: bool) -> dict[str, Chosen]:
+        found: dict[str, Chosen] = {}
+        for entry in sorted(pool, key=lambda c: _page(c) not in learned):  # stable: pages that were learned first
+            if _passed(entry) == passed:
+                found.setdefault(entry.group.kind, entry)
+        return found
+
+    for slot in (by_kind(last, True), by_kind(first, False), by_kind(last, False), by_kind(first, True)):
+        chosen += [slot[kind] for kind in sorted(slot)][: MOST_EPISODES - len(chosen)]
+    return chosen
+
+
+def _members(groups: Iterable[Group]) -> Iterator[tuple[Group, GroupMember]]:
+    return ((group, member) for group in groups for member in group.episodes)
+
+
+def _scored(groups: list[Group], phases: list[str]) -> Iterator[tuple[Group, GroupMember]]:
+    return ((g, m) for g, m in _members(groups) if g.phase in phases and m.abstained is None and m.score is not None)
+
+
+def _passed(chosen: Chosen) -> bool:
+    """Good enough to choose by; the page shows the reward bundle's own verdict."""
+    return (chosen.member.score or 0.0) >= 0.5
+
+
+def _page(chosen: Chosen) -> tuple[str, int]:
+    return chosen.group.task_id, chosen.group.seed
+
+
+def _alternating(pool: list[Chosen], most: int) -> list[Chosen]:
+    """Failures and successes in turn, each of another group while there are other groups."""
+    seen: dict[str, int] = {}
+    order = []
+    for entry in pool:
+        seen[entry.group.group_id] = seen.get(entry.group.group_id, 0) + 1
+        order.append((seen[entry.group.group_id], entry))
+    pool = [entry for _, entry in sorted(order, key=lambda pair: pair[0])]
+    failures, successes = ([c for c in pool if _passed(c) == passed] for passed in (False, True))
+    return [c for pair in zip_longest(failures, successes) for c in pair if c is not None][:most]
+
+
+# ------------------------------------------------------------------------------------------------ the viewer's values
+
+
+def viewer_data(run: RunData, store: RunStore) -> dict[str, Any]:
+    """``{"episodes": [...], "images": {sha256: data URI}}``; what cannot be read is added to ``run.problems``."""
+    episodes = []
+    for entry in choose(run.groups):
+        try:
+            trajectory = store.trajectory(entry.member.episode_id)
+        except StorageError as error:
+            run.problems.append(str(error))
+            continue
+        episodes.append(_episode(entry, trajectory))
+    episodes.sort(key=lambda e: (e["kind"], e["phase"] != "evaluation", e["version"], e["id"]))
+    images = _images([episode["steps"] for episode in episodes], store, run.problems)
+    return {"episodes": episodes, "images": images}
+
+
+def _images(episodes: list[list[dict[str, Any]]], store: RunStore, problems: list[str]) -> dict[str, str]:
+    """Each screenshot once, first steps first, until the bound is reached."""
+    images: dict[str, str] = {}
+    used = 0
+    for row in zip_longest(*episodes):
+        for step in row:
+            if step is None or step["shot"] in images:
+                continue
+            try:
+                data = base64.b64encode(store.blob(step["shot"])).decode()
+            except StorageError as error:
+                problems.append(str(error))
+                step["missing"] = "its blob is missing or torn"
+                continue
+            if used + len(data) > MOST_IMAGE_BYTES:
+                step["missing"] = "left out to keep this page small"
+                continue
+            images[step["shot"]] = "data:image/jpeg;base64," + data
+            used += len(data)
+    return images
+
+
+def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
+    reward = trajectory.reward
+    evaluation = entry.group.phase.startswith("e")
+    number = int(entry.group.phase[1:]) if entry.group.phase[1:].isdigit() else trajectory.policy_version
+    outcome = (
+        "abstained"
+        if reward.abstained is not None or reward.score is None
+        else "success"
+        if reward.passed
+        else "failure"
+    )
+    return {
+        "id": trajectory.episode_id,
+        "group": trajectory.group_id,
+        "kind": trajectory.kind,
+        "task": trajectory.task_id,
+        "seed": trajectory.seed,
+        "sample": trajectory.sample,
+        "attempt": trajectory.attempt,
+        "version": trajectory.policy_version,
+        "phase": "evaluation" if evaluation else "training",
+        "reason": entry.reason,
+        "where": f"evaluation of v{number}" if evaluation else f"iteration {number}",
+        "outcome": outcome,
+        "score": reward.score,
+        "stop": trajectory.stop_reason.value,
+        "error": trajectory.error,
+        "abstained": reward.abstained or entry.member.abstained,
+        "seconds": round(trajectory.seconds, 2),
+        "instruction": trajectory.steps[0].observation.instruction if trajectory.steps else "",
+        "facts": [[name, str(value)] for name, value in trajectory.page_facts.items()],
+        "parts": [part.model_dump() for part in reward.parts],
+        "steps": [_step(trajectory, index) for index in range(len(trajectory.steps))],
+    }
+
+
+def _step(trajectory: Trajectory, index: int) -> dict[str, Any]:
+    step = trajectory.steps[index]
+    element = getattr(step.action, "element", None)
+    target = next((item for item in step.observation.elements if item.index == element), None)
+    return {
+        "shot": step.screenshot,
+        "missing": None,
+        "viewport": step.observation.viewport,
+        "url": step.observation.url,
+        "error": step.observation.error,
+        "elements": [item.model_dump() for item in step.observation.elements],
+        "target": element if target else None,
+        "prompt": _bounded(step.prompt),
+        "promptTokens": len(step.prompt_ids),
+        "response": _bounded(step.response),
+        "tokens": [[token, round(p, 4)] for token, p in zip(step.response_ids, step.logprobs, strict=False)],
+        "version": step.policy_version,
+        "action": step.action.type,
+        "say": _say(step.action, target.text if target else None),
+        "typed": step.action.text if isinstance(step.action, Type | Select) else None,
+        "point": step.point,
+        "seconds": step.seconds.model_dump(),
+    }
+
+
+def _say(action: Action, label: str | None) -> str:
+    """The action in words, e.g. ``click 3 “Submit”``."""
+    if isinstance(action, Invalid):
+        return f"no action: {action.reason}"
+    name = f"{action.element} “{label}”" if label else str(action.element)
+    match action:
+        case Click():
+            return f"click {name}"
+        case Type():
+            return f"type “{action.text}” into {name}"
+        case Select():
+            return f"select “{action.text}” in {name}"
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT:,} more characters"

@@ -1,0 +1,110 @@
+"""Writes the page: fills the template with what the folder says, with style, script and images inside it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tasks_lib.report import summary
+from tasks_lib.report.charts import duration, number
+from tasks_lib.report.data import RunData, read_run
+from tasks_lib.report.episodes import viewer_data
+from training.store import RunStore, atomic_write_bytes
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def build_report(run_dir: Path) -> Path:
+    """Write ``<run_dir>/report/index.html`` and return its path.
+
+    The page stands alone: it makes no request, so it can be opened from the disk, mailed, or served. It may be built at
+    any moment of a run, and again; it then shows what is there.
+    """
+    store = RunStore(run_dir)
+    run = read_run(run_dir)
+    viewer = viewer_data(run, store)
+    path = store.report_path / "index.html"
+    atomic_write_bytes(path, render(run, viewer, now=time.time()).encode())
+    return path
+
+
+def render(run: RunData, viewer: dict[str, Any], *, now: float) -> str:
+    """The page as text. ``viewer`` comes from ``episodes.viewer_data``; ``now`` is in seconds since the epoch."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "duration": duration, "percent": percent, "rate": rate}
+    style, script = ((TEMPLATES / name).read_text() for name in ("style.css", "page.js"))
+    shares, total = summary.time_split(run)
+    return environment.get_template("page.html.j2").render(
+        run=run,
+        head=summary.headline(run),
+        curves=summary.learning_curves(run),
+        kinds=summary.kind_rows(run),
+        shares=shares,
+        total=total,
+        orchestration=summary.orchestration_share(shares),
+        orchestration_target=summary.ORCHESTRATION_TARGET,
+        health=summary.health_charts(run),
+        counts=summary.episode_counts(run),
+        stops=summary.stop_reasons(run),
+        config=list(flatten(run.config)),
+        viewer=viewer,
+        facets=facets(viewer["episodes"]),
+        style=Markup(style),  # our own files, so no markup to escape; the page's policy allows these two and no other
+        script=Markup(script),
+        policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
+        built=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
+        age=max(0.0, now - run.measured_at) if run.measured_at is not None else None,
+    )
+
+
+def facets(episodes: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What the viewer can be filtered by: values by key of an episode, in the order to offer them."""
+    found = {key: {episode[key] for episode in episodes} for key in ("kind", "outcome", "where")}
+    return {
+        "kind": sorted(found["kind"]),
+        "outcome": [outcome for outcome in ("success", "failure", "abstained") if outcome in found["outcome"]],
+        "where": sorted(found["where"], key=lambda where: (where[0] != "e", len(where), where)),
+    }
+
+
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, value) pairs of nested configuration."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(value, list):
+        yield prefix, ", ".join(str(inner) for inner in value) or "(none)"
+    elif prefix:
+        yield prefix, "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def percent(value: float | None) -> str:
+    """A share as per cent, e.g. ``7.4 %``."""
+    if value is None:
+        return "–"
+    if 0 < value < 0.0005:
+        return "< 0.1 %"
+    return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"
+
+
+def rate(value: float | None) -> str:
+    """A success rate with two decimals."""
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _hash(text: str) -> str:
+    """Source expression that allows exactly this inline style or script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

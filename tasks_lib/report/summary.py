@@ -1,0 +1,303 @@
+"""What a run comes to: headline, success by kind, where the time went, what became of the episodes. Pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tasks_lib.report.charts import LineChart, Series, duration, line_chart, number, rolling_mean
+from tasks_lib.report.data import Evaluation, Iteration, RunData, Success
+
+ORCHESTRATION_TARGET = 0.10
+"""Largest share of a run's wall clock that Prefect, Dask and the flow may take (the project's own target)."""
+
+SMOOTH = 9
+"""Iterations in the rolling mean of training success; shorter runs are drawn as they are."""
+
+PHASES = {
+    "set_up": "Set-up: processes, models, tasks",
+    "sample": "Sample tasks",
+    "browser": "Rollout: browser",
+    "generate": "Rollout: generate",
+    "store": "Rollout: store",
+    "idle": "Rollout: idle",
+    "rollout": "Rollout: not split further",
+    "reward": "Reward",
+    "batch": "Build batch",
+    "train": "Train",
+    "publish": "Publish policy",
+    "evaluate": "Evaluate",
+    "orchestrate": "Orchestrate: Prefect, Dask, flow",
+    "other": "Not measured",
+}
+"""Phases of a run's wall clock, in the order of the bar; the key is also the colour's class."""
+
+HEALTH = {
+    "entropy": ("Entropy", "mean over response tokens, nats"),
+    "clip_fraction": ("Clip fraction", "tokens whose ratio was clipped"),
+    "kl_behaviour": ("KL to behaviour", "policy against the one that sampled"),
+    "grad_norm": ("Gradient norm", "before clipping"),
+    "ratio": ("Importance ratio", "mean over response tokens"),
+    "behaviour_masked": ("Masked tokens", "behaviour ratio out of range"),
+    "loss": ("Loss", "policy objective"),
+}
+"""Keys of an iteration's ``train`` that are drawn, with title and meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """First and last held-out success, and how far the run is."""
+
+    before: Success | None
+    after: Success | None
+    kinds: int
+    seconds: float | None
+    running: bool
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """Held-out success of one kind in the first and the last evaluation, in [0, 1]."""
+
+    kind: str
+    before: float | None
+    after: float | None
+    n: int
+    reads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One phase of the wall clock."""
+
+    key: str
+    name: str
+    seconds: float
+    share: float
+    start: float
+    """Where its piece of the bar begins, in [0, 1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeCounts:
+    """What became of the episodes that training started."""
+
+    started: int
+    consumed: int
+    discarded: int
+    abstained: int
+    in_flight: int
+
+    @property
+    def unexplained(self) -> int:
+        """Episodes that no column accounts for; zero unless something was lost or counted twice."""
+        return self.started - self.consumed - self.discarded - self.abstained - self.in_flight
+
+
+def headline(run: RunData) -> Headline:
+    """The one-line result; from the evaluations so far while there is no ``result.json``."""
+    before = run.result.success_before if run.result else None
+    after = run.result.success_after if run.result else None
+    first, last = first_and_last(run.evaluations)
+    before = before or (_interval(first) if first else None)
+    after = after or (_interval(last) if last else None)
+    clocks = [*(entry.wall for entry in run.iterations), *(entry.wall for entry in run.evaluations)]
+    walls = [wall for wall in clocks if wall is not None]
+    total = run.result.seconds.get("total") if run.result else None
+    return Headline(
+        before=before,
+        after=after,
+        kinds=len(kind_rows(run)),
+        seconds=total if total is not None else max(walls, default=None),
+        running=run.result is None,
+        iterations=len(run.iterations),
+    )
+
+
+def _interval(evaluation: Evaluation) -> Success:
+    return Success(mean=evaluation.mean, low=evaluation.low, high=evaluation.high, n=evaluation.n)
+
+
+def first_and_last(evaluations: list[Evaluation]) -> tuple[Evaluation | None, Evaluation | None]:
+    """First and last evaluation; the last is ``None`` until there are two."""
+    return (evaluations[0] if evaluations else None), (evaluations[-1] if len(evaluations) > 1 else None)
+
+
+def kind_rows(run: RunData) -> list[KindRow]:
+    """Success by kind before and after, the largest gain first."""
+    reads = run.kinds_that_read
+    if run.result and run.result.success_by_kind:
+        rows = [KindRow(k, c.before, c.after, c.n, k in reads) for k, c in run.result.success_by_kind.items()]
+    else:
+        first, last = first_and_last(run.evaluations)
+        before, after = (first.by_kind if first else {}), (last.by_kind if last else {})
+        rows = [
+            KindRow(
+                kind,
+                before[kind].mean if kind in before else None,
+                after[kind].mean if kind in after else None,
+                (after.get(kind) or before[kind]).n,
+                kind in reads,
+            )
+            for kind in sorted(before.keys() | after.keys())
+        ]
+    return sorted(rows, key=lambda row: ((row.before or 0) - (row.after or 0), row.kind))
+
+
+def time_split(run: RunData) -> tuple[list[Share], float]:
+    """Where the wall clock went, and its total in seconds.
+
+    The parts of a rollout (browser, generate, …) are seconds of workers that may overlap; they are scaled down to the
+    wall clock of the rollouts when they come to more.
+    """
+    seconds = _sum(entry.seconds for entry in run.iterations)
+    split = _sum(entry.rollout_split for entry in run.iterations)
+    seconds.pop("total", None)
+    seconds["evaluate"] = sum(entry.seconds or 0.0 for entry in run.evaluations)
+    final = run.result.seconds if run.result else {}
+    for key, value in final.items():
+        if key != "total" and not seconds[key]:
+            seconds[key] = value
+    rollout, parts = seconds.pop("rollout", 0.0), sum(split.values())
+    scale = min(1.0, rollout / parts) if parts else 0.0
+    for key, value in split.items():
+        seconds[key] += value * scale
+    seconds["rollout"] = max(0.0, rollout - parts * scale)
+    known = sum(seconds.values())
+    total = max(known, final.get("total", 0.0))
+    seconds["other"] += total - known
+    seconds["other"] += sum(seconds.pop(key) for key in list(seconds) if key not in PHASES)
+    shares, start = [], 0.0
+    for key, name in PHASES.items():
+        if total and seconds[key] > 0.0005 * total:
+            shares.append(Share(key, name, seconds[key], seconds[key] / total, start))
+            start += seconds[key] / total
+    return shares, total
+
+
+def _sum(rows: Iterable[dict[str, float]]) -> defaultdict[str, float]:
+    total: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        for key, value in row.items():
+            total[key] += value
+    return total
+
+
+def orchestration_share(shares: list[Share]) -> float | None:
+    """Share of the wall clock that is neither web nor model; ``None`` before anything was measured."""
+    return sum(share.share for share in shares if share.key == "orchestrate") if shares else None
+
+
+def episode_counts(run: RunData) -> EpisodeCounts:
+    """Totals of the run: the result's, or the sum over the iterations so far."""
+    counts: Counter[str] = Counter()
+    if run.result and run.result.episodes:
+        counts.update({key: int(value) for key, value in run.result.episodes.items()})
+    else:
+        for entry in run.iterations:
+            counts.update({key: int(value) for key, value in entry.episodes.items()})
+    return EpisodeCounts(*(counts[key] for key in ("started", "consumed", "discarded", "abstained", "in_flight")))
+
+
+def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:
+    """(stop reason, training episodes, evaluation episodes), the most frequent first."""
+    training: Counter[str] = Counter()
+    evaluation: Counter[str] = Counter()
+    for group in run.groups:
+        counter = evaluation if group.phase.startswith("e") else training
+        counter.update(member.stop_reason for member in group.episodes)
+    both = training + evaluation
+    return [(reason, training[reason], evaluation[reason]) for reason, _ in both.most_common()]
+
+
+def learning_curves(run: RunData) -> dict[str, LineChart]:
+    """The learning curve over ``updates`` and, where clocks were kept, over ``minutes``."""
+    by_update = _learning_curve(
+        [(float(e.version), e) for e in run.evaluations], [(float(i.iteration), i) for i in run.iterations], "updates"
+    )
+    curves = {"updates": by_update}
+    timed = [(e.wall / 60, e) for e in run.evaluations if e.wall is not None]
+    timed_iterations = [(i.wall / 60, i) for i in run.iterations if i.wall is not None]
+    if len(timed) + len(timed_iterations) > 1:
+        curves["minutes"] = _learning_curve(timed, timed_iterations, "minutes")
+    return curves
+
+
+def _learning_curve(
+    evaluations: list[tuple[float, Evaluation]], iterations: list[tuple[float, Iteration]], unit: str
+) -> LineChart:
+    training = tuple((x, i.success) for x, i in iterations if i.success is not None)
+    series = []
+    if len(training) >= 2 * SMOOTH:
+        series.append(Series("each iteration", "training raw", training))
+        series.append(Series(f"mean of {SMOOTH}", "training", rolling_mean(training, SMOOTH)))
+    else:
+        series.append(Series("training", "training", training, dots=len(training) == 1))
+    series.append(
+        Series(
+            "held-out",
+            "held-out",
+            tuple((x, e.mean) for x, e in evaluations),
+            dots=True,
+            band=tuple((x, e.low, e.high) for x, e in evaluations),
+        )
+    )
+    notes: dict[float, list[str]] = {}
+    for x, e in evaluations:
+        text = f"held-out {e.mean:.2f} [{e.low:.2f}, {e.high:.2f}], n = {e.n}"
+        notes.setdefault(x, [f"policy v{e.version}"]).append(text)
+    for x, i in iterations:
+        if i.success is not None:
+            notes.setdefault(x, [f"iteration {i.iteration}"]).append(f"training {i.success:.2f}")
+    clock = [f"\n{duration(x * 60)}" if unit == "minutes" else "" for x in notes]
+    return line_chart(
+        "Learning curve",
+        series,
+        x_label="policy version (updates done)" if unit == "updates" else "wall clock, minutes",
+        y_label="success rate",
+        y_range=(0.0, 1.0),
+        y_steps=5,
+        notes={x: "\n".join(lines) + time for (x, lines), time in zip(notes.items(), clock, strict=True)},
+        whole=unit == "updates",
+    )
+
+
+def health_charts(run: RunData) -> list[tuple[LineChart, str, str]]:
+    """(chart, meaning, last value) of each measurement of the training's health that the run has."""
+    columns: list[tuple[str, str, list[tuple[float, float]]]] = [
+        (title, meaning, [(i.iteration, i.train[key]) for i in run.iterations if key in i.train])
+        for key, (title, meaning) in HEALTH.items()
+    ]
+    zero = [
+        (i.iteration, i.groups["zero_variance"] / i.groups["total"])
+        for i in run.iterations
+        if i.groups.get("total") and "zero_variance" in i.groups
+    ]
+    columns.insert(4, ("Zero-variance groups", "share of groups that teach nothing", [(float(x), y) for x, y in zero]))
+    steps = [(float(i.iteration), i.steps_mean) for i in run.iterations if i.steps_mean is not None]
+    tokens = [
+        (float(i.iteration), i.response_tokens_mean) for i in run.iterations if i.response_tokens_mean is not None
+    ]
+    clock = [(float(i.iteration), i.seconds["total"]) for i in run.iterations if "total" in i.seconds]
+    columns += [
+        ("Steps per episode", "mean", steps),
+        ("Response length", "tokens per step, mean", tokens),
+        ("Iteration time", "seconds of wall clock", clock),
+    ]
+    return [
+        (_health_chart(title, points), meaning, number(points[-1][1])) for title, meaning, points in columns if points
+    ]
+
+
+def _health_chart(title: str, points: list[tuple[float, float]]) -> LineChart:
+    return line_chart(
+        title,
+        [Series(title, "plain", tuple(points), dots=len(points) == 1)],
+        x_label="iteration",
+        x_steps=4,
+        y_steps=2,
+        notes={x: f"iteration {x:.0f}\n{number(y)}" for x, y in points},
+        whole=True,
+    )

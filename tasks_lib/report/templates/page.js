@@ -1,0 +1,276 @@
+"use strict";
+// Everything shown here comes from web pages and policies: it goes onto the page as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function el(tag, attributes = {}, ...children) {
+  const svg = ["svg", "circle", "rect", "line"].includes(tag);
+  const node = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...present(children));
+  return node;
+}
+
+function present(children) {
+  return children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+}
+
+const decimals = (value, digits) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
+
+// ------------------------------------------------------------------ charts: read values with a pointer or the arrow keys
+
+const tip = document.getElementById("tip");
+
+function showTip(text, x, y) {
+  tip.textContent = text;
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  const left = x + 14 + box.width > document.documentElement.clientWidth ? x - 14 - box.width : x + 14;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${Math.max(4, y - box.height - 10)}px`;
+}
+
+for (const chart of document.querySelectorAll(".chart")) {
+  const notes = JSON.parse(chart.dataset.notes);
+  const plot = chart.querySelector(".plot");
+  const cursor = chart.querySelector(".cursor");
+  let at = -1;
+  const show = (index) => {
+    at = Math.min(Math.max(index, 0), notes.length - 1);
+    const box = plot.getBoundingClientRect();
+    cursor.setAttribute("x1", `${notes[at][0]}%`);
+    cursor.setAttribute("x2", `${notes[at][0]}%`);
+    cursor.setAttribute("visibility", "visible");
+    showTip(notes[at][1], box.left + (box.width * notes[at][0]) / 100, box.top + box.height * 0.45);
+  };
+  const hide = () => {
+    at = -1;
+    tip.hidden = true;
+    cursor.setAttribute("visibility", "hidden");
+  };
+  if (!notes.length) continue;
+  plot.addEventListener("pointermove", (event) => {
+    const box = plot.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * 100;
+    let best = 0;
+    notes.forEach((note, index) => {
+      if (Math.abs(note[0] - x) < Math.abs(notes[best][0] - x)) best = index;
+    });
+    show(best);
+  });
+  plot.addEventListener("pointerleave", hide);
+  chart.addEventListener("blur", hide);
+  chart.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowRight") show(at + 1);
+    else if (event.key === "ArrowLeft") show(at < 0 ? notes.length - 1 : at - 1);
+    else if (event.key === "Escape") hide();
+    else return;
+    event.preventDefault();
+  });
+}
+
+for (const button of document.querySelectorAll("[data-curve]")) {
+  button.addEventListener("click", () => {
+    for (const other of document.querySelectorAll("[data-curve]")) {
+      other.setAttribute("aria-pressed", String(other === button));
+    }
+    for (const panel of document.querySelectorAll("[data-curve-panel]")) {
+      panel.hidden = panel.dataset.curvePanel !== button.dataset.curve;
+    }
+  });
+}
+
+// ------------------------------------------------------------------ one step
+
+function screenshot(step, images) {
+  const [width, height] = step.viewport;
+  const x = (value) => `${(value / width) * 100}%`;
+  const y = (value) => `${(value / height) * 100}%`;
+  const marks = el("svg", { class: "marks", "aria-hidden": "true" });
+  const box = (element, style) =>
+    el("rect", { class: style, x: x(element.box[0]), y: y(element.box[1]), width: x(element.box[2]), height: y(element.box[3]), rx: 2 });
+  const rects = new Map(step.elements.map((element) => [element.index, box(element, "hover")]));
+  marks.append(...rects.values());
+  const chosen = step.elements.find((element) => element.index === step.target);
+  if (chosen) marks.append(box(chosen, "chosen-halo"), box(chosen, "chosen"));
+  const frame = el("div", { class: "frame" });
+  frame.style.aspectRatio = `${width} / ${height}`;
+  const image = images[step.shot];
+  frame.append(
+    image
+      ? el("img", { src: image, alt: `What the policy saw. It chose: ${step.say}` })
+      : el("p", { class: "empty" }, `Screenshot ${step.shot.slice(0, 12)}…: ${step.missing}`),
+    marks,
+  );
+  if (step.point) {
+    marks.append(
+      el("circle", { class: "ring-halo", cx: x(step.point[0]), cy: y(step.point[1]), r: 11 }),
+      el("circle", { class: "ring", cx: x(step.point[0]), cy: y(step.point[1]), r: 11 }),
+      el("circle", { class: "centre", cx: x(step.point[0]), cy: y(step.point[1]), r: 2 }),
+    );
+  }
+  if (step.typed !== null) {
+    const label = el("span", { class: "typed" }, step.typed);
+    const [left, top] = step.point || (chosen ? [chosen.box[0], chosen.box[1]] : [0, 0]);
+    label.style.left = `${Math.min((left / width) * 100, 70)}%`;
+    label.style.top = `${(top / height) * 100}%`;
+    if (top / height < 0.15) label.classList.add("below");
+    frame.append(label);
+  }
+  return { frame, rects, landscape: width > 1.2 * height };
+}
+
+function elementTable(step, rects) {
+  const rows = step.elements.map((element) => {
+    const rect = rects.get(element.index);
+    const state = [element.checked && "on", element.focused && "focused"].filter(Boolean).join(", ");
+    return el(
+      "tr",
+      {
+        class: element.index === step.target ? "target" : null,
+        onpointerenter: () => rect.classList.add("lit"),
+        onpointerleave: () => rect.classList.remove("lit"),
+      },
+      el("td", {}, String(element.index)),
+      el("td", {}, element.tag),
+      el("td", { class: "text" }, element.text, element.value && el("span", { class: "quiet" }, ` = ${element.value}`)),
+      el("td", { class: "quiet" }, state),
+    );
+  });
+  return el("div", { class: "scroll" }, el("table", { class: "elements" }, el("tbody", {}, rows)));
+}
+
+function tokenStrip(step) {
+  const sum = step.tokens.reduce((total, token) => total + token[1], 0);
+  const cells = step.tokens.map(([token, logprob]) => {
+    const surprise = Math.min(4, Math.floor((1 - Math.exp(logprob)) * 5));
+    return el("li", { class: `s${surprise}`, title: `token ${token}, log-prob ${logprob.toFixed(3)}, p ${Math.exp(logprob).toFixed(3)}` },
+      el("span", { class: "id" }, String(token)), el("span", {}, logprob.toFixed(2)));
+  });
+  return el("div", { class: "tokens" },
+    el("p", { class: "quiet" }, `${step.tokens.length} tokens, log-prob ${sum.toFixed(2)} in all, ${decimals(sum / (step.tokens.length || 1), 3)} per token; darker is less expected`),
+    el("ol", {}, cells));
+}
+
+function fold(summary, body, open = false) {
+  return el("details", { open }, el("summary", {}, summary), body);
+}
+
+function stepCard(step, index, data) {
+  const { frame, rects, landscape } = screenshot(step, data.images);
+  const time = step.seconds;
+  const card = el("section", { class: `step ${landscape ? "landscape" : ""}`, "aria-label": `Step ${index + 1}` });
+  const enlarge = el("button", { type: "button", class: "plain", "aria-pressed": "false", onclick: () => {
+    enlarge.setAttribute("aria-pressed", String(card.classList.toggle("large")));
+  } }, "enlarge");
+  card.append(
+    el("div", { class: "shot" }, frame, el("p", { class: "quiet under" }, `${step.viewport[0]} × ${step.viewport[1]}`, enlarge)),
+    el("div", { class: "turn" },
+      el("h4", {}, `Step ${index + 1}`, el("span", { class: `act ${step.action}` }, step.say)),
+      step.error && el("p", { class: "error" }, `Error shown with this step: ${step.error}`),
+      el("h5", {}, "Response"),
+      el("pre", { class: "response" }, step.response),
+      tokenStrip(step),
+      el("p", { class: "quiet" }, `policy v${step.version} · observe ${decimals(time.observe, 2)} s · generate ${decimals(time.generate, 2)} s · act ${decimals(time.act, 2)} s`),
+      fold(`${step.elements.length} elements`, elementTable(step, rects), step.elements.length <= 8),
+      fold(`Prompt, ${step.promptTokens.toLocaleString("en")} tokens`, el("pre", {}, step.prompt)),
+      el("p", { class: "quiet url" }, step.url)),
+  );
+  return card;
+}
+
+// ------------------------------------------------------------------ one episode
+
+const MARK = { success: "✓", failure: "✗", abstained: "○" };
+
+function rewardTable(episode) {
+  const rows = episode.parts.map((part) =>
+    el("tr", {}, el("th", { scope: "row" }, part.name), el("td", {}, part.value === null ? "not available" : decimals(part.value, 2)),
+      el("td", {}, decimals(part.weight, 2)), el("td", { class: "text" }, part.evidence)));
+  return el("div", { class: "scroll" }, el("table", { class: "reward" },
+    el("thead", {}, el("tr", {}, ...["reward part", "value", "weight", "evidence"].map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, rows)));
+}
+
+function episodeDetail(episode, data, open) {
+  const twins = data.episodes.filter((other) => other.task === episode.task && other.seed === episode.seed && other.id !== episode.id);
+  const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
+  return present([
+    el("header", {},
+      el("p", { class: "eyebrow" }, `${episode.kind} · ${episode.where}`),
+      el("h3", { dir: "auto" }, episode.instruction || "(no instruction)"),
+      el("p", { class: "facts" },
+        el("span", { class: `outcome ${episode.outcome}` }, `${MARK[episode.outcome]} ${episode.outcome}`),
+        el("span", {}, `score ${decimals(episode.score, 2)}`), el("span", {}, "stopped: ", el("code", {}, episode.stop)),
+        el("span", {}, `${episode.steps.length} step${episode.steps.length === 1 ? "" : "s"}`), el("span", {}, `${decimals(episode.seconds, 1)} s`)),
+      episode.abstained && el("p", { class: "error" }, `Abstained: ${episode.abstained}`),
+      episode.error && episode.error !== episode.abstained && el("p", { class: "error" }, episode.error),
+      twins.length ? el("p", { class: "twins" }, "Same page: ", ...twins.map((twin) =>
+        el("button", { type: "button", class: "plain", onclick: () => open(twin.id) }, `${MARK[twin.outcome]} ${twin.where}, sample ${twin.sample}`))) : null),
+    ...episode.steps.map((step, index) => stepCard(step, index, data)),
+    el("section", { class: "after" },
+      el("h4", {}, "Reward"),
+      episode.parts.length ? rewardTable(episode) : el("p", { class: "empty" }, "No reward part."),
+      fold("Identity and page facts", el("dl", { class: "pairs" }, fact("episode", episode.id), fact("group", episode.group),
+        fact("task", episode.task), fact("seed", String(episode.seed)), fact("sample", String(episode.sample)),
+        fact("attempt", String(episode.attempt)), fact("policy", `v${episode.version}`), fact("shown as", episode.reason),
+        ...episode.facts.map(([name, value]) => fact(name, value))))),
+  ]);
+}
+
+// ------------------------------------------------------------------ the list and its filters
+
+const address = (id) => `#episode=${encodeURIComponent(id)}`;
+
+function startViewer(data) {
+  const list = document.getElementById("list");
+  const detail = document.getElementById("detail");
+  const selects = [...document.querySelectorAll("[data-facet]")];
+  let current = null;
+
+  const open = (id, { remember = true, scroll = false } = {}) => {
+    const episode = data.episodes.find((candidate) => candidate.id === id);
+    if (!episode) return;
+    current = id;
+    detail.replaceChildren(...episodeDetail(episode, data, open));
+    for (const button of list.querySelectorAll("button")) {
+      button.setAttribute("aria-current", String(button.dataset.id === id));
+    }
+    if (remember) history.replaceState(null, "", address(id));
+    if (scroll && matchMedia("(max-width: 800px)").matches) detail.scrollIntoView({ block: "start" });
+  };
+
+  const fill = () => {
+    const shown = data.episodes.filter((episode) => selects.every((select) => !select.value || episode[select.dataset.facet] === select.value));
+    list.replaceChildren(...shown.map((episode) => el("li", {}, el("button",
+      { type: "button", "data-id": episode.id, "aria-current": String(episode.id === current), onclick: () => open(episode.id, { scroll: true }) },
+      el("span", { class: `outcome ${episode.outcome}`, "aria-label": episode.outcome, role: "img" }, MARK[episode.outcome]),
+      el("span", { class: "name" }, episode.kind), el("span", { class: "quiet" }, episode.where.replace("evaluation of", "eval").replace("iteration", "iter"))))));
+    document.getElementById("count").textContent = `${shown.length} of ${data.episodes.length}`;
+    if (shown.length && !shown.some((episode) => episode.id === current)) open(shown[0].id, { remember: false });
+  };
+
+  list.addEventListener("keydown", (event) => {
+    const buttons = [...list.querySelectorAll("button")];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const next = step && buttons[buttons.indexOf(document.activeElement) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+    open(next.dataset.id);
+  });
+  for (const select of selects) select.addEventListener("change", fill);
+  const linked = data.episodes.find((episode) => location.hash === address(episode.id));
+  if (linked) {
+    open(linked.id, { remember: false });
+    document.getElementById("episodes").scrollIntoView();
+  }
+  fill();
+}
+
+const episodes = document.getElementById("episode-data");
+if (episodes) startViewer(JSON.parse(episodes.textContent));

@@ -1,0 +1,57 @@
+"""``result.json``: the figures of a finished run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from tasks_lib.run import TrainingRun, versions
+from training.store import read_json, write_json
+
+
+def write_result(run: TrainingRun, seconds: Mapping[str, float], total: float, peak_rss_mb: float) -> dict[str, Any]:
+    """Compute, write and return the result of a run whose last version is evaluated."""
+    last = run.version
+    before, after = (read_json(run.store.evaluation_path(version)) for version in (0, last))
+    lines = run.metrics.lines("iteration")
+    phases: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        for name, value in line["seconds"].items():
+            phases[name] += value if name != "total" else 0.0
+        for name, value in line["rollout_split"].items():
+            phases[f"rollout_{name}"] += value
+    evaluations = sum(line["seconds"] for line in run.metrics.lines("evaluation"))
+    result = {
+        "run_id": run.config.run_id,
+        "preset": run.config.preset,
+        "success_before": _interval(before),
+        "success_after": _interval(after),
+        "success_by_kind": {
+            kind: {"before": before["by_kind"][kind]["mean"], "after": entry["mean"], "n": entry["n"]}
+            for kind, entry in after["by_kind"].items()
+        },
+        "seconds": {"total": total, "set_up": seconds["set_up"], "evaluate": evaluations, **phases},
+        "orchestration_share": phases["orchestrate"] / max(sum(line["seconds"]["total"] for line in lines), 1e-9),
+        "peak_rss_mb": peak_rss_mb,
+        "episodes": run.journal.episodes(),
+        "updates": last,
+        "seed": run.config.seed,
+        "versions": versions(),
+    }
+    write_json(run.store.result_path, result)
+    return result
+
+
+def one_line(result: dict[str, Any]) -> str:
+    """The result as a sentence."""
+    before, after = result["success_before"], result["success_after"]
+    return (
+        f"held-out success {before['mean']:.2f} [{before['low']:.2f}, {before['high']:.2f}] -> "
+        f"{after['mean']:.2f} [{after['low']:.2f}, {after['high']:.2f}] over {len(result['success_by_kind'])} task kinds "
+        f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"
+    )
+
+
+def _interval(evaluation: dict[str, Any]) -> dict[str, Any]:
+    return {name: evaluation[name] for name in ("mean", "low", "high", "n")}

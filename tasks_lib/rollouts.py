@@ -1,0 +1,103 @@
+"""Rollouts as Prefect tasks: one lot of groups on one Dask worker."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+import dask
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from envs.types import RollwrightError
+from tasks_lib.cluster import BROWSER_RESOURCE
+from tasks_lib.config import RolloutConfig
+from tasks_lib.planning import share_groups
+from tasks_lib.worker import RolloutOrder, RolloutReport, RolloutWorker
+from training.config import PolicyConfig
+from training.groups import GroupRecord, GroupSpec
+from training.journal import read_group
+from training.store import RunStore
+
+
+@task(
+    task_run_name="roll-out-{order.groups[0].group_id}",
+    retries=2,
+    retry_delay_seconds=2,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def roll_out_lot(order: RolloutOrder) -> RolloutReport:
+    """Roll out the groups of ``order`` that are not committed yet. Idempotent, so Dask and Prefect may run it again."""
+    return RolloutWorker.of_this_process().roll_out(order)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What a call of ``roll_out`` gave."""
+
+    records: list[GroupRecord]
+    seconds: dict[str, float]
+    """By activity of the workers (mean over lots that run side by side), and ``wall``."""
+
+
+def roll_out(
+    groups: list[GroupSpec],
+    *,
+    store: RunStore,
+    version: int,
+    policy: PolicyConfig,
+    rollout: RolloutConfig,
+    seed: int,
+    workers: int,
+    actor: Literal["policy", "oracle"] = "policy",
+) -> Rollout:
+    """Roll out groups on the cluster with a policy version, and wait. Inside a flow with ``rollout_task_runner``.
+
+    Raises:
+        RollwrightError: a group is not there although its task finished.
+    """
+    started = time.perf_counter()
+    lots = [
+        order_for(lot, store=store, version=version, policy=policy, rollout=rollout, seed=seed, actor=actor)
+        for lot in share_groups(groups, workers=workers, groups_per_task=rollout.groups_per_task)
+    ]
+    with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+        futures = [roll_out_lot.submit(lot) for lot in lots]
+    reports = [future.result() for future in futures]
+    wall = time.perf_counter() - started
+    missing = [group.group_id for group in groups if not store.group_path(group.group_id).exists()]
+    if missing:
+        raise RollwrightError(
+            f"groups {missing[:3]} were not committed; is {store.root} the same folder on every worker?"
+        )
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in reports:
+        for name, value in report.seconds.items():
+            seconds[name] += value / min(workers, len(lots))
+    return Rollout([read_group(store, group.group_id) for group in groups], {**seconds, "wall": wall})
+
+
+def order_for(
+    groups: list[GroupSpec],
+    *,
+    store: RunStore,
+    version: int,
+    policy: PolicyConfig,
+    rollout: RolloutConfig,
+    seed: int,
+    actor: Literal["policy", "oracle"] = "policy",
+) -> RolloutOrder:
+    """The order of one lot for a version that the run published."""
+    return RolloutOrder(
+        run_dir=str(store.root),
+        version=version,
+        checkpoint=str(store.policy_path(version)),
+        groups=tuple(groups),
+        policy=policy,
+        rollout=rollout,
+        seed=seed,
+        actor=actor,
+    )

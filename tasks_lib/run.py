@@ -1,0 +1,174 @@
+"""A training run's folder, opened by the one flow process that may write its ledger. Opening an existing one resumes it."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from envs.tasks import load_tasks, save_tasks, select_tasks
+from envs.types import ConfigError, StorageError, WebTask
+from tasks_lib.config import PROJECT, TrainConfig
+from tasks_lib.metrics import MetricsLog
+from tasks_lib.planning import running_success, sample_groups
+from tasks_lib.rollouts import order_for
+from tasks_lib.worker import RolloutOrder
+from training.groups import GroupRecord, GroupSpec
+from training.journal import Journal, read_group
+from training.store import RunStore, read_json, write_json
+
+PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
+"""Whose versions are kept with a run."""
+
+MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
+"""Keys that may differ when a run is resumed: they do not change what was already done."""
+
+
+class TrainingRun:
+    """One run: its store, ledger, metrics and frozen tasks."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.store = RunStore(config.run_dir)
+        self.tasks = _freeze_tasks(config, self.store)
+        _freeze_config(config, self.store)
+        self.journal = Journal(self.store.journal_path)
+        self.journal.rebuild(self.store)
+        self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
+
+    @property
+    def version(self) -> int:
+        """The newest published policy version."""
+        version = self.store.latest_policy()
+        if version is None:
+            raise StorageError(f"{self.store.root} has no policy yet")
+        return version
+
+    def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
+        """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from."""
+        config = self.config
+        phase = f"i{iteration:06d}" + (f"-r{draw}" if draw else "")
+        past = [
+            read_group(self.store, group_id)
+            for group_id in self.store.group_ids("i*")
+            if group_id < f"i{iteration:06d}"
+        ]
+        return sample_groups(
+            self.tasks,
+            running_success(past, config.tasks.memory),
+            phase=phase,
+            count=config.rollout.groups_per_iteration,
+            group_size=config.algorithm.group_size,
+            exploration=config.tasks.exploration,
+            seed=config.seed,
+        )
+
+    def warm_order(self) -> RolloutOrder:
+        """Tells workers what they will need, so that they prepare while the rest starts."""
+        group = GroupSpec(group_id="warm", task=self.tasks[0], seeds=(0,))
+        return order_for(
+            [group],
+            store=self.store,
+            version=self.version,
+            policy=self.config.policy,
+            rollout=self.config.rollout,
+            seed=self.config.seed,
+        )
+
+    def records(self, group_ids: list[str]) -> list[GroupRecord]:
+        """Commit records of these groups."""
+        return [read_group(self.store, group_id) for group_id in group_ids]
+
+    def close(self) -> None:
+        self.journal.close()
+        self.metrics.close()
+
+
+@contextmanager
+def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
+    """Open (or resume) the run under its lock."""
+    with run_lock(config.run_dir):
+        run = TrainingRun(config)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+@contextmanager
+def run_lock(run_dir: Path) -> Iterator[None]:
+    """Hold ``run.lock``; ``StorageError`` when another process does. The lock dies with its process."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with open(run_dir / "run.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(
+                f"another process is working on {run_dir}; wait for it, or give another run_id"
+            ) from None
+        yield
+
+
+def resolve_path(path: str) -> Path:
+    """A path from the configuration: absolute, or relative to the project."""
+    given = Path(path).expanduser()
+    return given if given.is_absolute() else PROJECT / given
+
+
+def _freeze_tasks(config: TrainConfig, store: RunStore) -> list[WebTask]:
+    if not store.tasks_path.exists():
+        save_tasks(store.tasks_path, select_kinds(resolve_path(config.tasks.file), config.tasks.kinds))
+    return load_tasks(store.tasks_path)
+
+
+def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
+    """Tasks of a file, of all kinds or of those named."""
+    tasks = load_tasks(file)
+    return select_tasks(tasks, kinds=kinds) if kinds else tasks
+
+
+def _freeze_config(config: TrainConfig, store: RunStore) -> None:
+    values = config.model_dump(mode="json")
+    if store.config_path.exists():
+        frozen = read_json(store.config_path)["config"]
+        changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
+        if changed:
+            raise ConfigError(
+                f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
+                f"use those, or another run_id"
+            )
+    write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that decide results."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout, ``None`` outside of one."""
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[str, Any]:
+    """The metrics line of an iteration, from its groups and what else is known of it."""
+    from tasks_lib.metrics import mean, success, success_by_kind
+
+    episodes = [episode for record in records for episode in record.episodes]
+    usable = [episode for episode in episodes if episode.score is not None]
+    return {
+        "kind": "iteration",
+        "success": success(episodes)["mean"],
+        "success_by_kind": success_by_kind(records),
+        "steps_mean": mean([float(episode.steps) for episode in usable]),
+        "response_tokens_mean": mean([episode.response_tokens / max(episode.steps, 1) for episode in usable]),
+        "stop_reasons": {
+            str(reason): sum(e.stop_reason == reason for e in episodes) for reason in {e.stop_reason for e in episodes}
+        },
+        **details,
+    }

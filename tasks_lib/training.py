@@ -1,0 +1,84 @@
+"""Training as a Prefect task: one update of the policy by the run's trainer process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from envs.types import TrainingError
+from tasks_lib.config import TrainConfig
+from training.batches import TrainingBatch
+from training.policy.bans import banned_ids
+from training.store import RunStore, write_json
+from training.trainer.launch import TrainerProcess
+from training.trainer.spec import TrainerSpec
+
+START_SECONDS = 600.0
+"""Longest start of a trainer: model libraries and a large checkpoint from shared storage."""
+UPDATE_SECONDS = 6 * 3600.0
+"""Longest update; a dead trainer is noticed at once, this is for one that hangs."""
+RESTARTS = 3
+"""Times that a trainer which died is started again for the same update."""
+
+
+class Trainer:
+    """The run's trainer process, started again when it died. Owned by the flow process."""
+
+    def __init__(self, store: RunStore, config: TrainConfig) -> None:
+        self._store = store
+        self._spec = TrainerSpec(
+            template=config.policy.template,
+            temperature=config.policy.temperature,
+            banned_ids=tuple(banned_ids(store.policy_path(0))),
+            algorithm=config.algorithm,
+            trainer=config.trainer,
+            total_updates=config.iterations,
+            seed=config.seed,
+        )
+        self._process: TrainerProcess | None = None
+
+    def start(self) -> None:
+        """Start the process group unless it is alive; returns at once."""
+        if self._process is None or not self._process.alive:
+            self._process = TrainerProcess.start(self._store.root, self._spec)
+
+    def update(self, version: int) -> dict[str, Any]:
+        """Wait for ``version``, whose batch is written; its manifest. A trainer that dies is started again from its last state."""
+        for restart in range(RESTARTS + 1):
+            self.start()
+            assert self._process is not None
+            try:
+                return self._process.wait_for_policy(version, START_SECONDS + UPDATE_SECONDS)
+            except TrainingError as error:
+                if self._refused() or restart == RESTARTS:
+                    raise
+                get_run_logger().warning("the trainer died and is started again: %s", error)
+        raise AssertionError("unreachable")
+
+    def _refused(self) -> bool:
+        """It ended with an error of its own (a bad batch, say), which a restart would only repeat."""
+        return (self._store.trainer_path / "error.json").exists()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def __enter__(self) -> Trainer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@task(task_run_name="update-v{batch.version:06d}", cache_policy=NO_CACHE, persist_result=False)
+def update_policy(store_root: Path, batch: TrainingBatch, trainer: Trainer) -> dict[str, Any]:
+    """Write the batch, unless it is there, and wait until the trainer has published its version; the manifest."""
+    store = RunStore(store_root)
+    path = store.batch_path(batch.version)
+    if not path.exists():
+        write_json(path, batch)
+    return trainer.update(batch.version)

@@ -1,0 +1,331 @@
+"""A warm start as resumable parts: pre-train, demonstrate, clone, measure, publish. Each is skipped when its product is there.
+
+Its folder is that of a training run (docs/architecture.md) without ledger and metrics, and with::
+
+    pretrain/stage-1/ …        checkpoints of the recipe's stages, pretrain.log
+    demonstrations.json        success of the scripted oracles; their groups are those of phase i000000
+    evaluations/sampled-v….json   what the gate looks at, phase s……
+    output/                    the published checkpoint, unless the configuration names another folder
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from envs.oracles import ORACLES
+from envs.tasks import load_tasks, save_tasks
+from envs.types import ConfigError, PolicyError, Split, TrainingError, WebTask
+from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
+from tasks_lib.evaluation import evaluate_version
+from tasks_lib.metrics import success, success_by_kind
+from tasks_lib.planning import evaluation_groups
+from tasks_lib.rollouts import Rollout, order_for, roll_out
+from tasks_lib.run import git_commit, resolve_path, run_lock, select_kinds, versions
+from tasks_lib.training import Trainer, update_policy
+from tasks_lib.worker import RolloutOrder
+from training.batches import build_batch
+from training.config import AlgorithmConfig
+from training.groups import GroupSpec
+from training.journal import read_group
+from training.store import MANIFEST, RunStore, file_hashes, policy_name, read_json, write_json
+from training.warm_start.recipe import Recipe, stage_path
+
+MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
+"""Keys that may differ when a warm start is resumed: they do not change what was already done."""
+RECIPE = "recipe.json"
+"""How a published checkpoint was made and what it scores, inside its folder."""
+DEMONSTRATIONS = "i000000"
+"""Phase of the demonstrations' groups."""
+LOG_TAIL = 2000
+"""Characters of pretrain.log in an error."""
+
+
+class WarmStart:
+    """One warm start, opened by the one flow process that may write its folder. Opening an existing one resumes it."""
+
+    def __init__(self, config: WarmStartConfig) -> None:
+        self.config = config
+        self.store = RunStore(config.run_dir)
+        self.output = resolve_path(config.output) if config.output else self.store.root / "output"
+        self._check_output()
+        self.tasks = self._freeze_tasks()
+        self._freeze_config()
+
+    @property
+    def finished(self) -> bool:
+        """The checkpoint is published."""
+        return (self.output / RECIPE).exists()
+
+    @property
+    def version(self) -> int:
+        """The version that is measured and published: the base, or the last one of cloning."""
+        return self.config.cloning_updates
+
+    def pre_train(self) -> None:
+        """Have version 0: the base, or what the recipe makes."""
+        if 0 in self.store.versions():
+            return
+        if self.config.base:
+            source = resolve_path(self.config.base)
+            if not (source / "config.json").exists():
+                raise PolicyError(f"base: {source} is no Hugging Face checkpoint folder (it has no config.json)")
+        else:
+            source = run_recipe(self.config.recipe, self.store.root / "pretrain", self.config.seed)
+        self.store.publish_policy(0, source, {"parent": None, "source": source.name})
+
+    def warm_order(self) -> RolloutOrder:
+        """Tells workers what they will need, so that they prepare early."""
+        group = GroupSpec(group_id="warm", task=self.tasks[0], seeds=(0,))
+        config = self.config
+        return order_for(
+            [group], store=self.store, version=0, policy=config.policy, rollout=config.rollout, seed=config.seed
+        )
+
+    def demonstrate(self, workers: int) -> dict[str, Any]:
+        """Have the oracles' episodes on demonstration seeds; ``{mean, low, high, n, by_kind, seconds}``.
+
+        Raises:
+            TrainingError: None of them succeeded.
+        """
+        path = self.store.root / "demonstrations.json"
+        if not path.exists():
+            groups = evaluation_groups(
+                self.tasks, phase=DEMONSTRATIONS, episodes=self.config.demonstrations, split=Split.DEMO
+            )
+            write_json(path, _summary(self._roll_out(groups, version=0, workers=workers, oracle=True)))
+        result: dict[str, Any] = read_json(path)
+        if not result["mean"]:
+            raise TrainingError(
+                f"none of {result['n']} demonstrations succeeded, so there is nothing to clone; see {self.store.root / 'groups'}"
+            )
+        return result
+
+    def clone(self) -> list[dict[str, Any]]:
+        """Have the versions of cloning; their manifests. Every update passes over all successful demonstrations."""
+        config = self.config
+        algorithm = AlgorithmConfig(name="filtered_bc")
+        if self.version and self.store.latest_policy() != self.version:
+            episodes = [read_group(self.store, group_id).episodes for group_id in self.store.group_ids(DEMONSTRATIONS)]
+            settings = TrainConfig(
+                policy=config.policy,
+                algorithm=algorithm,
+                trainer=config.trainer,
+                iterations=config.cloning_updates,
+                seed=config.seed,
+            )
+            with Trainer(self.store, settings) as trainer:
+                for version in range((self.store.latest_policy() or 0) + 1, self.version + 1):
+                    update_policy(self.store.root, build_batch(version, episodes, algorithm), trainer)
+        return [self.store.manifest(version) for version in range(1, self.version + 1)]
+
+    def measure(self, workers: int, *, greedy: bool) -> dict[str, Any]:
+        """Success of the version on validation seeds, as it samples in training or greedily."""
+        config, version = self.config, self.version
+        if greedy:
+            return evaluate_version(
+                store=self.store,
+                version=version,
+                tasks=self.tasks,
+                episodes=config.gate_episodes,
+                policy=config.policy,
+                rollout=config.rollout,
+                seed=config.seed,
+                workers=workers,
+                split=Split.VALIDATION,
+            )
+        path = self.store.root / "evaluations" / f"sampled-{policy_name(version)}.json"
+        if not path.exists():
+            groups = evaluation_groups(
+                self.tasks,
+                phase=f"s{version:06d}",
+                episodes=config.gate_episodes,
+                split=Split.VALIDATION,
+                greedy=False,
+            )
+            summary = _summary(self._roll_out(groups, version=version, workers=workers))
+            write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
+        result: dict[str, Any] = read_json(path)
+        return result
+
+    def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
+        """Copy the checkpoint to the output folder, which appears whole or not at all; its ``recipe.json``."""
+        temporary = self.output.with_name(f".{self.output.name}.{os.getpid()}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(
+            self.store.policy_path(self.version),
+            temporary,
+            ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE),
+        )
+        record = self._record(sampled, greedy)
+        write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(temporary, self.output)
+        return self.record()
+
+    def record(self) -> dict[str, Any]:
+        """``recipe.json`` of the published checkpoint."""
+        found: dict[str, Any] = read_json(self.output / RECIPE)
+        return found
+
+    def _roll_out(self, groups: list[GroupSpec], *, version: int, workers: int, oracle: bool = False) -> Rollout:
+        config = self.config
+        return roll_out(
+            groups,
+            store=self.store,
+            version=version,
+            policy=config.policy,
+            rollout=config.rollout,
+            seed=config.seed,
+            workers=workers,
+            actor="oracle" if oracle else "policy",
+        )
+
+    def _record(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
+        folder = self.store.root / "pretrain"
+        stages = [read_json(path) for path in sorted(folder.glob("stage-*/stage.json"))]
+        manifests = self.clone()
+        demonstrations = self.demonstrate(0) if manifests else None
+        return {
+            "run_id": self.config.run_id,
+            "seed": self.config.seed,
+            "config": self.config.model_dump(mode="json"),
+            "git_commit": git_commit(),
+            "versions": versions(),
+            "pre_training": [{name: stage[name] for name in ("stage", "held_out", "seconds")} for stage in stages],
+            "demonstrations": demonstrations,
+            "cloning": [
+                {"version": m["version"], "loss": m["metrics"]["loss"], "rows": m["metrics"]["rows"]} for m in manifests
+            ],
+            "validation": {"sampled": _shown(sampled), "greedy": _shown(greedy)},
+            "seconds": {
+                "pre_train": sum(stage["seconds"] for stage in stages),
+                "demonstrate": demonstrations["seconds"] if demonstrations else 0.0,
+                "clone": sum(sum(manifest["seconds"].values()) for manifest in manifests),
+                "measure": sampled["seconds"] + greedy["seconds"],
+            },
+        }
+
+    def _check_output(self) -> None:
+        """A checkpoint that is not this run's is never replaced."""
+        if self.output.exists():
+            made_by = read_json(self.output / RECIPE)["run_id"] if (self.output / RECIPE).exists() else None
+            if made_by != self.config.run_id:
+                raise ConfigError(
+                    f"output: {self.output} is there and not of this run; delete it, or name another folder"
+                )
+
+    def _freeze_tasks(self) -> list[WebTask]:
+        if not self.store.tasks_path.exists():
+            save_tasks(self.store.tasks_path, select_demonstrable(self.config))
+        return load_tasks(self.store.tasks_path)
+
+    def _freeze_config(self) -> None:
+        values = self.config.model_dump(mode="json")
+        path = self.store.config_path
+        if path.exists():
+            frozen = read_json(path)["config"]
+            changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
+            if changed:
+                raise ConfigError(
+                    f"warm start {self.config.run_id} was started with other values of: {', '.join(changed)} (see {path}); use those, "
+                    f"or another run_id"
+                )
+        write_json(path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+
+
+@contextmanager
+def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
+    """Open (or resume) the warm start under its run's lock."""
+    with run_lock(config.run_dir):
+        yield WarmStart(config)
+
+
+def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
+    """The configured kinds, or all that have an oracle.
+
+    Raises:
+        ConfigError: A named kind cannot be demonstrated although there is cloning to do.
+    """
+    tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
+    if not config.tasks.kinds:
+        return [task for task in tasks if task.kind in ORACLES]
+    silent = sorted({task.kind for task in tasks} - ORACLES.keys())
+    if silent and config.cloning_updates:
+        raise ConfigError(
+            f"tasks.kinds: no scripted oracle for {', '.join(silent)}; leave them out, or set cloning_updates=0"
+        )
+    return tasks
+
+
+@task(task_run_name="pre-train", cache_policy=NO_CACHE, persist_result=False)
+def run_recipe(recipe: Recipe, folder: Path, seed: int) -> Path:
+    """Pre-train in a process of its own, so that no torch is in the flow's; the last stage's checkpoint. Goes on after the last whole stage.
+
+    Raises:
+        PolicyError: The process failed; the end of its log.
+    """
+    write_json(folder / RECIPE, recipe)
+    owner = psutil.Process()
+    command = [sys.executable, "-m", "training.warm_start.pretrain", str(folder), "--recipe", str(folder / RECIPE)]
+    command += ["--seed", str(seed), "--owner-pid", str(owner.pid), "--owner-started", str(owner.create_time())]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(recipe.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    log_path = folder / "pretrain.log"
+    with open(log_path, "ab") as log:
+        process = subprocess.Popen(
+            command, cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        code = process.wait()
+    finally:
+        process.kill()  # harmless once it has ended
+        process.wait()
+    if code:
+        raise PolicyError(
+            f"pre-training failed (exit code {code}); the end of {log_path}:\n{log_path.read_text(errors='replace')[-LOG_TAIL:]}"
+        )
+    return stage_path(folder, len(recipe.stages))
+
+
+def check_gate(sampled: dict[str, Any], gate: float) -> None:
+    """Refuse a policy that RL could not improve: groups in which every sample fails have nothing to learn from.
+
+    Sampled, not greedy: a policy with .5 greedy success may have none when it samples (its format is not sharp yet), and then no
+    number of iterations helps.
+
+    Raises:
+        PolicyError: Mean success is below ``gate``; names the kinds that are.
+    """
+    if sampled["mean"] >= gate:
+        return
+    below = sorted((entry["mean"], kind) for kind, entry in sampled["by_kind"].items() if entry["mean"] < gate)
+    kinds = ", ".join(f"{kind} {mean:.2f}" for mean, kind in below)
+    raise PolicyError(
+        f"sampled success on validation seeds is {sampled['mean']:.3f} [{sampled['low']:.3f}, {sampled['high']:.3f}] "
+        f"(n = {sampled['n']}), below the gate of {gate:g}; kinds below it: {kinds}. Raise cloning_updates or demonstrations, pre-train "
+        f"longer (recipe.stages) or leave those kinds out (tasks.kinds), with another run_id; or lower gate and start this run again"
+    )
+
+
+def _summary(rollout: Rollout) -> dict[str, Any]:
+    episodes = [episode for record in rollout.records for episode in record.episodes]
+    return {
+        **success(episodes),
+        "by_kind": success_by_kind(rollout.records),
+        "abstained": sum(episode.score is None for episode in episodes),
+        "seconds": rollout.seconds["wall"],
+    }
+
+
+def _shown(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: result[name] for name in ("mean", "low", "high", "n", "by_kind", "abstained", "seconds")}

@@ -1,0 +1,216 @@
+"""What lives in a Dask worker for as long as the worker does: site, browser pool and inference engine, on one event loop.
+
+A Prefect task that runs on the worker gets at it with ``RolloutWorker.of_this_process()`` and waits for ``roll_out``; the episodes
+themselves are coroutines of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import distributed
+import psutil
+
+from envs.browser.pool import BrowserPool
+from envs.sites import make_site
+from envs.sites.base import Site
+from envs.types import BrowserError, Record, Trajectory
+from tasks_lib.activity import ActivityClock
+from tasks_lib.actors import Actor, OracleActor, PolicyActor
+from tasks_lib.config import RolloutConfig
+from tasks_lib.episodes import EpisodeRunner
+from tasks_lib.planning import plan_slots
+from training.config import PolicyConfig
+from training.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.inference.engine import InferenceEngine
+from training.inference.waves import WaveBatcher
+from training.store import RunStore, write_json
+
+T = TypeVar("T")
+ACTIVITIES = ("generate", "browser", "store")
+"""What a worker's wall time is charged to, first match wins; the rest is idle."""
+
+
+class RolloutOrder(Record):
+    """One lot of groups for one worker. Small: it travels through Prefect and Dask."""
+
+    run_dir: str
+    version: int
+    checkpoint: str
+    """Folder of the policy version, readable by the worker."""
+    groups: tuple[GroupSpec, ...]
+    policy: PolicyConfig
+    rollout: RolloutConfig
+    seed: int
+    actor: Literal["policy", "oracle"] = "policy"
+    """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
+
+
+class RolloutReport(Record):
+    """What a lot came to; the results themselves are in the store."""
+
+    group_ids: tuple[str, ...]
+    """Groups of the order that are committed now."""
+    already_committed: int
+    """How many of them were there before and were not run again."""
+    seconds: dict[str, float]
+    """Wall seconds by activity."""
+    worker_rss_mb: float
+    """Resident memory of the worker with its Chromium."""
+
+
+class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
+    """Dask worker plugin. Costs nothing until the first order; ``warm`` starts the slow parts (model libraries, Chromium) early."""
+
+    name = "rollwright-rollout"
+    _instance: ClassVar[RolloutWorker | None] = None
+
+    def __init__(self, warm: RolloutOrder | None = None) -> None:
+        self._warm = warm
+
+    def setup(self, worker: Any) -> None:
+        """Called by Dask in the worker."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
+        self._thread.start()
+        self._files = ThreadPoolExecutor(2, "store")
+        self._site: Site | None = None
+        self._pool: BrowserPool | None = None
+        self._engine: InferenceEngine | None = None
+        self._preparing = threading.Lock()
+        RolloutWorker._instance = self
+        if self._warm is not None:
+            threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True).start()
+
+    def teardown(self, worker: Any) -> None:
+        """Called by Dask when the worker stops: no Chromium is left behind."""
+        RolloutWorker._instance = None
+        self._wait(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._files.shutdown()
+
+    @classmethod
+    def of_this_process(cls) -> RolloutWorker:
+        """The plugin of the worker that the caller runs in."""
+        if cls._instance is None:
+            raise BrowserError(
+                f"no {cls.name} plugin in this process: rollouts run on Dask workers that it is registered with"
+            )
+        return cls._instance
+
+    def roll_out(self, order: RolloutOrder) -> RolloutReport:
+        """Run the groups of ``order`` that are not committed yet. Blocks; called from a Dask task's thread."""
+        store = RunStore(Path(order.run_dir))
+        missing = [group for group in order.groups if not store.group_path(group.group_id).exists()]
+        seconds: dict[str, float] = {}
+        if missing:
+            self._prepare(order)
+            seconds = self._wait(self._roll_out(order, missing, store))
+        process = psutil.Process()
+        family = [process, *process.children(recursive=True)]
+        return RolloutReport(
+            group_ids=tuple(group.group_id for group in order.groups),
+            already_committed=len(order.groups) - len(missing),
+            seconds=seconds,
+            worker_rss_mb=sum(_rss(member) for member in family) / 2**20,
+        )
+
+    # -- in the worker's own loop
+
+    async def _roll_out(self, order: RolloutOrder, groups: list[GroupSpec], store: RunStore) -> dict[str, float]:
+        assert self._engine is not None and self._pool is not None and self._site is not None
+        clock = ActivityClock(ACTIVITIES)
+        batcher = WaveBatcher(self._engine, order.rollout.wave_deadline, busy=lambda: clock("generate"))
+        actor: Actor = (
+            PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(self._engine)
+        )
+        runner = EpisodeRunner(self._pool, self._site, actor, clock, store, order.rollout)
+        committer = _GroupCommitter(groups, store, clock, self._files)
+        try:
+            async with asyncio.TaskGroup() as slots:
+                for plan in plan_slots(groups, order.rollout.concurrency):
+                    slots.create_task(_run_slot(plan, groups, runner, committer))
+        finally:
+            batcher.close()
+        return clock.seconds()
+
+    def _prepare(self, order: RolloutOrder) -> None:
+        """Have the site, the pool and the right policy version in place."""
+        with self._preparing:
+            sites = {group.task.site for group in order.groups}
+            if self._engine is None:
+                from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
+
+                self._engine = TransformersEngine(order.policy.template)
+            self._engine.load(order.version, Path(order.checkpoint))
+            if self._pool is None:
+                self._wait(self._start_web(sites.pop(), order.rollout))
+
+    async def _start_web(self, site: str, rollout: RolloutConfig) -> None:
+        self._site = make_site(site)
+        await self._site.start()
+        self._pool = BrowserPool(max_sessions=rollout.concurrency, step_deadline=rollout.step_deadline)
+
+    async def _close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+        if self._site is not None:
+            await self._site.close()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+async def _run_slot(
+    plan: list[tuple[int, int]], groups: list[GroupSpec], runner: EpisodeRunner, committer: _GroupCommitter
+) -> None:
+    for index, sample in plan:
+        await committer.add(groups[index], await runner.run(groups[index], sample))
+
+
+class _GroupCommitter:
+    """Stores trajectories as they come and commits a group once all its episodes are stored."""
+
+    def __init__(
+        self, groups: list[GroupSpec], store: RunStore, clock: ActivityClock, files: ThreadPoolExecutor
+    ) -> None:
+        self._open = {group.group_id: len(group.seeds) for group in groups}
+        self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
+        self._store = store
+        self._clock = clock
+        self._files = files
+
+    async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
+        with self._clock("store"):
+            loop = asyncio.get_running_loop()
+            for trajectory in attempts:
+                await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory)
+                self._summaries[group.group_id].append(EpisodeSummary.of(trajectory))
+            self._open[group.group_id] -= 1
+            if self._open[group.group_id] == 0:
+                await loop.run_in_executor(self._files, self._commit, group)
+
+    def _commit(self, group: GroupSpec) -> None:
+        episodes = sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)
+        version = self._store.trajectory(episodes[0].episode_id).policy_version
+        record = GroupRecord(
+            group_id=group.group_id,
+            task_id=group.task.task_id,
+            kind=group.task.kind,
+            policy_version=version,
+            episodes=tuple(episodes),
+        )
+        write_json(self._store.group_path(group.group_id), record)
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:  # it ended while we looked
+        return 0

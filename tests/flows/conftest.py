@@ -1,0 +1,131 @@
+"""Real runs as a user starts them: ``python -m flows.train`` in a process of its own, on the ephemeral Prefect server; and one Prefect
+harness for flows that a test calls in its own process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks_lib.config import PROJECT
+from training.store import RunStore
+
+SMALL = {
+    "iterations": 3,
+    "tasks.kinds": "[click-test-2,click-option,enter-text,click-tab]",
+    "rollout.groups_per_iteration": 8,
+    "rollout.concurrency": 8,
+    "algorithm.group_size": 4,
+    "evaluation.episodes": 16,
+    "evaluation.every": 3,
+    "trainer.epochs": 1,
+}
+"""Laid over the quickstart preset: every part of it, in seconds."""
+
+
+class Run:
+    """A training run that is started, watched, killed and started again."""
+
+    def __init__(self, root: Path, run_id: str, prefect_home: Path, **changes: object) -> None:
+        self.store = RunStore(root / run_id)
+        self._log = root / f"{run_id}.log"
+        settings = {**SMALL, **changes, "root": root, "run_id": run_id}
+        self._command = [sys.executable, "-m", "flows.train", "--preset", "quickstart"]
+        self._command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+        self._environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self._log, "ab") as log:
+            self.process = subprocess.Popen(
+                self._command, cwd=PROJECT, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def finish(self, timeout: float = 400) -> None:
+        """Start (unless it runs) and wait for the end, which must be a good one."""
+        if self.process is None:
+            self.start()
+        assert self.process is not None
+        try:
+            code = self.process.wait(timeout)
+        finally:
+            self.process.kill()
+            self.process = None
+        assert code == 0, self.log()
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 300) -> None:
+        """Watch the run's folder; fails with the log when the run ends first."""
+        assert self.process is not None
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()}"
+            assert time.monotonic() < deadline, f"nothing after {timeout} s:\n{self.log()}"
+            time.sleep(0.005)
+
+    def kill(self) -> None:
+        """SIGKILL the flow process; its children must go by themselves."""
+        assert self.process is not None
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+        _, alive = psutil.wait_procs(family, timeout=30)
+        assert not alive, f"outlived the flow process by 30 s: {[(p.pid, p.cmdline()) for p in alive]}"
+
+    def children(self, *words: str) -> list[psutil.Process]:
+        """Descendants whose command line has all ``words``, oldest first."""
+        assert self.process is not None
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            try:
+                if all(word in " ".join(process.cmdline()) for word in words):
+                    found.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return sorted(found, key=lambda process: process.pid)
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")[-6000:]
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One database for all runs of the session, so that it is migrated once."""
+    return tmp_path_factory.mktemp("prefect")
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, prefect_home: Path) -> Iterator[Callable[..., Run]]:
+    """``make_run(run_id, key=value…)``; whatever still runs at the end is killed."""
+    runs: list[Run] = []
+
+    def make(run_id: str, **changes: object) -> Run:
+        runs.append(Run(tmp_path / "runs", run_id, prefect_home, **changes))
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.stop()
+
+
+@pytest.fixture(scope="session")
+def prefect_api() -> Iterator[None]:
+    """The Prefect harness: one throw-away API for all flows that run inside the test process (a start takes half a minute)."""
+    import flows  # noqa: F401  sets Prefect up before it is imported
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=180):
+        yield

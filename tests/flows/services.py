@@ -1,0 +1,124 @@
+"""Processes that a user starts beside a run: a Prefect server, a worker, a Dask cluster. Real, on loopback, stopped by their pids."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+
+from tasks_lib.config import PROJECT
+from training.trainer.launch import free_port
+
+SCRIPTS = Path(sys.executable).parent
+
+
+class Services:
+    """Starts processes that log into ``folder``; ``stop`` ends them and all their descendants, the youngest first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        """Start a script of the virtual environment."""
+        with open(self._log(name), "ab") as log:
+            self._running[name] = subprocess.Popen(
+                [str(SCRIPTS / command[0]), *command[1:]],
+                cwd=PROJECT,
+                env={**os.environ, **(environment or {})},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_until(self, name: str, condition: Callable[[], bool], timeout: float = 180) -> None:
+        """Until ``condition``; fails with the log when the process ends first."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            code = self._running[name].poll()
+            assert code is None, f"{name} ended with {code}:\n{self.log(name)}"
+            assert time.monotonic() < deadline, f"{name} is not ready after {timeout} s:\n{self.log(name)}"
+            time.sleep(0.2)
+
+    def log(self, name: str) -> str:
+        """End of what a process wrote."""
+        return self._log(name).read_text(errors="replace")[-6000:]
+
+    def stop(self, name: str) -> None:
+        """SIGTERM to the process, SIGKILL to whatever of its family is left after 15 s."""
+        process = self._running.pop(name)
+        if process.poll() is None:
+            started = psutil.Process(process.pid)
+            family = [started, *started.children(recursive=True)]
+            process.terminate()
+            _, left = psutil.wait_procs(family, timeout=15)
+            for member in left:
+                member.kill()
+        process.wait()
+
+    def stop_all(self) -> None:
+        """Stop everything, last started first."""
+        for name in reversed(list(self._running)):
+            self.stop(name)
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+
+class PrefectServer:
+    """``prefect server start`` with a home of its own, and its API."""
+
+    def __init__(self, services: Services, home: Path) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}/api"
+        self.environment = {
+            "PREFECT_HOME": str(home),
+            "PREFECT_API_URL": self.url,
+            "PREFECT_LOGGING_LEVEL": "INFO",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+        }
+        port = self.url.split(":")[2].removesuffix("/api")
+        services.start("server", "prefect", "server", "start", "--port", port, environment=self.environment)
+        services.wait_until("server", self._healthy)
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def cli(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
+        """``prefect …``: exit status, and output on one line (rich wraps it at any width)."""
+        done = subprocess.run(
+            [str(SCRIPTS / "prefect"), *arguments],
+            cwd=PROJECT,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    def api(self, path: str, **body: Any) -> Any:
+        """POST to the API with a body, GET without."""
+        request = urllib.request.Request(
+            f"{self.url}/{path}",
+            data=orjson.dumps(body) if body else None,
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return orjson.loads(answer.read())
+
+    def flow_runs(self, name: str) -> list[dict[str, Any]]:
+        """Flow runs with this name, oldest first."""
+        found: list[dict[str, Any]] = self.api("flow_runs/filter", flow_runs={"name": {"any_": [name]}})
+        return sorted(found, key=lambda run: run["created"])

@@ -1,0 +1,123 @@
+"""A Prefect server, a worker and a Dask cluster of the user's own, as in prefect.yaml and docs/scaling.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+
+from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, parse_assignments
+from training.store import RunStore, read_json
+from training.trainer.launch import free_port
+
+from .conftest import SMALL
+from .services import PrefectServer, Services
+
+pytestmark = [pytest.mark.slow, pytest.mark.dask, pytest.mark.timeout(900)]
+
+TINY = {
+    **SMALL,
+    "iterations": 1,
+    "rollout.groups_per_iteration": 4,
+    "rollout.concurrency": 4,
+    "evaluation.episodes": 4,
+    "trainer.epochs": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    started = Services(tmp_path_factory.mktemp("services"))
+    yield started
+    started.stop_all()
+
+
+@pytest.fixture(scope="module")
+def server(services: Services, tmp_path_factory: pytest.TempPathFactory) -> PrefectServer:
+    return PrefectServer(services, tmp_path_factory.mktemp("prefect-server"))
+
+
+@pytest.fixture(scope="module")
+def deployed(server: PrefectServer) -> PrefectServer:
+    """The server with what prefect.yaml declares."""
+    for command in (("work-pool", "create", "local", "--type", "process"), ("--no-prompt", "deploy", "--all")):
+        code, output = server.cli(*command)
+        assert code == 0, output
+    return server
+
+
+def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer) -> None:
+    deployment = deployed.api("deployments/name/train/quickstart")
+    assert deployment["parameters"]["config"] == load_preset("quickstart")
+    assert TrainConfig.model_validate(deployment["parameters"]["config"]).run_id == "quickstart-seed0"
+    assert deployment["pull_steps"] == [
+        {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
+    ]
+    evaluation = deployed.api("deployments/name/evaluate/default")
+    assert [schedule["active"] for schedule in evaluation["schedules"]] == [False]
+    for entry in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]:
+        assert entry["description"] and entry["tags"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [("iterations=0", "iterations"), ("algorithm.clip_low=1.5", "clip_low"), ("trainer.lerning_rate=1", "lerning_rate")],
+)
+def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(deployed: PrefectServer, change: str, named: str) -> None:
+    config = merge({"preset": "custom", "run_id": "refused"}, parse_assignments([change]))
+    code, output = deployed.cli("deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}")
+    assert code != 0 and named in output
+    assert deployed.flow_runs("refused") == []
+
+
+def test_a_worker_runs_the_deployment_to_its_result(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
+    changes = {**TINY, "root": tmp_path, "run_id": "deployed"}
+    config = merge(load_preset("quickstart"), parse_assignments([f"{key}={value}" for key, value in changes.items()]))
+    services.start("worker", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
+    code, output = deployed.cli(
+        "deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}", "--watch", timeout=600
+    )
+    services.stop("worker")
+    assert code == 0, output + services.log("worker")
+    assert read_json(RunStore(tmp_path / "deployed").result_path)["updates"] == 1
+    (run,) = deployed.flow_runs("deployed")
+    assert run["state_name"] == "Completed"
+    artifacts = deployed.api("artifacts/latest/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
+    assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
+        "deployed-iteration": "table",
+        "deployed-learning-curve": "image",
+    }
+    names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"]]}})}
+    assert {"roll-out-i000000-g0000", "update-v000001"} <= names
+
+
+def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
+    server: PrefectServer, services: Services, make_run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    port = address.rsplit(":", 1)[1]
+    services.start("scheduler", "dask", "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
+    services.wait_until("scheduler", lambda: "Scheduler at" in services.log("scheduler"))
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+
+    options = ("--nthreads", "2", "--no-dashboard")
+    services.start("able", "dask", "worker", address, *options, "--resources", "browser=1")
+    services.wait_until("able", lambda: "Registered to" in services.log("able"))
+    run = make_run("external", **{**TINY, "cluster.address": address})
+    run.finish()
+    assert read_json(run.store.result_path)["updates"] == 1
+    services.stop("able")
+
+    services.start("plain", "dask", "worker", address, *options)
+    services.wait_until("plain", lambda: "Registered to" in services.log("plain"))
+    refused = make_run("refused", **{**TINY, "cluster.address": address})
+    with pytest.raises(AssertionError, match=r"error: no worker of the Dask cluster .* --resources browser=1"):
+        refused.finish()
+    states = [run["state_name"] for name in ("external", "refused") for run in server.flow_runs(name)]
+    assert states == ["Completed", "Failed"]
+    services.stop("plain")
+    services.stop("scheduler")

@@ -1,0 +1,176 @@
+"""Flows called in the test process, against the session's one Prefect harness: evaluation, artifacts, the parameter form."""
+
+from __future__ import annotations
+
+import base64
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import flows  # noqa: F401  sets Prefect up before it is imported
+
+from flows.evaluate import evaluate
+from flows.train import train
+from prefect.artifacts import Artifact
+from prefect.utilities.callables import parameter_schema
+
+from envs.types import ConfigError, PolicyError, StorageError
+from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
+from tasks_lib.cluster import use_cluster
+from tasks_lib.config import ClusterConfig, EvaluateConfig, resolve
+from tasks_lib.run import run_lock
+from training.groups import GroupSpec
+from training.store import RunStore, read_json
+
+SYNTHETIC_RUN = Path(__file__).parents[1] / "tasks_lib" / "synthetic_run.py"
+
+
+def small_evaluation(root: Path, **changes: Any) -> EvaluateConfig:
+    """Eight episodes of two kinds."""
+    values = {
+        "root": str(root),
+        "run_id": "Small_Evaluation",
+        "episodes": 8,
+        "split": "validation",
+        "tasks": {"kinds": ["click-test", "click-option"]},
+        "rollout": {"concurrency": 4},
+        "policy": {"max_new_tokens": 24},
+    }
+    config: EvaluateConfig = resolve(EvaluateConfig, {**values, **changes})
+    return config
+
+
+def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """``(a.b, schema of the field)`` of everything in the flow's one parameter, nested models resolved."""
+    definitions = schema["definitions"]
+
+    def walk(name: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for key, field in definitions[name]["properties"].items():
+            reference = next((part["$ref"] for part in [field, *field.get("allOf", [])] if "$ref" in part), None)
+            if reference:
+                yield from walk(reference.rsplit("/", 1)[1], f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}", field
+
+    config = schema["properties"]["config"]
+    reference = config.get("$ref") or config["allOf"][0]["$ref"]
+    yield from walk(reference.rsplit("/", 1)[1], path)
+
+
+@pytest.mark.parametrize("flow", [train, evaluate], ids=lambda flow: str(flow.name))
+def test_the_parameter_form_explains_and_bounds_every_field(flow: Any) -> None:
+    found = dict(fields(parameter_schema(flow).model_dump()))
+    assert "rollout.concurrency" in found
+    for name, field in found.items():
+        assert len(field.get("description", "")) > 10, f"{name} has no description"
+        if field.get("type") in {"integer", "number"}:
+            assert {"minimum", "exclusiveMinimum"} & field.keys(), f"{name} has no lower bound"
+    assert (found["rollout.concurrency"]["minimum"], found["rollout.concurrency"]["maximum"]) == (1, 256)
+
+
+@pytest.mark.dask
+def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> None:
+    config = small_evaluation(tmp_path)
+    result = evaluate(config)
+    assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"
+    assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}
+    assert 0 <= result["low"] <= result["mean"] <= result["high"] <= 1
+    store = RunStore(tmp_path / "Small_Evaluation")
+    assert read_json(store.evaluation_path(0)) == result
+    for episode_id in result["episodes"]:
+        trajectory = store.trajectory(episode_id)
+        assert trajectory.policy_version == 0 and trajectory.seed >= 2_000_000
+        assert all(store.blob(step.screenshot) for step in trajectory.steps)
+
+    table = Artifact.get("small-evaluation-evaluation")
+    assert table is not None and table.type == "table"
+    assert {row["kind"]: row["n"] for row in orjson.loads(table.data)} == {"click-option": 4, "click-test": 4}
+
+    written = {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")}
+    assert evaluate(config) == result
+    assert {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")} == written, "read, not repeated"
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(prefect_api: None, tmp_path: Path) -> None:
+    config = small_evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "nothing")})
+    with pytest.raises(PolicyError, match=r"policy\.checkpoint: .*nothing is no Hugging Face checkpoint"):
+        evaluate(config)
+
+
+def test_a_folder_in_use_is_left_alone(prefect_api: None, tmp_path: Path) -> None:
+    config = small_evaluation(tmp_path)
+    with run_lock(config.run_dir), pytest.raises(StorageError, match="another process is working on"):
+        evaluate(config)
+
+
+def test_more_episodes_than_seeds_are_refused(prefect_api: None, tmp_path: Path) -> None:
+    from envs.types import Split
+    from tasks_lib.planning import evaluation_groups
+    from tasks_lib.run import resolve_path, select_kinds
+
+    config = small_evaluation(tmp_path)
+    tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
+    with pytest.raises(ConfigError, match="lower the number of episodes"):
+        evaluation_groups(tasks, phase="e000000", episodes=20_000, split=Split.VALIDATION)
+
+
+def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
+    from prefect import flow
+
+    from tasks_lib.cluster import rollout_task_runner
+    from tasks_lib.planning import evaluation_groups
+    from tasks_lib.rollouts import order_for, roll_out_lot
+    from tasks_lib.run import resolve_path, select_kinds
+
+    config = resolve(EvaluateConfig, {"run_id": "x"})
+    tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
+    groups: list[GroupSpec] = evaluation_groups(tasks, phase="e000000", episodes=1)
+    order = order_for(
+        groups, store=RunStore(Path("x")), version=0, policy=config.policy, rollout=config.rollout, seed=0
+    )
+
+    @flow(task_runner=rollout_task_runner(), persist_result=False)
+    def careless() -> None:
+        roll_out_lot.submit(order).result()
+
+    with pytest.raises(ConfigError, match="inside `with use_cluster"):
+        careless()
+
+
+@pytest.mark.parametrize(
+    ("run_id", "key"),
+    [("quickstart-seed0", "quickstart-seed0-iteration"), ("My_Run.2", "my-run-2-iteration"), ("_x", "x-iteration")],
+)
+def test_artifact_keys_hold_what_prefect_allows(run_id: str, key: str) -> None:
+    assert artifact_key(run_id, "iteration") == key
+
+
+def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_path: Path) -> None:
+    run = runpy.run_path(str(SYNTHETIC_RUN))["SyntheticRun"](tmp_path / "Curve_1")
+    lines = [orjson.loads(line) for line in (run.root / "metrics.jsonl").read_bytes().splitlines()]
+    line = next(line for line in lines if line["kind"] == "iteration")
+    publish_iteration_table("Curve_1", line)
+    table = Artifact.get("curve-1-iteration")
+    assert table is not None and str(table.description).startswith(f"Iteration {line['iteration']}: success")
+    rows = {row["what"]: row["value"] for row in orjson.loads(table.data)}
+    assert rows["groups: total"] == line["groups"]["total"]
+    assert set(line["success_by_kind"]) <= rows.keys()
+
+    publish_curve(RunStore(run.root))
+    image = Artifact.get("curve-1-learning-curve")
+    assert image is not None and image.type == "image"
+    head, data = str(image.data).split(",", 1)
+    assert head == "data:image/png;base64" and base64.b64decode(data).startswith(b"\x89PNG")
+
+
+@pytest.mark.xfail(raises=OSError, strict=True, reason="use_cluster lets distributed's OSError through, after 30 s")
+def test_a_scheduler_that_is_not_there_is_a_configuration_error(prefect_api: None) -> None:
+    from training.trainer.launch import free_port
+
+    config = ClusterConfig(address=f"tcp://127.0.0.1:{free_port()}")
+    with pytest.raises(ConfigError, match="127.0.0.1"), use_cluster(config, None):
+        pass

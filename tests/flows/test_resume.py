@@ -1,0 +1,122 @@
+"""Kill anything at any moment, start the same command again: it goes on, nothing is done twice, the ledger equals the files."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+from envs.types import StopReason
+from training.journal import Journal, read_group
+from training.store import MANIFEST, RunStore, read_json
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
+
+
+def committed(store: RunStore) -> dict[Path, str]:
+    """Everything that must never change once it is there, by its hash: groups, batches, manifests, evaluations."""
+    patterns = ("groups/*/*.json", "batches/*.json", f"policies/*/{MANIFEST}", "evaluations/*.json")
+    paths = [path for pattern in patterns for path in store.root.glob(pattern)]
+    return {path: f"{path.stat().st_mtime_ns} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths}
+
+
+def check_whole(store: RunStore, iterations: int) -> None:
+    """A finished run's files agree with each other."""
+    assert store.versions() == list(range(iterations + 1))
+    lines = [orjson.loads(line) for line in store.metrics_path.read_bytes().splitlines()]
+    assert [line["iteration"] for line in lines if line["kind"] == "iteration"] == list(range(iterations))
+    result = read_json(store.result_path)
+    episodes = result["episodes"]
+    assert episodes["in_flight"] == 0
+    assert episodes["started"] == episodes["consumed"] + episodes["discarded"] + episodes["abstained"]
+    records = [read_group(store, group_id) for group_id in store.group_ids("i*")]
+    assert episodes["started"] == sum(len(record.episodes) for record in records)
+    trained = [
+        row["episode_id"]
+        for version in range(1, iterations + 1)
+        for row in read_json(store.batch_path(version))["rows"]
+    ]
+    assert len(set(trained)) == episodes["consumed"]
+    copy = store.root / "journal-copy.sqlite"
+    shutil.copy(store.journal_path, copy)
+    journal = Journal(copy)
+    before = journal.episodes(), journal.updates()
+    journal.rebuild(store)
+    assert (journal.episodes(), journal.updates()) == before == (episodes, list(range(1, iterations + 1)))
+    journal.close()
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_flow_process_is_killed_again_and_again(make_run, seed):
+    random_ = random.Random(seed)
+    run = make_run(f"killed-{seed}", seed=seed)
+    store = run.store
+    moments = [
+        ("during the first evaluation", lambda: any(store.root.glob("trajectories/*/e000000-*"))),
+        ("during a rollout", lambda: len(list(store.root.glob("trajectories/*/i000000-*"))) > random_.randrange(1, 20)),
+        ("during an update", lambda: store.batch_path(random_.choice([1, 2])).exists()),
+        ("after an update", lambda: store.latest_policy() == 2),
+    ]
+    for what, condition in random_.sample(moments, 2):
+        kept = committed(store)
+        run.start()
+        run.wait_until(condition)
+        time.sleep(random_.random() * 0.5)
+        run.kill()
+        now = committed(store)
+        assert kept.items() <= now.items(), what
+    kept = committed(store)
+    run.finish()
+    assert kept.items() <= committed(store).items()
+    check_whole(store, iterations=3)
+
+
+@pytest.mark.timeout(900)
+def test_worker_trainer_and_chromium_are_killed_and_the_run_goes_on(make_run):
+    run = make_run("wounded", seed=3)
+    store = run.store
+    run.start()
+
+    run.wait_until(lambda: any(store.root.glob("trajectories/*/e000000-*")))
+    run.children("chromium-headless-shell", "--rollwright-pool")[0].kill()
+
+    run.wait_until(lambda: any(store.root.glob("trajectories/*/i000000-*")))
+    worker = [process for process in run.children("spawn_main") if len(process.children()) > 0]
+    worker[0].kill()
+
+    run.wait_until(lambda: store.batch_path(2).exists())
+    run.children("training.trainer")[0].kill()
+
+    run.finish()
+    check_whole(store, iterations=3)
+    summaries = [e for group_id in store.group_ids() for e in read_group(store, group_id).episodes]
+    for summary in summaries:
+        if summary.stop_reason in {StopReason.BROWSER_ERROR, StopReason.DEADLINE}:
+            assert summary.score is None and summary.abstained, "a broken browser must never become a reward"
+
+
+@pytest.mark.timeout(900)
+def test_the_same_seed_gives_the_same_episodes(make_run):
+    runs = [make_run(name, seed=5, iterations=2) for name in ("one", "two")]
+    for run in runs:
+        run.finish()
+    first, second = (
+        {episode_id: run.store.trajectory(episode_id) for episode_id in run.store.episode_ids()} for run in runs
+    )
+    assert first.keys() == second.keys()
+    for episode_id, trajectory in first.items():
+        other = second[episode_id]
+        assert [s.response_ids for s in trajectory.steps] == [s.response_ids for s in other.steps], episode_id
+        assert [s.logprobs for s in trajectory.steps] == [s.logprobs for s in other.steps], episode_id
+        assert [s.screenshot for s in trajectory.steps] == [s.screenshot for s in other.steps], episode_id
+        assert trajectory.reward == other.reward
+    run = runs[0]
+    kept = committed(run.store)
+    run.finish()
+    assert committed(run.store) == kept, "a finished run is only read"

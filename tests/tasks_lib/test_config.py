@@ -1,0 +1,62 @@
+"""Configuration errors name the key and what is allowed; presets are valid; precedence is left to right."""
+
+from __future__ import annotations
+
+import pytest
+
+from envs.types import ConfigError
+from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, load_preset, merge, parse_assignments, resolve
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
+def test_every_preset_is_valid(preset):
+    config = resolve(TrainConfig, load_preset(preset))
+    assert config.preset == preset
+    assert config.run_id == f"{preset}-seed0"
+
+
+def test_assignments_lie_over_the_preset():
+    values = merge(
+        load_preset("quickstart"), parse_assignments(["algorithm.group_size=4", "seed=7", "tasks.kinds=[click-test]"])
+    )
+    config = resolve(TrainConfig, values)
+    assert (config.algorithm.group_size, config.seed, config.tasks.kinds) == (4, 7, ["click-test"])
+    assert config.rollout.concurrency == load_preset("quickstart")["rollout"]["concurrency"]
+    assert config.run_id == "quickstart-seed7"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("algorithm.group_size=1", r"algorithm\.group_size: .*allowed: integer >= 2 and <= 64"),
+        ("algorithm.name=ppo", r"algorithm\.name: .*grpo.*filtered_bc"),
+        ("rollout.nonsense=1", r"rollout\.nonsense: no such key; rollout has: groups_per_iteration"),
+        ("nonsense=1", r"nonsense: no such key; the top level has: run_id"),
+        ("trainer.learning_rate=fast", r"trainer\.learning_rate: .*got 'fast'"),
+        ("run_id=../escape", r"run_id: .*matching"),
+        ("tasks=3", r"tasks: "),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(assignment, says):
+    with pytest.raises(ConfigError, match=says):
+        resolve(TrainConfig, parse_assignments([assignment]))
+
+
+def test_all_bad_keys_are_reported_together():
+    with pytest.raises(ConfigError) as caught:
+        resolve(TrainConfig, parse_assignments(["seed=-1", "iterations=0"]))
+    assert "seed" in str(caught.value) and "iterations" in str(caught.value)
+
+
+def test_an_unknown_preset_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="quickstart"):
+        load_preset("quickstrat")
+
+
+def test_an_assignment_needs_a_key_and_a_value():
+    with pytest.raises(ConfigError, match="key"):
+        parse_assignments(["seed"])
+
+
+def test_an_evaluation_without_a_name_gets_one():
+    assert resolve(EvaluateConfig, {}).run_id.startswith("evaluate-")
