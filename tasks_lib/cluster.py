@@ -42,7 +42,17 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
         ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource.
     """
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    dask.config.set({"distributed.scheduler.allowed-failures": 5, "distributed.admin.tick.limit": "30s"})
+    dask.config.set(
+        {
+            "distributed.scheduler.allowed-failures": 5,
+            "distributed.admin.tick.limit": "30s",
+            # Set before the worker's process starts: OpenMP and Dask's logging read them when they are loaded.
+            "distributed.nanny.pre-spawn-environ": {
+                **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
+                **WORKER_ENVIRONMENT,
+            },
+        }
+    )
     with _cluster(config) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         client.register_plugin(RolloutWorker(warm))
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -73,7 +83,6 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
         dashboard_address=None,
         host="127.0.0.1",
         memory_limit=0,
-        env=WORKER_ENVIRONMENT,
     ) as cluster:
         yield cluster
 

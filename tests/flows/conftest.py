@@ -124,7 +124,6 @@ def make_run(tmp_path: Path, prefect_home: Path) -> Iterator[Callable[..., Run]]
 @pytest.fixture(scope="session")
 def prefect_api() -> Iterator[None]:
     """The Prefect harness: one throw-away API for all flows that run inside the test process (a start takes half a minute)."""
-    import flows  # noqa: F401  sets Prefect up before it is imported
     from prefect.testing.utilities import prefect_test_harness
 
     with prefect_test_harness(server_startup_timeout=180):

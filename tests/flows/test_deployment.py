@@ -64,16 +64,26 @@ def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer)
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [("iterations=0", "iterations"), ("algorithm.clip_low=1.5", "clip_low"), ("trainer.lerning_rate=1", "lerning_rate")],
+    [
+        ("iterations=0", "iterations"),
+        ("algorithm.clip_low=1.5", "clip_low"),
+        ("trainer.lerning_rate=1", "lerning_rate"),
+    ],
 )
-def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(deployed: PrefectServer, change: str, named: str) -> None:
+def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(
+    deployed: PrefectServer, change: str, named: str
+) -> None:
     config = merge({"preset": "custom", "run_id": "refused"}, parse_assignments([change]))
-    code, output = deployed.cli("deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}")
+    code, output = deployed.cli(
+        "deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}"
+    )
     assert code != 0 and named in output
     assert deployed.flow_runs("refused") == []
 
 
-def test_a_worker_runs_the_deployment_to_its_result(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
+def test_a_worker_runs_the_deployment_to_its_result(
+    deployed: PrefectServer, services: Services, tmp_path: Path
+) -> None:
     changes = {**TINY, "root": tmp_path, "run_id": "deployed"}
     config = merge(load_preset("quickstart"), parse_assignments([f"{key}={value}" for key, value in changes.items()]))
     services.start("worker", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)

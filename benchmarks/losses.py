@@ -1,0 +1,90 @@
+"""The policy loss, forward and backward, against the model's own forward and backward on the same minibatch of the quickstart."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import Figure
+from benchmarks.rows import make_spec, make_store, quickstart
+from benchmarks.trainer import load_model_and_micros
+
+ROUNDS = 7
+"""Of each measurement in turn; medians are reported."""
+
+
+def run() -> list[Figure]:
+    """Medians over one minibatch (all its micro-batches)."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the trainer has it
+    config = quickstart()
+    with tempfile.TemporaryDirectory(prefix="rollwright-losses-") as folder:
+        store = make_store(Path(folder), config)
+        banned = make_spec(store, config, 1).banned_ids
+        model, micros = load_model_and_micros(store, config)
+    minibatch = micros[0]
+    logits = [model(**micro.inputs).logits.detach() for micro in minibatch]
+
+    def model_pass() -> None:
+        for micro in minibatch:
+            model(**micro.inputs).logits.mean().backward()
+        model.zero_grad()
+
+    def logprobs_pass() -> None:
+        for micro, values in zip(minibatch, logits, strict=True):
+            _logprobs(values, micro, banned)[1].sum().backward()
+
+    def loss_pass() -> None:
+        for micro, values in zip(minibatch, logits, strict=True):
+            _loss(values, micro, banned).backward()
+
+    model_s, logprobs_s, loss_s = _medians([model_pass, logprobs_pass, loss_pass])
+    return [
+        Figure("model, forward and backward", 1000 * model_s, "ms", ""),
+        Figure("log-probabilities and decoupled loss", 1000 * loss_s, "ms", ""),
+        Figure("log-probabilities and loss / model", loss_s / model_s, "ratio", ""),
+        Figure("decoupled loss alone / model", (loss_s - logprobs_s) / model_s, "ratio", ""),
+    ]
+
+
+def _logprobs(logits: Any, micro: Any, banned: tuple[int, ...]) -> tuple[Any, Any]:
+    from training.losses import token_logprobs
+
+    leaf = logits.clone().requires_grad_()
+    logprobs, _ = token_logprobs(leaf, micro.targets, 1.0, banned)
+    return leaf, logprobs
+
+
+def _loss(logits: Any, micro: Any, banned: tuple[int, ...]) -> Any:
+    from training.losses import decoupled_policy_loss
+
+    _, logprobs = _logprobs(logits, micro, banned)
+    loss, _ = decoupled_policy_loss(
+        logprobs,
+        logprobs.detach(),
+        micro.behaviour,
+        micro.advantages,
+        micro.mask,
+        0.2,
+        0.28,
+        3.0,
+        5.0,
+        normaliser=float(micro.mask.sum()),
+        weights=micro.weights,
+    )
+    return loss
+
+
+def _medians(measured: list[Callable[[], None]]) -> list[float]:
+    """Median seconds of each, taken in turn so that other load hits all alike; one round before is left out."""
+    seconds: list[list[float]] = [[] for _ in measured]
+    for _ in range(ROUNDS + 1):
+        for index, action in enumerate(measured):
+            started = time.perf_counter()
+            action()
+            seconds[index].append(time.perf_counter() - started)
+    return [statistics.median(values[1:]) for values in seconds]

@@ -1,0 +1,79 @@
+"""Training rows like the quickstart's, for the benchmarks of the model side: its kinds, played by their oracles in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasks_lib.config import TrainConfig, load_preset, resolve
+from tasks_lib.planning import sample_groups
+from tasks_lib.rollouts import order_for
+from tasks_lib.run import resolve_path, select_kinds
+from tasks_lib.worker import RolloutWorker
+from training.batches import BatchRow, TrainingBatch
+from training.policy.bans import banned_ids
+from training.store import RunStore, write_json
+from training.trainer.spec import TrainerSpec
+
+ROWS = 256
+"""Of one batch: four minibatches of the quickstart."""
+GROUPS = 24
+"""Of 8 episodes; they have more than ``ROWS`` steps in all."""
+
+
+def quickstart() -> TrainConfig:
+    """The preset's configuration."""
+    config: TrainConfig = resolve(TrainConfig, load_preset("quickstart"))
+    return config
+
+
+def make_store(folder: Path, config: TrainConfig) -> RunStore:
+    """A run's folder at version 0 with stored episodes."""
+    store = RunStore(folder)
+    store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
+    tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
+    groups = sample_groups(tasks, {}, phase="i000000", count=GROUPS, group_size=8, exploration=0.05, seed=0)
+    order = order_for(
+        groups, store=store, version=0, policy=config.policy, rollout=config.rollout, seed=0, actor="oracle"
+    )
+    worker = RolloutWorker()
+    worker.setup(None)
+    try:
+        worker.roll_out(order)
+    finally:
+        worker.teardown(None)
+    return store
+
+
+def make_spec(store: RunStore, config: TrainConfig, updates: int, *, deepspeed: bool = True) -> TrainerSpec:
+    """What the run's trainer would be told."""
+    return TrainerSpec(
+        template=config.policy.template,
+        temperature=config.policy.temperature,
+        banned_ids=tuple(banned_ids(store.policy_path(0))),
+        algorithm=config.algorithm,
+        trainer=config.trainer,
+        total_updates=updates,
+        deepspeed=deepspeed,
+    )
+
+
+def write_batch(store: RunStore, version: int) -> TrainingBatch:
+    """``ROWS`` steps of the stored episodes as the batch of a version, with advantages of both signs."""
+    trajectories = [store.trajectory(episode_id) for episode_id in sorted(store.episode_ids())]
+    rows = [
+        BatchRow(episode_id=trajectory.episode_id, step=step.index, advantage=(0.15, -0.05)[number % 2])
+        for number, trajectory in enumerate(trajectories)
+        for step in trajectory.steps
+    ]
+    assert len(rows) >= ROWS, f"{len(rows)} steps are stored, {ROWS} are wanted"
+    batch = TrainingBatch(
+        version=version,
+        policy_version_before=version - 1,
+        algorithm="grpo",
+        rows=tuple(rows[:ROWS]),
+        groups=GROUPS,
+        zero_variance_groups=0,
+        episodes=len({row.episode_id for row in rows[:ROWS]}),
+    )
+    write_json(store.batch_path(version), batch)
+    return batch

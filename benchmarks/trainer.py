@@ -1,0 +1,103 @@
+"""One update by the real trainer process: rows per second, start, publishing, and what it costs over plain torch on the same rows.
+
+Plain torch is the model's forward, a cross entropy, backward and AdamW over the same collated micro-batches, as many passes as the update
+makes; it has no proximal pass, no policy loss, no LLaMA-Factory and no DeepSpeed around it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import Figure
+from benchmarks.rows import ROWS, make_spec, make_store, quickstart, write_batch
+from tasks_lib.config import TrainConfig
+from training.store import RunStore
+from training.trainer.launch import TrainerProcess
+
+UPDATES = 3
+"""The first one warms up (allocator, file cache) and is left out."""
+PATIENCE = 600.0
+
+
+def run() -> list[Figure]:
+    """Figures of the mean update after the first."""
+    config = quickstart()
+    with tempfile.TemporaryDirectory(prefix="rollwright-trainer-") as folder:
+        store = make_store(Path(folder), config)
+        ready, parts = _updates(store, config)
+        bare = _plain_torch(store, config)
+    publish = parts["save_state"] + parts["save_policy"]
+    update = sum(parts.values()) - publish
+    return [
+        Figure("start to ready", ready, "s", ""),
+        Figure("update without publishing", update, "s", ""),
+        Figure("rows per second of an update", ROWS / update, "rows/s", ""),
+        Figure("publish (state and policy)", publish, "s", ""),
+        Figure("plain torch, the same passes", bare, "s", ""),
+        Figure("training passes / plain torch", parts["train"] / bare, "ratio", ""),
+        Figure("whole update / plain torch", (update + publish) / bare, "ratio", ""),
+    ]
+
+
+def _updates(store: RunStore, config: TrainConfig) -> tuple[float, dict[str, float]]:
+    """Seconds from start to ready, and mean seconds of the parts of an update."""
+    started = time.perf_counter()
+    with TrainerProcess.start(store.root, make_spec(store, config, UPDATES)) as trainer:
+        trainer.wait_until_ready(PATIENCE)
+        ready = time.perf_counter() - started
+        measured = []
+        for version in range(1, UPDATES + 1):
+            write_batch(store, version)
+            measured.append(trainer.wait_for_policy(version, PATIENCE)["seconds"])
+    kept = measured[1:]
+    return ready, {name: sum(seconds[name] for seconds in kept) / len(kept) for name in kept[0]}
+
+
+def _plain_torch(store: RunStore, config: TrainConfig) -> float:
+    """Seconds of the update's epochs over the rows of version 1, after one warm pass."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the trainer has it
+    import torch
+
+    model, micros = load_model_and_micros(store, config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.trainer.learning_rate)
+
+    def epoch() -> None:
+        for minibatch in micros:
+            for micro in minibatch:
+                logits = model(**micro.inputs).logits
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), micro.targets.flatten())
+                torch.autograd.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    epoch()
+    started = time.perf_counter()
+    for _ in range(config.trainer.epochs):
+        epoch()
+    return time.perf_counter() - started
+
+
+def load_model_and_micros(store: RunStore, config: TrainConfig) -> tuple[Any, list[list[Any]]]:
+    """The policy of version 0, and the micro-batches of each minibatch as the trainer plans and collates them."""
+    from training.trainer.plan import plan_minibatches
+    from training.trainer.rows import read_rows
+    from training.trainer.setup import build_trainer, set_threads
+
+    spec = make_spec(store, config, UPDATES, deepspeed=False)
+    trainer = build_trainer(store, spec, 0)
+    set_threads(spec.trainer.torch_threads)
+    rows = read_rows(store, write_batch(store, 1), spec.banned_ids)
+    settings = config.trainer
+    plan = plan_minibatches(
+        [len(row) for row in rows], settings.minibatch_rows, settings.micro_batch_rows, 1, spec.seed, 1
+    )
+    collate = trainer.data_collator.micro_batch
+    micros = [
+        [collate([rows[slot.row] for slot in slots], [slot.counts for slot in slots]) for slots in minibatch]
+        for minibatch in plan
+    ]
+    return trainer.model.train(), micros

@@ -1,0 +1,68 @@
+"""Make a policy that reinforcement learning can start from: pre-train it, clone demonstrations, and refuse it below a gate.
+
+    python -m flows.warm_start --preset reader
+    python -m flows.warm_start --set base=datasets/policies/reader --set cloning_updates=5 --set trainer.learning_rate=0.0005
+
+Starting the same warm start again goes on from what is there; a finished one only prints its result. See docs/warm-start.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+
+from tasks_lib.artifacts import artifact_key
+from tasks_lib.cluster import rollout_task_runner, use_cluster
+from tasks_lib.command_line import run_command
+from tasks_lib.config import WarmStartConfig
+from tasks_lib.progress import RunProgress
+from tasks_lib.warm_start import check_gate, open_warm_start
+
+
+@flow(name="warm_start", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+def warm_start(config: WarmStartConfig) -> dict[str, Any]:
+    """Pre-train a policy, clone scripted demonstrations, and publish it if its sampled success passes the gate.
+
+    Args:
+        config: The whole configuration; every field has a default.
+
+    Returns:
+        What is in ``recipe.json`` of the published checkpoint.
+    """
+    with open_warm_start(config) as run, RunProgress(1) as progress:
+        if run.finished:
+            progress.say(f"warm start {config.run_id} is finished already: {run.output}")
+            return run.record()
+        progress.say(f"warm start {config.run_id} in {run.store.root}")
+        with progress.phase("taking the base" if config.base else f"pre-training for {config.recipe.steps} steps"):
+            run.pre_train()
+        with use_cluster(config.cluster, run.warm_order()) as workers:
+            if config.cloning_updates:
+                with progress.phase(f"collecting {config.demonstrations} demonstrations"):
+                    shown = run.demonstrate(workers)
+                progress.say(f"oracles succeeded in {shown['mean']:.3f} of {shown['n']}")
+                with progress.phase(f"cloning in {config.cloning_updates} updates"):
+                    run.clone()
+            with progress.phase(f"measuring on {config.gate_episodes} validation episodes, sampled"):
+                sampled = run.measure(workers, greedy=False)
+            check_gate(sampled, config.gate)
+            with progress.phase(f"measuring on {config.gate_episodes} validation episodes, greedily"):
+                greedy = run.measure(workers, greedy=True)
+        record = run.publish(sampled, greedy)
+        rows = [
+            {"kind": kind, "sampled": round(entry["mean"], 3), "greedy": round(greedy["by_kind"][kind]["mean"], 3)}
+            for kind, entry in sampled["by_kind"].items()
+        ]
+        create_table_artifact(table=rows, key=artifact_key(config.run_id, "warm-start"))
+        progress.say(
+            f"validation success {sampled['mean']:.3f} sampled, {greedy['mean']:.3f} greedy "
+            f"(n = {sampled['n']} and {greedy['n']}): {run.output}"
+        )
+    return record
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(warm_start, WarmStartConfig, sys.argv[1:]))  # type: ignore[arg-type]

@@ -1,0 +1,152 @@
+"""The warm start: refused below its gate, gone on with from what is there, and published with what it scores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envs.tasks import load_tasks
+from envs.types import ConfigError, PolicyError, Split
+from tasks_lib.config import PROJECT, WarmStartConfig
+from tasks_lib.warm_start import RECIPE, check_gate, open_warm_start, select_demonstrable
+from training.journal import read_group
+from training.store import MANIFEST, RunStore, read_json
+
+READER = PROJECT / "datasets" / "policies" / "reader"
+KINDS = ("click-checkboxes-large", "enter-text")
+"""One that the reader solves at times, and one that it hardly can."""
+
+
+def config(tmp_path: Path, **changes: object) -> WarmStartConfig:
+    return WarmStartConfig.model_validate({"root": str(tmp_path), "run_id": "ws", **changes})
+
+
+def measured(mean: float, **kinds: float) -> dict:
+    by_kind = {kind: {"mean": value} for kind, value in kinds.items()}
+    return {"mean": mean, "low": 0.0, "high": 1.0, "n": 10, "by_kind": by_kind}
+
+
+def test_the_gate_names_the_kinds_below_and_what_to_change():
+    check_gate(measured(0.25, good=0.5, bad=0.0), 0.25)
+    with pytest.raises(
+        PolicyError, match=r"0\.240 .*gate of 0\.25.*: bad 0\.10, poor 0\.20\. .*cloning_updates"
+    ) as caught:
+        check_gate(measured(0.24, good=0.5, poor=0.2, bad=0.1), 0.25)
+    assert "good" not in str(caught.value)
+
+
+def test_all_kinds_with_an_oracle_are_taken_unless_some_are_named(tmp_path):
+    everything = load_tasks(PROJECT / "datasets" / "tasks" / "miniwob.jsonl")
+    chosen = select_demonstrable(config(tmp_path))
+    assert 40 < len(chosen) < len(everything)
+    mute = next(task.kind for task in everything if task not in chosen)
+    named = {"tasks": {"kinds": [mute]}}
+    assert [task.kind for task in select_demonstrable(config(tmp_path, **named))] == [mute]
+    with pytest.raises(ConfigError, match=f"no scripted oracle for {mute}"):
+        select_demonstrable(config(tmp_path, cloning_updates=1, **named))
+
+
+def test_a_folder_of_someone_else_is_not_replaced(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    wanted = config(tmp_path, output=str(tmp_path / "theirs"))
+    with pytest.raises(ConfigError, match="theirs is there and not of this run"), open_warm_start(wanted):
+        pass
+
+
+def test_a_warm_start_goes_on_with_its_own_settings_only(tmp_path):
+    for gate in (0.25, 0.1):
+        with open_warm_start(config(tmp_path, gate=gate)) as run:
+            assert not run.finished
+    changed = config(tmp_path, cloning_updates=3, seed=1)
+    with pytest.raises(ConfigError, match="other values of: seed, cloning_updates"), open_warm_start(changed):
+        pass
+
+
+def test_a_base_that_is_no_checkpoint_is_named(tmp_path):
+    wanted = config(tmp_path, base=str(tmp_path / "nowhere"))
+    with (
+        open_warm_start(wanted) as run,
+        pytest.raises(PolicyError, match=r"base: .*nowhere is no Hugging Face checkpoint"),
+    ):
+        run.pre_train()
+
+
+def start(root: Path, prefect_home: Path, **changes: object) -> subprocess.CompletedProcess[str]:
+    settings = {
+        "root": root,
+        "run_id": "tiny",
+        "base": "datasets/policies/reader",
+        "tasks.kinds": f"[{','.join(KINDS)}]",
+        "demonstrations": 8,
+        "cloning_updates": 1,
+        "gate_episodes": 8,
+        "output": root / "published",
+        "trainer.torch_threads": 1,
+        **changes,
+    }
+    command = [sys.executable, "-m", "flows.warm_start", "--preset", "reader"]
+    command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+def files(store: RunStore) -> dict[Path, int]:
+    patterns = ("groups/*/*.json", "batches/*.json", f"policies/*/{MANIFEST}", "evaluations/*.json", "*.json")
+    paths = [path for pattern in patterns for path in store.root.glob(pattern) if path != store.config_path]
+    return {path: path.stat().st_mtime_ns for path in paths}
+
+
+@pytest.mark.slow
+@pytest.mark.dask
+@pytest.mark.timeout(1500)
+def test_refused_by_the_gate_then_published(tmp_path, prefect_home):
+    store, output = RunStore(tmp_path / "tiny"), tmp_path / "published"
+
+    refused = start(tmp_path, prefect_home, gate=1)
+    assert refused.returncode == 1, refused.stderr[-6000:]
+    assert "below the gate of 1" in refused.stderr and KINDS[0] in refused.stderr
+    assert not output.exists()
+
+    seeds = {task.kind: task.seeds for task in load_tasks(store.tasks_path)}
+    assert tuple(seeds) == KINDS
+    for phase, split in (("i000000", Split.DEMO), ("s000001", Split.VALIDATION)):
+        records = [read_group(store, group_id) for group_id in store.group_ids(phase)]
+        assert sum(len(record.episodes) for record in records) == 8
+        for record in records:
+            allowed = seeds[record.kind][split]
+            assert all(allowed.start <= episode.seed < allowed.stop for episode in record.episodes)
+    batch = read_json(store.batch_path(1))
+    assert batch["algorithm"] == "filtered_bc"
+    shown = [store.trajectory(episode_id) for episode_id in {row["episode_id"] for row in batch["rows"]}]
+    assert shown and all(trajectory.reward.passed for trajectory in shown)
+    assert len(batch["rows"]) == sum(len(trajectory.steps) for trajectory in shown)
+    assert {logprob for trajectory in shown for step in trajectory.steps for logprob in step.logprobs} == {0.0}
+    assert store.manifest(1)["metrics"]["optimizer_steps"] >= 1
+
+    before = files(store)
+    published = start(tmp_path, prefect_home, gate=0)
+    assert published.returncode == 0, published.stderr[-6000:]
+    after = files(store)
+    assert {path: after[path] for path in before} == before, "a part that was there was done again"
+
+    record = read_json(output / RECIPE)
+    assert record["run_id"] == "tiny" and record["seed"] == 0 and record["versions"]["torch"]
+    assert record["config"]["base"] == "datasets/policies/reader"
+    assert record["demonstrations"]["n"] == 8 and record["demonstrations"]["mean"] > 0
+    assert [update["version"] for update in record["cloning"]] == [1]
+    for how in ("sampled", "greedy"):
+        assert record["validation"][how]["n"] == 8 and set(record["validation"][how]["by_kind"]) == set(KINDS)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (output, store.policy_path(1), READER)]
+    assert weights[0] == weights[1] != weights[2]
+    assert not (output / MANIFEST).exists()
+
+    stamp = (output / RECIPE).stat().st_mtime_ns
+    again = start(tmp_path, prefect_home, gate=0)
+    assert again.returncode == 0 and "finished already" in again.stderr
+    assert (output / RECIPE).stat().st_mtime_ns == stamp

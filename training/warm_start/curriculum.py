@@ -1,0 +1,142 @@
+"""What every pre-training step trains on: samples to token ids, loss weights and images.
+
+Four phases that each keep the earlier ones in the mix, because the circuits of reading appear suddenly, after many varied examples:
+
+0. repeated random tokens (copying) with lookups, a page and then many of its labels with their numbers (matching);
+1. more lookups, and pages with many tasks in the true chat format: many answers per token of page;
+2. the true format, one task a page, all skills;
+3. the same with an image in a share of the prompts, so that reading does not depend on where the text begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.policy.parsing import format_action
+from training.policy.prompt import element_line
+from training.warm_start import synthetic
+from training.warm_start.recipe import Recipe, Stage
+from training.warm_start.synthetic import VIEWPORT, Sample
+
+# What LLaMA-Factory's template qwen2_vl puts around the turns; tests hold it to training.policy.renderer, token for token.
+SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+USER, ASSISTANT, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>"
+
+PATCH = 14
+"""Pixels of a patch's side; the model merges 2 x 2 patches into one token."""
+GRID = (1, VIEWPORT[1] // PATCH, VIEWPORT[0] // PATCH)
+"""A screenshot in patches: time, height, width."""
+IMAGE = "<|vision_start|>" + "<|image_pad|>" * (GRID[1] * GRID[2] // 4) + "<|vision_end|>\n"
+PATCH_VALUES = 3 * 2 * PATCH * PATCH
+"""Values of a patch: colours x frames (an image counts twice) x pixels."""
+
+SHARES = ((0.6, 0.3, 0.1, 0.0), (0.15, 0.35, 0.4, 0.1), (0.05, 0.15, 0.15, 0.65), (0.03, 0.1, 0.12, 0.75))
+"""Shares of repeated tokens, lookups, many-task pages and single prompts in every phase. With .2 of repeats in phase 0 copying did not form."""
+
+Segment = tuple[str, float]
+"""Text and the loss weight of its tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Token ids and loss weights, both [batch, length], padded on the right; ``patches`` where the prompts hold an image."""
+
+    ids: Tensor
+    weights: Tensor
+    patches: Tensor | None = None
+
+
+def batches(tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
+    """The batches of a stage's steps, each with the name of its kind. ``seed`` is the run's, added to the stage's."""
+    seed += stage.seed
+    rng = random.Random(seed)
+    generator = torch.Generator().manual_seed(seed)
+    single, many = synthetic.samples(seed), synthetic.many_tasks(seed)
+    vocabulary = range(len(tokenizer) - len(tokenizer.all_special_tokens))
+    for step in range(stage.steps):
+        progress = step / stage.schedule_steps
+        phase = sum(progress >= end for end in stage.phase_ends)
+        kind = rng.choices(["repeat", "lookup", "many", "single"], SHARES[phase])[0]
+        if kind == "repeat":
+            yield kind, repeated_tokens(rng, vocabulary)
+        elif kind == "lookup":
+            rows = [lookup_segments(rng, tasks) for tasks in itertools.islice(many, 10)]
+            yield kind, collate(tokenizer, rows)
+        elif kind == "many":
+            rows = [chat_segments(tasks, recipe.prompt_weight) for tasks in itertools.islice(many, 8)]
+            yield kind, collate(tokenizer, rows)
+        else:
+            image = phase == len(stage.phase_ends) and rng.random() < recipe.image_share
+            rows = [chat_segments([sample], recipe.prompt_weight, image) for sample in itertools.islice(single, 32)]
+            yield kind, collate(tokenizer, rows, random_patches(generator, 32) if image else None)
+
+
+def chat_segments(samples: Sequence[Sample], prompt_weight: float, image: bool = False) -> list[Segment]:
+    """One conversation: the page once, then a task and its answer for every sample."""
+    page, task = synthetic.render(samples[0])
+    segments = [(SYSTEM + USER + (IMAGE if image else "") + page, 0.0)]
+    for index, sample in enumerate(samples):
+        if index:
+            segments.append((f"\n{USER}", 0.0))
+            task = synthetic.render(sample)[1]
+        segments += [(task, prompt_weight), (f"{END}\n{ASSISTANT}", 0.0), (format_action(sample.action) + END, 1.0)]
+    return segments
+
+
+def lookup_segments(rng: random.Random, tasks: Sequence[Sample], queries: int = 12) -> list[Segment]:
+    """A page, then many of its labels each followed by its number, at growing distance: the pointer from label to number."""
+    page, _ = synthetic.render(tasks[0])
+    elements = tasks[0].observation.elements
+    role = element_line(elements[0]).split()[1]
+    segments = [(SYSTEM + USER + page, 0.0)]
+    for _ in range(queries):
+        element = elements[rng.randint(1, len(elements)) - 1]
+        before, after = rng.choice(
+            [("", ""), ("", "\n"), ('the "', '"'), ('"', '" '), (" ", "."), ('on "', f'" {role}.\n')]
+        )
+        number = element_line(element).split()[0]
+        segments += [(before + element.text + after, 0.0), (number, 1.0), ("\n", 0.0)]
+    return segments
+
+
+def repeated_tokens(rng: random.Random, vocabulary: Sequence[int], rows: int = 24, length: int = 96) -> Batch:
+    """Random segments that repeat after random gaps; only the repeats, which can be predicted, count."""
+    ids, weights = [], []
+    for _ in range(rows):
+        segment = rng.choices(vocabulary, k=rng.randint(4, 32))
+        row, weight = list(segment), [0.0] * len(segment)
+        while len(row) < length:
+            gap = rng.choices(vocabulary, k=rng.randint(0, 12))
+            row += gap + segment
+            weight += [0.0] * (len(gap) + 1) + [1.0] * (len(segment) - 1)
+        ids.append(row[:length])
+        weights.append(weight[:length])
+    return Batch(torch.tensor(ids), torch.tensor(weights))
+
+
+def collate(tokenizer: Any, rows: Sequence[Sequence[Segment]], patches: Tensor | None = None) -> Batch:
+    """Tokenize segments apart (their borders are token borders when answering too) and pad."""
+    encoded = iter(tokenizer([text for row in rows for text, _ in row]).input_ids)
+    ids, weights = [], []
+    for row in rows:
+        parts = [(next(encoded), weight) for _, weight in row]
+        ids.append(torch.tensor([token for part, _ in parts for token in part]))
+        weights.append(torch.tensor([weight for part, weight in parts for _ in part]))
+    padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id)
+    return Batch(padded, torch.nn.utils.rnn.pad_sequence(weights, batch_first=True), patches)
+
+
+def random_patches(generator: torch.Generator, rows: int) -> Tensor:
+    """Images that mean nothing: flat, striped or noisy, so that the policy learns to read whatever the picture is."""
+    patches = GRID[1] * GRID[2]
+    flat = torch.randn(rows, 1, 1, generator=generator) + torch.zeros(rows, patches, PATCH_VALUES)
+    per_patch = torch.randn(rows, patches, 1, generator=generator) * torch.rand(rows, 1, 1, generator=generator)
+    noise = torch.randn(rows, patches, PATCH_VALUES, generator=generator) * torch.rand(rows, 1, 1, generator=generator)
+    return (flat + per_patch + noise).reshape(rows * patches, PATCH_VALUES)
