@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -20,7 +19,6 @@ ROUNDS = 7
 
 def run() -> list[Figure]:
     """Medians over one minibatch (all its micro-batches)."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the trainer has it
     config = quickstart()
     with tempfile.TemporaryDirectory(prefix="rollwright-losses-") as folder:
         store = make_store(Path(folder), config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tasks_lib.config import TrainConfig, load_preset, resolve
@@ -13,6 +14,9 @@ from training.batches import BatchRow, TrainingBatch
 from training.policy.bans import banned_ids
 from training.store import RunStore, write_json
 from training.trainer.spec import TrainerSpec
+
+# As the trainer has it, so that both sides are alike; OpenMP reads it when torch is imported, which the functions below do.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 ROWS = 256
 """Of one batch: four minibatches of the quickstart."""

@@ -6,7 +6,6 @@ makes; it has no proximal pass, no policy loss, no LLaMA-Factory and no DeepSpee
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -59,7 +58,6 @@ def _updates(store: RunStore, config: TrainConfig) -> tuple[float, dict[str, flo
 
 def _plain_torch(store: RunStore, config: TrainConfig) -> float:
     """Seconds of the update's epochs over the rows of version 1, after one warm pass."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the trainer has it
     import torch
 
     model, micros = load_model_and_micros(store, config)
@@ -83,6 +81,9 @@ def _plain_torch(store: RunStore, config: TrainConfig) -> float:
 
 def load_model_and_micros(store: RunStore, config: TrainConfig) -> tuple[Any, list[list[Any]]]:
     """The policy of version 0, and the micro-batches of each minibatch as the trainer plans and collates them."""
+    from training.quiet import quiet_model_libraries
+
+    quiet_model_libraries()
     from training.trainer.plan import plan_minibatches
     from training.trainer.rows import read_rows
     from training.trainer.setup import build_trainer, set_threads

@@ -48,7 +48,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
         progress.say(f"run {config.run_id} in {run.store.root}")
         publish_base(run.store, resolve_path(config.policy.checkpoint))
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
-            loop = SynchronousLoop(run, trainer, workers, progress, set_up_seconds=time.perf_counter() - started)
+            set_up = time.perf_counter() - started
+            loop = SynchronousLoop(run, trainer, workers, progress)
             loop.evaluate()
             while loop.unfinished:
                 line = loop.iterate()
@@ -56,7 +57,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
                 if loop.evaluation_due:
                     loop.evaluate()
                     publish_curve(run.store)
-        result = write_result(run, loop.seconds, time.perf_counter() - started, memory.peak_mb)
+        result = write_result(run, set_up=set_up, loop=loop.wall, peak_rss_mb=memory.peak_mb)
         report = build_report(run.store.root)
         publish_curve(run.store)
         progress.say(f"report:  {report}")

@@ -65,4 +65,4 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(warm_start, WarmStartConfig, sys.argv[1:]))  # type: ignore[arg-type]
+    sys.exit(run_command(warm_start, WarmStartConfig, sys.argv[1:]))

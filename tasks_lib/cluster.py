@@ -53,8 +53,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
             },
         }
     )
-    with _cluster(config) as cluster, distributed.Client(cluster, set_as_default=False) as client:
-        client.register_plugin(RolloutWorker(warm))
+    with _cluster(config) as cluster, _client(cluster) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         able = sum(BROWSER_RESOURCE in worker.get("resources", {}) for worker in workers)
         if not able:
@@ -62,12 +61,20 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
                 f"no worker of the Dask cluster at {config.address} offers the resource {BROWSER_RESOURCE!r}; "
                 f"start workers with: dask worker {config.address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
             )
+        client.register_plugin(RolloutWorker(warm))
         token = _current.set(cluster)
         try:
             with temporary_settings({PREFECT_API_URL: api_url()}):
                 yield able
         finally:
             _current.reset(token)
+
+
+def _client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
+    try:
+        return distributed.Client(cluster, set_as_default=False)
+    except OSError as error:
+        raise ConfigError(f"cluster.address: no Dask scheduler answers at {cluster} ({error})") from error
 
 
 @contextmanager
@@ -94,10 +101,10 @@ def api_url() -> str:
     """
     configured = PREFECT_API_URL.value()
     if configured:
-        return configured
+        return str(configured)
     server = SubprocessASGIServer()
     server.start()
-    return server.api_url
+    return str(server.api_url)
 
 
 @contextmanager

@@ -10,10 +10,20 @@ from typing import Any
 import yaml
 
 from envs.types import ConfigError, RollwrightError
-from tasks_lib.config import EvaluateConfig, TrainConfig, load_preset, merge, parse_assignments, resolve
+from tasks_lib.config import (
+    EvaluateConfig,
+    TrainConfig,
+    WarmStartConfig,
+    load_preset,
+    merge,
+    parse_assignments,
+    resolve,
+)
 
 
-def run_command(flow: Callable[..., Any], model: type[TrainConfig] | type[EvaluateConfig], arguments: list[str]) -> int:
+def run_command(
+    flow: Callable[..., Any], model: type[TrainConfig | EvaluateConfig | WarmStartConfig], arguments: list[str]
+) -> int:
     """Resolve the configuration and run ``flow(config)``; the exit status."""
     parser = argparse.ArgumentParser(
         prog=f"python -m flows.{flow.__name__.replace('-', '_')}", description=flow.__doc__

@@ -145,7 +145,7 @@ class EvaluateConfig(Settings):
 
 
 class WarmStartConfig(Settings):
-    """Everything a warm start is decided by. The defaults are those of the shipped reader."""
+    """Everything a warm start is decided by. The defaults pre-train with the shipped recipe and clone nothing."""
 
     run_id: str = Field(
         "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."

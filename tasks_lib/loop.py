@@ -13,26 +13,21 @@ from tasks_lib.rollouts import Rollout, roll_out
 from tasks_lib.run import TrainingRun, iteration_line
 from tasks_lib.training import Trainer, update_policy
 from training.batches import TrainingBatch, build_batch
-from training.groups import GroupSpec
+from training.groups import GroupRecord
 from training.store import read_json
 
-DRAWS = 3
-"""Times that the groups of an iteration are drawn when all of them have nothing to learn from."""
+DRAWS = 2
+"""Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged."""
 
 
 class SynchronousLoop:
     """One iteration after the other; each trains version ``v + 1`` on episodes of version ``v``."""
 
-    def __init__(
-        self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress, *, set_up_seconds: float
-    ) -> None:
+    def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
         self.run = run
-        self.seconds: defaultdict[str, float] = defaultdict(float, set_up=set_up_seconds)
-        """Wall seconds of this process by phase."""
         self._trainer = trainer
         self._workers = workers
         self._progress = progress
-        self._converged = False
         lines = run.metrics.lines()
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
@@ -45,7 +40,7 @@ class SynchronousLoop:
 
     @property
     def unfinished(self) -> bool:
-        return self.run.version < self.run.config.iterations and not self._converged
+        return self.run.version < self.run.config.iterations
 
     @property
     def evaluation_due(self) -> bool:
@@ -55,7 +50,6 @@ class SynchronousLoop:
     def evaluate(self) -> dict[str, Any]:
         """Evaluate the newest version, once."""
         run, version = self.run, self.run.version
-        started = time.perf_counter()
         done = run.store.evaluation_path(version).exists()
         if not done:
             self._progress.say(f"evaluating version {version} on {run.config.evaluation.episodes} held-out episodes …")
@@ -70,7 +64,6 @@ class SynchronousLoop:
             workers=self._workers,
             split=Split(run.config.evaluation.split),
         )
-        self.seconds["evaluate"] += time.perf_counter() - started
         if not any(line["version"] == version for line in run.metrics.lines("evaluation")):
             line = {name: value for name, value in result.items() if name != "episodes"}
             run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
@@ -84,47 +77,51 @@ class SynchronousLoop:
         """One iteration; its metrics line."""
         run, iteration = self.run, self.run.version
         clock = _Stopwatch()
-        rollout, batch, groups = self._roll_out(iteration, clock)
+        rollout, batch = self._roll_out(iteration, clock)
         with clock("train"):
             manifest = update_policy(run.store.root, batch, self._trainer)
         with clock("ledger"):
             run.journal.record_update(batch, [record.group_id for record in rollout.records])
-        line = iteration_line(rollout.records, self._details(iteration, groups, rollout, batch, manifest, clock))
+        line = iteration_line(rollout.records, self._details(iteration, rollout, batch, manifest, clock))
         run.metrics.append(line, iteration)
-        for name, value in line["seconds"].items():
-            self.seconds[name] += value if name != "total" else 0.0
         self._progress.iteration(iteration + 1, _sentence(line))
         return line
 
-    def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch, list[GroupSpec]]:
+    def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch]:
+        """Groups of an iteration and their batch; drawn again when none has anything to learn from, in the end an empty batch."""
         run, config = self.run, self.run.config
+        records: list[GroupRecord] = []
+        seconds: defaultdict[str, float] = defaultdict(float)
         for draw in range(DRAWS):
             with clock("sample"):
                 groups = run.sample(iteration, draw)
-            with clock("rollout"):
-                rollout = roll_out(
-                    groups,
-                    store=run.store,
-                    version=iteration,
-                    policy=config.policy,
-                    rollout=config.rollout,
-                    seed=config.seed,
-                    workers=self._workers,
-                )
+            rollout = roll_out(
+                groups,
+                store=run.store,
+                version=iteration,
+                policy=config.policy,
+                rollout=config.rollout,
+                seed=config.seed,
+                workers=self._workers,
+            )
+            records += rollout.records
+            for name, value in rollout.seconds.items():
+                seconds[name] += value
             with clock("batch"):
                 run.journal.accept(rollout.records)
-                batch = build_batch(iteration + 1, [record.episodes for record in rollout.records], config.algorithm)
+                batch = build_batch(iteration + 1, [record.episodes for record in records], config.algorithm)
             if batch.rows:
-                return rollout, batch, groups
-        raise TrainingError(
-            f"iteration {iteration}: none of {DRAWS} x {len(groups)} groups had episodes with different rewards, so there is nothing to "
-            f"learn; the policy of version {iteration} is at its limit on these tasks, or fails all of them (see the report)"
-        )
+                break
+        if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
+            raise TrainingError(
+                f"iteration {iteration}: all {sum(len(record.episodes) for record in records)} episodes failed, so there is nothing to "
+                f"learn from; look at them in the report, and start from a policy that succeeds at times (docs/warm-start.md)"
+            )
+        return Rollout(records, dict(seconds)), batch
 
     def _details(
         self,
         iteration: int,
-        groups: list[GroupSpec],
         rollout: Rollout,
         batch: TrainingBatch,
         manifest: dict[str, Any],
@@ -147,7 +144,7 @@ class SynchronousLoop:
             "seconds": {**seconds, "orchestrate": total - sum(seconds.values()), "total": total},
             "rollout_split": inside,
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-            "episodes": self.run.journal.episodes(),
+            "episodes": _accounts(rollout.records, batch),
             "rows": len(batch.rows),
             "train": _train_metrics(manifest),
             "train_split": manifest["seconds"],
@@ -171,7 +168,7 @@ class SynchronousLoop:
                 "seconds": {"train": trained, "total": trained},
                 "rollout_split": {},
                 "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-                "episodes": run.journal.episodes(),
+                "episodes": _accounts(records, batch),
                 "rows": len(batch.rows),
                 "train": _train_metrics(manifest),
                 "train_split": manifest["seconds"],
@@ -213,4 +210,17 @@ def _sentence(line: dict[str, Any]) -> str:
 
 def _train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
     metrics = manifest["metrics"]
-    return {**metrics, "clip_fraction": metrics["clip_low"] + metrics["clip_high"]}
+    return {**metrics, "clip_fraction": metrics.get("clip_low", 0.0) + metrics.get("clip_high", 0.0)}
+
+
+def _accounts(records: list[GroupRecord], batch: TrainingBatch) -> dict[str, int]:
+    """What became of the episodes of one iteration; the parts add up to ``started``."""
+    started = sum(len(record.episodes) for record in records)
+    abstained = sum(record.abstentions for record in records)
+    return {
+        "started": started,
+        "consumed": batch.episodes,
+        "discarded": started - abstained - batch.episodes,
+        "abstained": abstained,
+        "in_flight": 0,
+    }

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
 from tasks_lib.run import TrainingRun, versions
 from training.store import read_json, write_json
 
 
-def write_result(run: TrainingRun, seconds: Mapping[str, float], total: float, peak_rss_mb: float) -> dict[str, Any]:
-    """Compute, write and return the result of a run whose last version is evaluated."""
+def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: float) -> dict[str, Any]:
+    """Compute, write and return the result of a run whose last version is evaluated.
+
+    Args:
+        run: The run.
+        set_up: Seconds from the start of this process's flow run to its loop.
+        loop: Seconds of the loop, earlier processes of the run included.
+        peak_rss_mb: Most memory of all processes together.
+    """
     last = run.version
     before, after = (read_json(run.store.evaluation_path(version)) for version in (0, last))
     lines = run.metrics.lines("iteration")
     phases: defaultdict[str, float] = defaultdict(float)
     for line in lines:
         for name, value in line["seconds"].items():
-            phases[name] += value if name != "total" else 0.0
+            if name != "total":
+                phases[name] += value
         for name, value in line["rollout_split"].items():
             phases[f"rollout_{name}"] += value
     evaluations = sum(line["seconds"] for line in run.metrics.lines("evaluation"))
@@ -31,7 +38,7 @@ def write_result(run: TrainingRun, seconds: Mapping[str, float], total: float, p
             kind: {"before": before["by_kind"][kind]["mean"], "after": entry["mean"], "n": entry["n"]}
             for kind, entry in after["by_kind"].items()
         },
-        "seconds": {"total": total, "set_up": seconds["set_up"], "evaluate": evaluations, **phases},
+        "seconds": {"total": set_up + loop, "set_up": set_up, "evaluate": evaluations, **phases},
         "orchestration_share": phases["orchestrate"] / max(sum(line["seconds"]["total"] for line in lines), 1e-9),
         "peak_rss_mb": peak_rss_mb,
         "episodes": run.journal.episodes(),

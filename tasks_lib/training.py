@@ -12,7 +12,7 @@ from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch
 from training.policy.bans import banned_ids
-from training.store import RunStore, write_json
+from training.store import MANIFEST, RunStore, write_json
 from training.trainer.launch import TrainerProcess
 from training.trainer.spec import TrainerSpec
 
@@ -47,6 +47,8 @@ class Trainer:
 
     def update(self, version: int) -> dict[str, Any]:
         """Wait for ``version``, whose batch is written; its manifest. A trainer that dies is started again from its last state."""
+        if (self._store.policy_path(version) / MANIFEST).exists():
+            return self._store.manifest(version)
         for restart in range(RESTARTS + 1):
             self.start()
             assert self._process is not None

@@ -84,12 +84,17 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._engine: InferenceEngine | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
+        self._warming: threading.Thread | None = None
         if self._warm is not None:
-            threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True).start()
+            self._warming = threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True)
+            self._warming.start()
 
     def teardown(self, worker: Any) -> None:
         """Called by Dask when the worker stops: no Chromium is left behind."""
         RolloutWorker._instance = None
+        if self._warming is not None:
+            # Loading a model cannot be broken off, and a plugin that takes this one's place must not load beside it.
+            self._warming.join()
         self._wait(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -63,6 +63,11 @@ class GroupRecord(Record):
     episodes: tuple[EpisodeSummary, ...]
 
     @property
+    def phase(self) -> str:
+        """``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation of a version)."""
+        return self.group_id.split("-", 1)[0]
+
+    @property
     def usable(self) -> tuple[EpisodeSummary, ...]:
         """The episodes with a reward."""
         return tuple(episode for episode in self.episodes if episode.score is not None)

@@ -50,10 +50,7 @@ class Journal:
 
     def accept(self, records: Iterable[GroupRecord]) -> None:
         """Enter committed training groups. Entering one again changes nothing."""
-        rows = [
-            (r.group_id, r.group_id.split("-", 1)[0], r.kind, r.policy_version, len(r.episodes), r.abstentions)
-            for r in records
-        ]
+        rows = [(r.group_id, r.phase, r.kind, r.policy_version, len(r.episodes), r.abstentions) for r in records]
         with self._connection:
             self._connection.execute("BEGIN")
             self._connection.executemany(

@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from envs.types import StorageError, WebTask
+from training.groups import GroupRecord
 from training.store import RunStore, read_json
 
 
@@ -96,28 +97,6 @@ class Result(BaseModel):
     versions: dict[str, str | None] = {}
 
 
-class GroupMember(BaseModel):
-    """One episode as its group's commit record tells it."""
-
-    episode_id: str
-    score: float | None = None
-    steps: int = 0
-    stop_reason: str = "unknown"
-    abstained: str | None = None
-
-
-class Group(BaseModel):
-    """The commit record of a group; ``phase`` is ``i000012`` (training) or ``e000012`` (evaluation)."""
-
-    phase: str = ""
-    group_id: str
-    task_id: str
-    kind: str
-    seed: int
-    policy_version: int
-    episodes: list[GroupMember] = []
-
-
 @dataclass(slots=True)
 class RunData:
     """All that the report needs of a run's folder, except trajectories and blobs."""
@@ -130,7 +109,7 @@ class RunData:
     """Ascending; the last line of an iteration wins (it may be done again after a kill)."""
     evaluations: list[Evaluation] = field(default_factory=list)
     """Ascending by policy version."""
-    groups: list[Group] = field(default_factory=list)
+    groups: list[GroupRecord] = field(default_factory=list)
     tasks: dict[str, WebTask] = field(default_factory=dict)
     result: Result | None = None
     """``None`` while the run goes on."""
@@ -235,9 +214,9 @@ def _metrics(store: RunStore, run: RunData) -> None:
         run.measured_at = store.metrics_path.stat().st_mtime
 
 
-def _groups(store: RunStore, problems: list[str]) -> Iterable[Group]:
+def _groups(store: RunStore, problems: list[str]) -> Iterable[GroupRecord]:
     for path in sorted((store.root / "groups").glob("*/*.json")):
         if not (document := _document(path, problems)):
             continue
-        if group := _valid(Group, document | {"phase": path.parent.name}, f"groups/{path.name}", problems):
+        if group := _valid(GroupRecord, document, f"groups/{path.name}", problems):
             yield group

@@ -13,7 +13,8 @@ from itertools import zip_longest
 from typing import Any
 
 from envs.types import Action, Click, Invalid, Select, StorageError, Trajectory, Type
-from tasks_lib.report.data import Group, GroupMember, RunData
+from tasks_lib.report.data import RunData
+from training.groups import EpisodeSummary, GroupRecord
 from training.store import RunStore
 
 MOST_EPISODES = 40
@@ -33,13 +34,13 @@ MOST_TEXT = 20_000
 class Chosen:
     """An episode for the viewer, and why it is there."""
 
-    group: Group
-    member: GroupMember
+    group: GroupRecord
+    member: EpisodeSummary
     reason: str
     """``first evaluation``, ``last evaluation``, ``training`` or ``abstention``."""
 
 
-def choose(groups: list[Group]) -> list[Chosen]:
+def choose(groups: list[GroupRecord]) -> list[Chosen]:
     """At most ``MOST_EPISODES`` of a run's episodes, so that a person sees what changed.
 
     Abstentions, a few of the last training iteration, and per kind a success and a failure of the first and the last
@@ -70,11 +71,11 @@ def choose(groups: list[Group]) -> list[Chosen]:
     return chosen
 
 
-def _members(groups: Iterable[Group]) -> Iterator[tuple[Group, GroupMember]]:
+def _members(groups: Iterable[GroupRecord]) -> Iterator[tuple[GroupRecord, EpisodeSummary]]:
     return ((group, member) for group in groups for member in group.episodes)
 
 
-def _scored(groups: list[Group], phases: list[str]) -> Iterator[tuple[Group, GroupMember]]:
+def _scored(groups: list[GroupRecord], phases: list[str]) -> Iterator[tuple[GroupRecord, EpisodeSummary]]:
     return ((g, m) for g, m in _members(groups) if g.phase in phases and m.abstained is None and m.score is not None)
 
 
@@ -84,7 +85,7 @@ def _passed(chosen: Chosen) -> bool:
 
 
 def _page(chosen: Chosen) -> tuple[str, int]:
-    return chosen.group.task_id, chosen.group.seed
+    return chosen.group.task_id, chosen.member.seed
 
 
 def _alternating(pool: list[Chosen], most: int) -> list[Chosen]:

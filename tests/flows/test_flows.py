@@ -172,7 +172,6 @@ def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_
     assert head == "data:image/png;base64" and base64.b64decode(data).startswith(b"\x89PNG")
 
 
-@pytest.mark.xfail(raises=OSError, strict=True, reason="use_cluster lets distributed's OSError through, after 30 s")
 def test_a_scheduler_that_is_not_there_is_a_configuration_error(prefect_api: None) -> None:
     from training.trainer.launch import free_port
 

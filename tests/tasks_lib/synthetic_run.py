@@ -31,6 +31,7 @@ from envs.types import (
     Type,
     WebTask,
 )
+from training.groups import EpisodeSummary, GroupRecord
 from training.store import RunStore, write_json
 
 HOSTILE = "Click </script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'> & \"Ok\""
@@ -178,31 +179,20 @@ class SyntheticRun:
 
     def _group(self, phase: str, index: int, kind: str, version: int, outcomes: list[bool | None]) -> list[str]:
         group_id = f"{phase}-g{index:04d}"
-        members: list[dict[str, Any]] = []
+        members: list[EpisodeSummary] = []
         for sample, passed in enumerate(outcomes):
             trajectory = self._episode(f"{group_id}-s{sample}", group_id, kind, version, 500 + index, sample, passed)
             self.store.put_trajectory(trajectory)
-            members.append(
-                {
-                    "episode_id": trajectory.episode_id,
-                    "score": trajectory.reward.score,
-                    "steps": len(trajectory.steps),
-                    "stop_reason": trajectory.stop_reason.value,
-                    "abstained": trajectory.reward.abstained,
-                }
-            )
-        write_json(
-            self.store.group_path(group_id),
-            {
-                "group_id": group_id,
-                "task_id": f"miniwob/{kind}",
-                "kind": kind,
-                "seed": 500 + index,
-                "policy_version": version,
-                "episodes": members,
-            },
+            members.append(EpisodeSummary.of(trajectory))
+        record = GroupRecord(
+            group_id=group_id,
+            task_id=f"miniwob/{kind}",
+            kind=kind,
+            policy_version=version,
+            episodes=tuple(members),
         )
-        return [member["episode_id"] for member in members]
+        write_json(self.store.group_path(group_id), record)
+        return [member.episode_id for member in members]
 
     def _episode(
         self, episode_id: str, group_id: str, kind: str, version: int, seed: int, sample: int, passed: bool | None

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 
 from envs.types import ConfigError
-from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, load_preset, merge, parse_assignments, resolve
+from tasks_lib.config import (
+    PRESETS,
+    EvaluateConfig,
+    TrainConfig,
+    WarmStartConfig,
+    load_preset,
+    merge,
+    parse_assignments,
+    resolve,
+)
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_is_valid(preset):
-    config = resolve(TrainConfig, load_preset(preset))
+    config = resolve(WarmStartConfig if preset == "reader" else TrainConfig, load_preset(preset))
     assert config.preset == preset
     assert config.run_id == f"{preset}-seed0"
 

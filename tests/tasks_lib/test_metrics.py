@@ -61,7 +61,9 @@ def test_numbers_reach_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
-    log.append({"kind": "evaluation", "mean": 0.25, "by_kind": {"click-test": {"n": 4}}, "name": "x", "greedy": True}, 3)
+    log.append(
+        {"kind": "evaluation", "mean": 0.25, "by_kind": {"click-test": {"n": 4}}, "name": "x", "greedy": True}, 3
+    )
     log.close()
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()

@@ -12,12 +12,14 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from envs.types import StopReason
 from tasks_lib.report import build_report, learning_curve_png
 from tasks_lib.report.charts import Series, duration, line_chart, nice_ticks, number, rolling_mean
-from tasks_lib.report.data import Group, GroupMember, read_run
+from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import MOST_EPISODES, choose, viewer_data
 from tasks_lib.report.page import flatten, percent
 from tasks_lib.report.summary import episode_counts, headline, kind_rows, orchestration_share, time_split
+from training.groups import EpisodeSummary, GroupRecord
 from training.store import RunStore
 
 MakeRun = Callable[..., Any]
@@ -288,19 +290,29 @@ def test_episode_accounts(make_run: MakeRun) -> None:
     assert episode_counts(run).unexplained == 2
 
 
-def _group(phase: str, kind: str, seed: int, *scores: float | None) -> Group:
+def _group(phase: str, kind: str, seed: int, *scores: float | None) -> GroupRecord:
     group_id = f"{phase}-{kind}-{seed}"
-    members = [
-        GroupMember(episode_id=f"{group_id}-{i}", score=s, abstained="broken" if s is None else None)
+    members = tuple(
+        EpisodeSummary(
+            episode_id=f"{group_id}-{i}",
+            seed=seed,
+            sample=i,
+            score=s,
+            passed=bool(s),
+            steps=1,
+            response_tokens=4,
+            stop_reason=StopReason.BROWSER_ERROR if s is None else StopReason.DONE,
+            abstained="broken" if s is None else None,
+        )
         for i, s in enumerate(scores)
-    ]
-    return Group(phase=phase, group_id=group_id, task_id=kind, kind=kind, seed=seed, policy_version=0, episodes=members)
+    )
+    return GroupRecord(group_id=group_id, task_id=kind, kind=kind, policy_version=0, episodes=members)
 
 
 def test_choice_prefers_a_page_that_was_learned_and_is_bounded() -> None:
     first = [_group("e000000", "a", 1, 0.0), _group("e000000", "a", 2, 0.0), _group("e000000", "a", 3, 1.0)]
     last = [_group("e000009", "a", 1, 0.0), _group("e000009", "a", 2, 1.0), _group("e000009", "a", 3, 1.0)]
-    chosen = [(c.reason, c.group.seed, c.member.score) for c in choose(first + last)]
+    chosen = [(c.reason, c.member.seed, c.member.score) for c in choose(first + last)]
     assert ("first evaluation", 2, 0.0) in chosen and ("last evaluation", 2, 1.0) in chosen
     many = [_group(phase, f"k{n}", 1, 0.0, 1.0, None) for phase in ("e000000", "e000005", "i000004") for n in range(30)]
     chosen_many = choose(many)
