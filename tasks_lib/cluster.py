@@ -19,6 +19,7 @@ from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError
 from tasks_lib.config import ClusterConfig
+from tasks_lib.orphans import end_with_us
 from tasks_lib.worker import RolloutOrder, RolloutWorker
 
 BROWSER_RESOURCE = "browser"
@@ -53,6 +54,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
             },
         }
     )
+    prefect_api = api_url()
     with _cluster(config) as cluster, _client(cluster) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         able = sum(BROWSER_RESOURCE in worker.get("resources", {}) for worker in workers)
@@ -64,7 +66,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
         client.register_plugin(RolloutWorker(warm))
         token = _current.set(cluster)
         try:
-            with temporary_settings({PREFECT_API_URL: api_url()}):
+            with temporary_settings({PREFECT_API_URL: prefect_api}):
                 yield able
         finally:
             _current.reset(token)
@@ -104,6 +106,8 @@ def api_url() -> str:
         return str(configured)
     server = SubprocessASGIServer()
     server.start()
+    if server.server_process is not None:
+        end_with_us(server.server_process.pid)
     return str(server.api_url)
 
 

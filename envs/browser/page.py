@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from playwright.async_api import Browser, BrowserContext, CDPSession, Page
 from playwright.async_api import Error as PlaywrightError
 
-from envs.browser.settle import VirtualClock
+from envs.browser.settle import NAVIGATION_BUDGET_MS, VirtualClock
 from envs.types import BrowserError
 
 T = TypeVar("T")
@@ -113,12 +113,15 @@ class BrowserPage:
             task.cancel()
 
     async def goto(self, url: str) -> None:
-        """Load a page with its clock running."""
+        """Load a page: its clock runs freely until the navigation is committed, then on a budget until all is loaded."""
         self.path = None
         await self.clock.run_freely()
-        response = await self._page.goto(url, wait_until="load")
+        response = await self._page.goto(url, wait_until="commit")
         if response is None or not response.ok:
             raise BrowserError(f"{url} answered {response.status if response else 'nothing'}; expected a page")
+        await self.clock.settle(NAVIGATION_BUDGET_MS)
+        while await self.evaluate("document.readyState") != "complete":
+            await self.clock.settle(NAVIGATION_BUDGET_MS)
 
     async def evaluate(self, expression: str) -> Any:
         """Value of a JavaScript expression in the page, as JSON.

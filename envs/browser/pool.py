@@ -36,6 +36,9 @@ LAUNCH_SECONDS = 30.0
 STOP_SECONDS = 5.0
 """Real seconds for Chromium to answer or to stop (0.05 s when idle) before it is killed."""
 
+LOADS_AT_ONCE = max(2, os.cpu_count() or 2)
+"""Pages loaded at a time: a load takes about a core, and more of them only make each other miss their deadline."""
+
 RECYCLE_AFTER = 500
 """Episodes after which a page is closed: pages leak slowly, and opening one costs about what four episodes cost."""
 
@@ -94,6 +97,8 @@ class BrowserPool:
         self._marker = f"--rollwright-pool={uuid4().hex}"  # Chromium ignores it; it tells our process from others
         self._max_sessions = max_sessions
         self._slots = asyncio.Semaphore(max_sessions)
+        self.loading = asyncio.Semaphore(LOADS_AT_ONCE)
+        """Held by a session while it loads a page."""
         self._launching = asyncio.Lock()
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None

@@ -103,7 +103,8 @@ class WebSession:
 
     async def _reset(self, page: BrowserPage, task: WebTask, seed: int) -> Frame:
         if page.path != task.path or self._site.reload_for(task):
-            await page.goto(self._site.origin + task.path)
+            async with self._pool.loading:
+                await page.goto(self._site.origin + task.path)
             self._pool.counters.navigations += 1
             page.path = task.path
             # Stopped before the episode begins: a running virtual clock races to the page's next timer, even to the

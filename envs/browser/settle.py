@@ -20,6 +20,10 @@ BUDGET_MS = 500.0
 milliseconds."""
 
 
+NAVIGATION_BUDGET_MS = 1000.0
+"""Virtual milliseconds for loading a committed page; waiting for its network does not use them up."""
+
+
 class Cdp(Protocol):
     """The part of a CDP connection that the clock needs."""
 
@@ -47,7 +51,11 @@ class VirtualClock:
             self._expired.set_result(None)
 
     async def run_freely(self) -> None:
-        """Let the clock run; needed before a navigation, which never finishes on a stopped clock."""
+        """Let the clock run; needed to begin a navigation, which never commits on a stopped clock.
+
+        Not for longer: a free clock jumps from timer to timer, so that a page with an interval keeps a core busy. Sixteen that loaded that
+        way starved each other until nothing loaded any more.
+        """
         params: dict[str, Any] = {"policy": "advance"}
         if not self._set:
             params["initialVirtualTime"] = EPOCH_SECONDS

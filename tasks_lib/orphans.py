@@ -1,0 +1,25 @@
+"""Processes of others that must not outlive ours, whatever kills it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+_WATCH = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGTERM)"
+"""Waits until the other end of its standard input is closed, which the kernel does when our process ends, killed or not."""
+
+
+def end_with_us(pid: int) -> None:
+    """Have process ``pid`` ended when this process is gone. For children of libraries that do not look after their parent."""
+    read_end, write_end = os.pipe()
+    os.set_inheritable(write_end, False)
+    subprocess.Popen(
+        [sys.executable, "-S", "-c", _WATCH, str(pid)],
+        stdin=read_end,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(read_end)
+    # The write end stays open on purpose, for as long as this process lives.
