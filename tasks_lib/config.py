@@ -42,8 +42,8 @@ class RolloutConfig(Settings):
     groups_per_task: int = Field(
         0, ge=0, le=4096, description="Groups in one Prefect task; 0 shares an iteration's groups over the workers."
     )
-    step_deadline: float = Field(15.0, gt=0, le=600, description="Seconds one browser operation may take.")
-    episode_deadline: float = Field(120.0, gt=0, le=7200, description="Seconds one episode may take.")
+    step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds one browser operation may take.")
+    episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds one episode may take.")
     wave_deadline: float = Field(2.0, gt=0, le=60, description="Seconds a generation batch waits for slow episodes.")
     attempts: int = Field(
         3, ge=1, le=10, description="Tries of an episode that abstains before the group goes on without."
