@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from benchmarks import Figure
-from tasks_lib.config import PROJECT, TrainConfig, load_preset, resolve
+from tasks_lib.config import PROJECT, TrainConfig, resolve
 from training.store import RunStore, read_json
 
 SEEDS = (0, 1, 2)
@@ -27,7 +27,7 @@ def run() -> list[Figure]:
 
 
 def _result(seed: int) -> dict[str, Any]:
-    config: TrainConfig = resolve(TrainConfig, {**load_preset("quickstart"), "seed": seed})
+    config: TrainConfig = resolve(TrainConfig, {"preset": "quickstart", "seed": seed})
     store = RunStore(config.run_dir)
     if not store.result_path.exists():
         command = [sys.executable, "-m", "flows.train", "--preset", "quickstart", "--set", f"seed={seed}"]

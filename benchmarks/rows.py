@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tasks_lib.config import TrainConfig, load_preset, resolve
+from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.planning import sample_groups
 from tasks_lib.rollouts import order_for
 from tasks_lib.run import resolve_path, select_kinds
@@ -26,7 +26,7 @@ GROUPS = 24
 
 def quickstart() -> TrainConfig:
     """The preset's configuration."""
-    config: TrainConfig = resolve(TrainConfig, load_preset("quickstart"))
+    config: TrainConfig = resolve(TrainConfig, {"preset": "quickstart"})
     return config
 
 

@@ -13,7 +13,6 @@ from contextvars import ContextVar
 
 import dask
 import distributed
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dask import DaskTaskRunner
 
@@ -104,6 +103,8 @@ def api_url() -> str:
     configured = PREFECT_API_URL.value()
     if configured:
         return str(configured)
+    from prefect.server.api.server import SubprocessASGIServer  # imports all of the server: seconds, in every worker too
+
     server = SubprocessASGIServer()
     server.start()
     if server.server_process is not None:

@@ -14,7 +14,6 @@ from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
     WarmStartConfig,
-    load_preset,
     merge,
     parse_assignments,
     resolve,
@@ -37,7 +36,7 @@ def run_command(
     )
     options = parser.parse_args(arguments)
     try:
-        preset = load_preset(options.preset) if options.preset else {}
+        preset = {"preset": options.preset} if options.preset else {}
         config = resolve(model, merge(preset, parse_assignments(options.assignments)))
         if options.dry_run:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")

@@ -1,13 +1,14 @@
 """The configuration of a run: one shallow tree, with presets, overrides and errors that name the key.
 
-Precedence, left to right: defaults, ``--preset NAME`` (``deployments/presets/NAME.yaml``), ``--set key.sub=value``.
+Precedence, left to right: defaults, the preset (``deployments/presets/NAME.yaml``), what is given: by ``--set key.sub=value``, by the
+parameter ``config`` of a deployment, by a caller.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -70,15 +71,47 @@ class ClusterConfig(Settings):
     workers: int = Field(1, ge=1, le=1024, description="Workers of the local cluster.")
 
 
-class TrainConfig(Settings):
-    """Everything a training run is decided by. Same values and seed, one worker: the same run."""
+class RunConfig(Settings):
+    """What every kind of run has: a name, a preset that its values are laid over, a folder."""
 
     run_id: str = Field(
         "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."
     )
-    preset: str = Field("custom", pattern=r"^[A-Za-z0-9._-]+$", description="Preset that the values come from.")
+    preset: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="File of deployments/presets that the other values are laid over; empty: the defaults.",
+    )
     root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Seed of sampling, page seeds and minibatch order.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything that is drawn.")
+
+    unnamed: ClassVar[str]
+    """Stands for the preset in the name of a run without one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_preset(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("preset"), str) and values["preset"]:
+            return merge(load_preset(values["preset"]), values)
+        return values
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.run_id:
+            object.__setattr__(self, "run_id", f"{self.preset or self.unnamed}-seed{self.seed}")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+
+class TrainConfig(RunConfig):
+    """Everything a training run is decided by. Same values and seed, one worker: the same run."""
+
+    unnamed = "custom"
+
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
@@ -87,17 +120,6 @@ class TrainConfig(Settings):
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     cluster: ClusterConfig = ClusterConfig()
-
-    @model_validator(mode="after")
-    def _named(self) -> TrainConfig:
-        if not self.run_id:
-            object.__setattr__(self, "run_id", f"{self.preset}-seed{self.seed}")
-        return self
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        return Path(self.root).expanduser().resolve() / self.run_id
 
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""
@@ -144,15 +166,11 @@ class EvaluateConfig(Settings):
         return f"would evaluate {self.policy.checkpoint} on {self.episodes} {self.split} episodes, into {self.run_dir}"
 
 
-class WarmStartConfig(Settings):
+class WarmStartConfig(RunConfig):
     """Everything a warm start is decided by. The defaults pre-train with the shipped recipe and clone nothing."""
 
-    run_id: str = Field(
-        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."
-    )
-    preset: str = Field("warm-start", pattern=r"^[A-Za-z0-9._-]+$", description="Preset that the values come from.")
-    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Seed of pre-training, minibatch order and sampling.")
+    unnamed = "warm-start"
+
     base: str = Field(
         "",
         description="Checkpoint folder to start from (relative to the project, or absolute); empty pre-trains one.",
@@ -180,17 +198,6 @@ class WarmStartConfig(Settings):
         "", description="Folder to publish to (relative to the project, or absolute); empty: output/ of the run."
     )
     cluster: ClusterConfig = ClusterConfig()
-
-    @model_validator(mode="after")
-    def _named(self) -> WarmStartConfig:
-        if not self.run_id:
-            object.__setattr__(self, "run_id", f"{self.preset}-seed{self.seed}")
-        return self
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        return Path(self.root).expanduser().resolve() / self.run_id
 
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""

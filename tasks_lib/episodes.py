@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from envs.browser.pool import BrowserPool
@@ -24,7 +25,8 @@ class EpisodeRunner:
     """What the episodes of one rollout share on a worker. ``run`` is called concurrently on one event loop."""
 
     pool: BrowserPool
-    site: Site
+    sites: Mapping[str, Site]
+    """By name; started."""
     actor: Actor
     clock: ActivityClock
     store: RunStore
@@ -70,7 +72,7 @@ class _Episode:
 
     async def play(self) -> None:
         """Reset, then step until done. Raises ``BrowserError``."""
-        async with self.runner.pool.lease(self.runner.site) as session:
+        async with self.runner.pool.lease(self.runner.sites[self.task.site]) as session:
             await self._play(session)
 
     async def _play(self, session: WebSession) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import distributed
 import psutil
@@ -68,6 +68,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     """Dask worker plugin. Costs nothing until the first order; ``warm`` starts the slow parts (model libraries, Chromium) early."""
 
     name = "rollwright-rollout"
+    idempotent = True
+    """A cluster of the user's own keeps the plugin it has: another run may be using it."""
     _instance: ClassVar[RolloutWorker | None] = None
 
     def __init__(self, warm: RolloutOrder | None = None) -> None:
@@ -79,9 +81,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
         self._thread.start()
         self._files = ThreadPoolExecutor(2, "store")
-        self._site: Site | None = None
+        self._sites: dict[str, Site] = {}
         self._pool: BrowserPool | None = None
         self._engine: InferenceEngine | None = None
+        self._made_for: _Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
         self._warming: threading.Thread | None = None
@@ -129,13 +132,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     # -- in the worker's own loop
 
     async def _roll_out(self, order: RolloutOrder, groups: list[GroupSpec], store: RunStore) -> dict[str, float]:
-        assert self._engine is not None and self._pool is not None and self._site is not None
+        assert self._engine is not None and self._pool is not None
         clock = ActivityClock(ACTIVITIES)
         batcher = WaveBatcher(self._engine, order.rollout.wave_deadline, busy=lambda: clock("generate"))
         actor: Actor = (
             PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(self._engine)
         )
-        runner = EpisodeRunner(self._pool, self._site, actor, clock, store, order.rollout)
+        runner = EpisodeRunner(self._pool, self._sites, actor, clock, store, order.rollout)
         committer = _GroupCommitter(groups, store, clock, self._files)
         try:
             async with asyncio.TaskGroup() as slots:
@@ -146,30 +149,49 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         return clock.seconds()
 
     def _prepare(self, order: RolloutOrder) -> None:
-        """Have the site, the pool and the right policy version in place."""
+        """Have the sites, the pool and the right policy version in place. Orders of different runs may follow each other."""
         with self._preparing:
-            sites = {group.task.site for group in order.groups}
+            needs = _Needs.of(order)
+            if needs != self._made_for:
+                self._wait(self._close())
+                self._engine, self._made_for = None, needs
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
                 self._engine = TransformersEngine(order.policy.template)
             self._engine.load(order.version, Path(order.checkpoint))
-            if self._pool is None:
-                self._wait(self._start_web(sites.pop(), order.rollout))
+            self._wait(self._start_web({group.task.site for group in order.groups}, order.rollout))
 
-    async def _start_web(self, site: str, rollout: RolloutConfig) -> None:
-        self._site = make_site(site)
-        await self._site.start()
-        self._pool = BrowserPool(max_sessions=rollout.concurrency, step_deadline=rollout.step_deadline)
+    async def _start_web(self, sites: set[str], rollout: RolloutConfig) -> None:
+        for name in sorted(sites - self._sites.keys()):
+            site = make_site(name)
+            await site.start()
+            self._sites[name] = site
+        if self._pool is None:
+            self._pool = BrowserPool(max_sessions=rollout.concurrency, step_deadline=rollout.step_deadline)
 
     async def _close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
-        if self._site is not None:
-            await self._site.close()
+            self._pool = None
+        for name in list(self._sites):
+            await self._sites.pop(name).close()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+class _Needs(NamedTuple):
+    """What engine and pool are made for; an order with other needs gets new ones."""
+
+    run_dir: str
+    template: str
+    concurrency: int
+    step_deadline: float
+
+    @classmethod
+    def of(cls, order: RolloutOrder) -> _Needs:
+        return cls(order.run_dir, order.policy.template, order.rollout.concurrency, order.rollout.step_deadline)
 
 
 async def _run_slot(

@@ -73,7 +73,7 @@ def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer)
 def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(
     deployed: PrefectServer, change: str, named: str
 ) -> None:
-    config = merge({"preset": "custom", "run_id": "refused"}, parse_assignments([change]))
+    config = merge({"preset": "quickstart", "run_id": "refused"}, parse_assignments([change]))
     code, output = deployed.cli(
         "deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}"
     )
@@ -85,7 +85,8 @@ def test_a_worker_runs_the_deployment_to_its_result(
     deployed: PrefectServer, services: Services, tmp_path: Path
 ) -> None:
     changes = {**TINY, "root": tmp_path, "run_id": "deployed"}
-    config = merge(load_preset("quickstart"), parse_assignments([f"{key}={value}" for key, value in changes.items()]))
+    assignments = parse_assignments([f"{key}={value}" for key, value in changes.items()])
+    config = {"preset": "quickstart", **assignments}
     services.start("worker", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
     code, output = deployed.cli(
         "deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}", "--watch", timeout=600

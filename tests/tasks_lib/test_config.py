@@ -19,14 +19,14 @@ from tasks_lib.config import (
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_is_valid(preset):
-    config = resolve(WarmStartConfig if preset == "reader" else TrainConfig, load_preset(preset))
+    config = resolve(WarmStartConfig if preset == "reader" else TrainConfig, {"preset": preset})
     assert config.preset == preset
     assert config.run_id == f"{preset}-seed0"
 
 
 def test_assignments_lie_over_the_preset():
     values = merge(
-        load_preset("quickstart"), parse_assignments(["algorithm.group_size=4", "seed=7", "tasks.kinds=[click-test]"])
+        {"preset": "quickstart"}, parse_assignments(["algorithm.group_size=4", "seed=7", "tasks.kinds=[click-test]"])
     )
     config = resolve(TrainConfig, values)
     assert (config.algorithm.group_size, config.seed, config.tasks.kinds) == (4, 7, ["click-test"])
@@ -69,3 +69,10 @@ def test_an_assignment_needs_a_key_and_a_value():
 
 def test_an_evaluation_without_a_name_gets_one():
     assert resolve(EvaluateConfig, {}).run_id.startswith("evaluate-")
+
+
+def test_a_resolved_configuration_resolves_to_itself():
+    """What a deployment or a run's config.json holds is whole; its preset changes nothing in it."""
+    config = resolve(TrainConfig, {"preset": "quickstart", "iterations": 3, "trainer": {"epochs": 5}})
+    assert config.trainer.epochs == 5 and config.trainer.learning_rate == load_preset("quickstart")["trainer"]["learning_rate"]
+    assert TrainConfig.model_validate(config.model_dump(mode="json")) == config

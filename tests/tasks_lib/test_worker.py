@@ -33,3 +33,20 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     finally:
         second.teardown(None)
     assert report.group_ids == ("e000000-g0000",)
+
+
+def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
+    """On a cluster of the user's own the plugin stays; both runs have a version 0, and neither may be served the other's."""
+    orders = [make_order(tmp_path / name) for name in ("one", "two")]
+    worker = RolloutWorker()
+    worker.setup(None)
+    try:
+        for order in (*orders, orders[0].model_copy(update={"run_dir": orders[1].run_dir})):
+            report = worker.roll_out(order)
+            assert report.group_ids == ("e000000-g0000",)
+            assert worker._engine is not None and worker._engine.policy_version == 0
+        assert report.already_committed == 1
+    finally:
+        worker.teardown(None)
+    for order in orders:
+        assert len(RunStore(Path(order.run_dir)).episode_ids()) == 2
