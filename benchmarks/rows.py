@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.planning import sample_groups
-from tasks_lib.rollouts import order_for
+from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker
 from training.batches import BatchRow, TrainingBatch
@@ -36,9 +36,7 @@ def make_store(folder: Path, config: TrainConfig) -> RunStore:
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
     groups = sample_groups(tasks, {}, phase="i000000", count=GROUPS, group_size=8, exploration=0.05, seed=0)
-    order = order_for(
-        groups, store=store, version=0, policy=config.policy, rollout=config.rollout, seed=0, actor="oracle"
-    )
+    order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, "oracle")
     worker = RolloutWorker()
     worker.setup(None)
     try:

@@ -19,6 +19,7 @@ from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.progress import RunProgress
+from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, run_lock, select_kinds
 from training.store import RunStore
 
@@ -39,13 +40,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         publish_base(store, resolve_path(config.policy.checkpoint))
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(
-                store=store,
-                version=0,
-                tasks=tasks,
+                Rollouts(store, config.policy, config.rollout, seed=0),
+                0,
+                tasks,
                 episodes=config.episodes,
-                policy=config.policy,
-                rollout=config.rollout,
-                seed=0,
                 workers=workers,
                 split=Split(config.split),
                 greedy=config.greedy,

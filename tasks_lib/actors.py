@@ -38,8 +38,8 @@ class Actor(Protocol):
     def policy_version(self) -> int:
         """Version that its turns are recorded under."""
 
-    def episode(self) -> AbstractAsyncContextManager[None]:
-        """Entered for the length of an episode."""
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """Entered by a slot for the episodes that it plays one after the other."""
 
     async def act(self, group: GroupSpec, sample: int, frame: Frame, steps: Sequence[Step]) -> Turn:
         """The next turn of an episode."""
@@ -60,8 +60,8 @@ class PolicyActor:
         assert version is not None
         return version
 
-    def episode(self) -> AbstractAsyncContextManager[None]:
-        return self.batcher.episode()
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        return self.batcher.slot()
 
     async def act(self, group: GroupSpec, sample: int, frame: Frame, steps: Sequence[Step]) -> Turn:
         text, prompt_ids = _prompt(self.batcher.engine, frame, steps)
@@ -90,7 +90,7 @@ class OracleActor:
         assert version is not None
         return version
 
-    def episode(self) -> AbstractAsyncContextManager[None]:
+    def slot(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     async def act(self, group: GroupSpec, sample: int, frame: Frame, steps: Sequence[Step]) -> Turn:

@@ -7,6 +7,7 @@ what the run's configuration wants, so that one flow definition serves a laptop 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,16 +21,10 @@ from envs.types import ConfigError
 from tasks_lib.config import ClusterConfig
 from tasks_lib.orphans import end_with_us
 from tasks_lib.worker import RolloutOrder, RolloutWorker
+from training.environment import TORCH_ENVIRONMENT
 
 BROWSER_RESOURCE = "browser"
 """Dask resource that a worker offers when it may run rollouts; one lot takes one."""
-
-WORKER_ENVIRONMENT = {
-    # Threads of torch that spin while they wait starve Chromium on a small machine: generation was seen 7x slower without this.
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "DASK_LOGGING__DISTRIBUTED": "warning",
-}
-"""Inherited by the workers of a local cluster."""
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
 
@@ -46,10 +41,12 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
-            # Set before the worker's process starts: OpenMP and Dask's logging read them when they are loaded.
+            # Of the workers of a local cluster. Before their process starts: OpenMP, glibc and Dask's logging read them when they are loaded.
             "distributed.nanny.pre-spawn-environ": {
                 **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
-                **WORKER_ENVIRONMENT,
+                **TORCH_ENVIRONMENT,
+                "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // config.workers),
+                "DASK_LOGGING__DISTRIBUTED": "warning",
             },
         }
     )
@@ -103,7 +100,9 @@ def api_url() -> str:
     configured = PREFECT_API_URL.value()
     if configured:
         return str(configured)
-    from prefect.server.api.server import SubprocessASGIServer  # imports all of the server: seconds, in every worker too
+    from prefect.server.api.server import (
+        SubprocessASGIServer,
+    )  # imports all of the server: seconds, in every worker too
 
     server = SubprocessASGIServer()
     server.start()

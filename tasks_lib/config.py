@@ -40,6 +40,12 @@ class RolloutConfig(Settings):
 
     groups_per_iteration: int = Field(16, ge=1, le=4096, description="Groups rolled out for one update.")
     concurrency: int = Field(16, ge=1, le=256, description="Episodes at once on one worker.")
+    cohorts: int = Field(
+        2,
+        ge=1,
+        le=16,
+        description="Parts of the concurrent episodes: while the model answers one, the browser acts for the others.",
+    )
     groups_per_task: int = Field(
         0, ge=0, le=4096, description="Groups in one Prefect task; 0 shares an iteration's groups over the workers."
     )

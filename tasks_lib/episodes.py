@@ -45,7 +45,7 @@ class EpisodeRunner:
         episode = _Episode(self, group, sample, attempt)
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self.rollout.episode_deadline), self.actor.episode():
+            async with asyncio.timeout(self.rollout.episode_deadline):
                 await episode.play()
         except BrowserError as error:
             episode.abstain(StopReason.BROWSER_ERROR, str(error))

@@ -9,7 +9,7 @@ from typing import Any
 from envs.types import Split, TrainingError
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.progress import RunProgress
-from tasks_lib.rollouts import Rollout, roll_out
+from tasks_lib.rollouts import Rollout
 from tasks_lib.run import TrainingRun, iteration_line
 from tasks_lib.training import Trainer, update_policy
 from training.batches import TrainingBatch, build_batch
@@ -54,13 +54,10 @@ class SynchronousLoop:
         if not done:
             self._progress.say(f"evaluating version {version} on {run.config.evaluation.episodes} held-out episodes …")
         result = evaluate_version(
-            store=run.store,
-            version=version,
-            tasks=run.tasks,
+            run.rollouts,
+            version,
+            run.tasks,
             episodes=run.config.evaluation.episodes,
-            policy=run.config.policy,
-            rollout=run.config.rollout,
-            seed=run.config.seed,
             workers=self._workers,
             split=Split(run.config.evaluation.split),
         )
@@ -95,15 +92,7 @@ class SynchronousLoop:
         for draw in range(DRAWS):
             with clock("sample"):
                 groups = run.sample(iteration, draw)
-            rollout = roll_out(
-                groups,
-                store=run.store,
-                version=iteration,
-                policy=config.policy,
-                rollout=config.rollout,
-                seed=config.seed,
-                workers=self._workers,
-            )
+            rollout = run.rollouts.run(groups, version=iteration, workers=self._workers)
             records += rollout.records
             for name, value in rollout.seconds.items():
                 seconds[name] += value

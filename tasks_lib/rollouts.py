@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Literal
 
 import dask
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envs.types import RollwrightError
+from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import RolloutConfig
 from tasks_lib.planning import share_groups
-from tasks_lib.worker import RolloutOrder, RolloutReport, RolloutWorker
+from tasks_lib.worker import ActorName, RolloutOrder, RolloutReport, RolloutWorker
 from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
 from training.journal import read_group
@@ -43,61 +42,54 @@ class Rollout:
     """By activity of the workers (mean over lots that run side by side), and ``wall``."""
 
 
-def roll_out(
-    groups: list[GroupSpec],
-    *,
-    store: RunStore,
-    version: int,
-    policy: PolicyConfig,
-    rollout: RolloutConfig,
-    seed: int,
-    workers: int,
-    actor: Literal["policy", "oracle"] = "policy",
-) -> Rollout:
-    """Roll out groups on the cluster with a policy version, and wait. Inside a flow with ``rollout_task_runner``.
+@dataclass(frozen=True)
+class Rollouts:
+    """How groups are rolled out in one run folder: everything but the groups and the version."""
 
-    Raises:
-        RollwrightError: a group is not there although its task finished.
-    """
-    started = time.perf_counter()
-    lots = [
-        order_for(lot, store=store, version=version, policy=policy, rollout=rollout, seed=seed, actor=actor)
-        for lot in share_groups(groups, workers=workers, groups_per_task=rollout.groups_per_task)
-    ]
-    with dask.annotate(resources={BROWSER_RESOURCE: 1}):
-        futures = [roll_out_lot.submit(lot) for lot in lots]
-    reports = [future.result() for future in futures]
-    wall = time.perf_counter() - started
-    missing = [group.group_id for group in groups if not store.group_path(group.group_id).exists()]
-    if missing:
-        raise RollwrightError(
-            f"groups {missing[:3]} were not committed; is {store.root} the same folder on every worker?"
+    store: RunStore
+    policy: PolicyConfig
+    rollout: RolloutConfig
+    seed: int
+
+    def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
+        """The order of one lot for a version that the run published."""
+        return RolloutOrder(
+            run_dir=str(self.store.root),
+            version=version,
+            checkpoint=str(self.store.policy_path(version)),
+            groups=tuple(groups),
+            policy=self.policy,
+            rollout=self.rollout,
+            seed=self.seed,
+            actor=actor,
         )
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for report in reports:
-        for name, value in report.seconds.items():
-            seconds[name] += value / min(workers, len(lots))
-    return Rollout([read_group(store, group.group_id) for group in groups], {**seconds, "wall": wall})
 
+    def warm_order(self, task: WebTask, version: int) -> RolloutOrder:
+        """Tells workers what they will need, so that they prepare while the rest starts."""
+        return self.order([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
 
-def order_for(
-    groups: list[GroupSpec],
-    *,
-    store: RunStore,
-    version: int,
-    policy: PolicyConfig,
-    rollout: RolloutConfig,
-    seed: int,
-    actor: Literal["policy", "oracle"] = "policy",
-) -> RolloutOrder:
-    """The order of one lot for a version that the run published."""
-    return RolloutOrder(
-        run_dir=str(store.root),
-        version=version,
-        checkpoint=str(store.policy_path(version)),
-        groups=tuple(groups),
-        policy=policy,
-        rollout=rollout,
-        seed=seed,
-        actor=actor,
-    )
+    def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
+        """Roll out groups on the cluster with a policy version, and wait. Inside a flow with ``rollout_task_runner``.
+
+        Raises:
+            RollwrightError: a group is not there although its task finished.
+        """
+        started = time.perf_counter()
+        lots = [
+            self.order(lot, version, actor)
+            for lot in share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
+        ]
+        with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+            futures = [roll_out_lot.submit(lot) for lot in lots]
+        reports = [future.result() for future in futures]
+        wall = time.perf_counter() - started
+        missing = [group.group_id for group in groups if not self.store.group_path(group.group_id).exists()]
+        if missing:
+            raise RollwrightError(
+                f"groups {missing[:3]} were not committed; is {self.store.root} the same folder on every worker?"
+            )
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for report in reports:
+            for name, value in report.seconds.items():
+                seconds[name] += value / min(workers, len(lots))
+        return Rollout([read_group(self.store, group.group_id) for group in groups], {**seconds, "wall": wall})

@@ -15,7 +15,7 @@ from envs.types import ConfigError, StorageError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.planning import running_success, sample_groups
-from tasks_lib.rollouts import order_for
+from tasks_lib.rollouts import Rollouts
 from tasks_lib.worker import RolloutOrder
 from training.groups import GroupRecord, GroupSpec
 from training.journal import Journal, read_group
@@ -36,6 +36,7 @@ class TrainingRun:
         self.store = RunStore(config.run_dir)
         self.tasks = _freeze_tasks(config, self.store)
         _freeze_config(config, self.store)
+        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
         self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
@@ -68,16 +69,8 @@ class TrainingRun:
         )
 
     def warm_order(self) -> RolloutOrder:
-        """Tells workers what they will need, so that they prepare while the rest starts."""
-        group = GroupSpec(group_id="warm", task=self.tasks[0], seeds=(0,))
-        return order_for(
-            [group],
-            store=self.store,
-            version=self.version,
-            policy=self.config.policy,
-            rollout=self.config.rollout,
-            seed=self.config.seed,
-        )
+        """What the workers are told when they start."""
+        return self.rollouts.warm_order(self.tasks[0], self.version)
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Commit records of these groups."""

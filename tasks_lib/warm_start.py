@@ -30,13 +30,13 @@ from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import success, success_by_kind
 from tasks_lib.planning import evaluation_groups
-from tasks_lib.rollouts import Rollout, order_for, roll_out
+from tasks_lib.rollouts import Rollout, Rollouts
 from tasks_lib.run import git_commit, resolve_path, run_lock, select_kinds, versions
 from tasks_lib.training import Trainer, update_policy
 from tasks_lib.worker import RolloutOrder
 from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.groups import GroupSpec
+from training.environment import TORCH_ENVIRONMENT
 from training.journal import read_group
 from training.store import MANIFEST, RunStore, file_hashes, policy_name, read_json, write_json
 from training.warm_start.recipe import Recipe, stage_path
@@ -57,6 +57,7 @@ class WarmStart:
     def __init__(self, config: WarmStartConfig) -> None:
         self.config = config
         self.store = RunStore(config.run_dir)
+        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)
         self.output = resolve_path(config.output) if config.output else self.store.root / "output"
         self._check_output()
         self.tasks = self._freeze_tasks()
@@ -85,12 +86,8 @@ class WarmStart:
         self.store.publish_policy(0, source, {"parent": None, "source": source.name})
 
     def warm_order(self) -> RolloutOrder:
-        """Tells workers what they will need, so that they prepare early."""
-        group = GroupSpec(group_id="warm", task=self.tasks[0], seeds=(0,))
-        config = self.config
-        return order_for(
-            [group], store=self.store, version=0, policy=config.policy, rollout=config.rollout, seed=config.seed
-        )
+        """What the workers are told when they start."""
+        return self.rollouts.warm_order(self.tasks[0], 0)
 
     def demonstrate(self, workers: int) -> dict[str, Any]:
         """Have the oracles' episodes on demonstration seeds; ``{mean, low, high, n, by_kind, seconds}``.
@@ -103,7 +100,7 @@ class WarmStart:
             groups = evaluation_groups(
                 self.tasks, phase=DEMONSTRATIONS, episodes=self.config.demonstrations, split=Split.DEMO
             )
-            write_json(path, _summary(self._roll_out(groups, version=0, workers=workers, oracle=True)))
+            write_json(path, _summary(self.rollouts.run(groups, version=0, workers=workers, actor="oracle")))
         result: dict[str, Any] = read_json(path)
         if not result["mean"]:
             raise TrainingError(
@@ -134,13 +131,10 @@ class WarmStart:
         config, version = self.config, self.version
         if greedy:
             return evaluate_version(
-                store=self.store,
-                version=version,
-                tasks=self.tasks,
+                self.rollouts,
+                version,
+                self.tasks,
                 episodes=config.gate_episodes,
-                policy=config.policy,
-                rollout=config.rollout,
-                seed=config.seed,
                 workers=workers,
                 split=Split.VALIDATION,
             )
@@ -153,7 +147,7 @@ class WarmStart:
                 split=Split.VALIDATION,
                 greedy=False,
             )
-            summary = _summary(self._roll_out(groups, version=version, workers=workers))
+            summary = _summary(self.rollouts.run(groups, version=version, workers=workers))
             write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
         result: dict[str, Any] = read_json(path)
         return result
@@ -177,19 +171,6 @@ class WarmStart:
         """``recipe.json`` of the published checkpoint."""
         found: dict[str, Any] = read_json(self.output / RECIPE)
         return found
-
-    def _roll_out(self, groups: list[GroupSpec], *, version: int, workers: int, oracle: bool = False) -> Rollout:
-        config = self.config
-        return roll_out(
-            groups,
-            store=self.store,
-            version=version,
-            policy=config.policy,
-            rollout=config.rollout,
-            seed=config.seed,
-            workers=workers,
-            actor="oracle" if oracle else "policy",
-        )
 
     def _record(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         folder = self.store.root / "pretrain"
@@ -279,7 +260,7 @@ def run_recipe(recipe: Recipe, folder: Path, seed: int) -> Path:
     owner = psutil.Process()
     command = [sys.executable, "-m", "training.warm_start.pretrain", str(folder), "--recipe", str(folder / RECIPE)]
     command += ["--seed", str(seed), "--owner-pid", str(owner.pid), "--owner-started", str(owner.create_time())]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(recipe.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    environment = {**os.environ, **TORCH_ENVIRONMENT, "OMP_NUM_THREADS": str(recipe.threads)}
     log_path = folder / "pretrain.log"
     with open(log_path, "ab") as log:
         process = subprocess.Popen(

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -32,6 +33,8 @@ from training.inference.waves import WaveBatcher
 from training.store import RunStore, write_json
 
 T = TypeVar("T")
+ActorName = Literal["policy", "oracle"]
+"""Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
 ACTIVITIES = ("generate", "browser", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
 
@@ -47,8 +50,7 @@ class RolloutOrder(Record):
     policy: PolicyConfig
     rollout: RolloutConfig
     seed: int
-    actor: Literal["policy", "oracle"] = "policy"
-    """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
+    actor: ActorName = "policy"
 
 
 class RolloutReport(Record):
@@ -132,20 +134,26 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     # -- in the worker's own loop
 
     async def _roll_out(self, order: RolloutOrder, groups: list[GroupSpec], store: RunStore) -> dict[str, float]:
-        assert self._engine is not None and self._pool is not None
         clock = ActivityClock(ACTIVITIES)
-        batcher = WaveBatcher(self._engine, order.rollout.wave_deadline, busy=lambda: clock("generate"))
-        actor: Actor = (
-            PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(self._engine)
-        )
-        runner = EpisodeRunner(self._pool, self._sites, actor, clock, store, order.rollout)
+        thread = ThreadPoolExecutor(1, "generate")
+
+        def make_runner() -> EpisodeRunner:
+            assert self._engine is not None and self._pool is not None
+            busy = partial(clock, "generate")
+            batcher = WaveBatcher(self._engine, order.rollout.wave_deadline, busy, thread)
+            actor: Actor = (
+                PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(self._engine)
+            )
+            return EpisodeRunner(self._pool, self._sites, actor, clock, store, order.rollout)
+
+        cohorts = [make_runner() for _ in range(order.rollout.cohorts)]
         committer = _GroupCommitter(groups, store, clock, self._files)
         try:
             async with asyncio.TaskGroup() as slots:
-                for plan in plan_slots(groups, order.rollout.concurrency):
-                    slots.create_task(_run_slot(plan, groups, runner, committer))
+                for number, plan in enumerate(plan_slots(groups, order.rollout.concurrency)):
+                    slots.create_task(_run_slot(plan, groups, cohorts[number % len(cohorts)], committer))
         finally:
-            batcher.close()
+            thread.shutdown(wait=False, cancel_futures=True)
         return clock.seconds()
 
     def _prepare(self, order: RolloutOrder) -> None:
@@ -197,8 +205,9 @@ class _Needs(NamedTuple):
 async def _run_slot(
     plan: list[tuple[int, int]], groups: list[GroupSpec], runner: EpisodeRunner, committer: _GroupCommitter
 ) -> None:
-    for index, sample in plan:
-        await committer.add(groups[index], await runner.run(groups[index], sample))
+    async with runner.actor.slot():
+        for index, sample in plan:
+            await committer.add(groups[index], await runner.run(groups[index], sample))
 
 
 class _GroupCommitter:

@@ -128,15 +128,13 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
 
     from tasks_lib.cluster import rollout_task_runner
     from tasks_lib.planning import evaluation_groups
-    from tasks_lib.rollouts import order_for, roll_out_lot
+    from tasks_lib.rollouts import Rollouts, roll_out_lot
     from tasks_lib.run import resolve_path, select_kinds
 
     config = resolve(EvaluateConfig, {"run_id": "x"})
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
     groups: list[GroupSpec] = evaluation_groups(tasks, phase="e000000", episodes=1)
-    order = order_for(
-        groups, store=RunStore(Path("x")), version=0, policy=config.policy, rollout=config.rollout, seed=0
-    )
+    order = Rollouts(RunStore(Path("x")), config.policy, config.rollout, seed=0).order(groups, 0)
 
     @flow(task_runner=rollout_task_runner(), persist_result=False)
     def careless() -> None:

@@ -74,5 +74,8 @@ def test_an_evaluation_without_a_name_gets_one():
 def test_a_resolved_configuration_resolves_to_itself():
     """What a deployment or a run's config.json holds is whole; its preset changes nothing in it."""
     config = resolve(TrainConfig, {"preset": "quickstart", "iterations": 3, "trainer": {"epochs": 5}})
-    assert config.trainer.epochs == 5 and config.trainer.learning_rate == load_preset("quickstart")["trainer"]["learning_rate"]
+    assert (
+        config.trainer.epochs == 5
+        and config.trainer.learning_rate == load_preset("quickstart")["trainer"]["learning_rate"]
+    )
     assert TrainConfig.model_validate(config.model_dump(mode="json")) == config

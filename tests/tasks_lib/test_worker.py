@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.planning import evaluation_groups
-from tasks_lib.rollouts import order_for
+from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutOrder, RolloutWorker
 from training.store import RunStore
@@ -19,7 +19,7 @@ def make_order(folder: Path) -> RolloutOrder:
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
     groups = evaluation_groups(tasks, phase="e000000", episodes=2)
-    return order_for(groups, store=store, version=0, policy=config.policy, rollout=config.rollout, seed=0)
+    return Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0)
 
 
 def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,13 +39,29 @@ class RecordingEngine:
         return [Generation((1,), (0.0,), 0, request.key) for request in requests]
 
 
+class SlowEngine(RecordingEngine):
+    """Takes its time, and fails when it is not left alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone = threading.Lock()
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        assert self.alone.acquire(blocking=False), "two waves at a time"
+        time.sleep(0.01)
+        try:
+            return super().generate(requests)
+        finally:
+            self.alone.release()
+
+
 def request(key: str) -> GenerationRequest:
     return GenerationRequest((1,), (), key, seed=0, max_new_tokens=1, temperature=1.0)
 
 
 async def play(batcher: WaveBatcher, name: str, steps: int, random_: random.Random, longest: float) -> list[str]:
     turns = []
-    async with batcher.episode():
+    async with batcher.slot():
         for step in range(steps):
             await asyncio.sleep(random_.random() * longest)  # a browser of uneven speed
             turns.append((await batcher.generate(request(f"{name}/{step}"))).text)
@@ -71,12 +90,12 @@ def test_membership_does_not_depend_on_timing():
     assert all(run(seed) == first for seed in range(2, 6))
 
 
-def test_a_slow_episode_holds_the_others_for_the_deadline_only():
+def test_a_slow_slot_holds_the_others_for_the_deadline_only():
     async def main() -> WaveBatcher:
         batcher = WaveBatcher(RecordingEngine(), deadline=0.05)
 
         async def slow() -> None:
-            async with batcher.episode():
+            async with batcher.slot():
                 await asyncio.sleep(0.5)
 
         async with asyncio.TaskGroup() as group:
@@ -102,12 +121,12 @@ def test_a_failing_engine_fails_every_turn_of_its_wave():
 
 
 @pytest.mark.parametrize("leaver", ["quits", "fails"])
-def test_an_episode_that_leaves_lets_the_wave_go(leaver):
+def test_a_slot_that_leaves_lets_the_wave_go(leaver):
     async def main() -> None:
         batcher = WaveBatcher(RecordingEngine(), deadline=60)
 
         async def leave() -> None:
-            async with batcher.episode():
+            async with batcher.slot():
                 await asyncio.sleep(0.02)
                 if leaver == "fails":
                     raise ConnectionError("the browser is gone")
@@ -117,3 +136,19 @@ def test_an_episode_that_leaves_lets_the_wave_go(leaver):
         batcher.close()
 
     asyncio.run(main())
+
+
+def test_cohorts_take_turns_at_one_engine():
+    """Two batchers never batch each other's turns, and the engine is never asked twice at a time."""
+
+    async def main() -> list[list[str]]:
+        engine = SlowEngine()
+        thread = ThreadPoolExecutor(1)
+        cohorts = [WaveBatcher(engine, deadline=5, executor=thread) for _ in range(2)]
+        random_ = random.Random(0)
+        await asyncio.gather(*(play(cohorts[n % 2], f"e{n}", 3, random_, 0.01) for n in range(6)))
+        thread.shutdown()
+        return engine.batches
+
+    batches = asyncio.run(main())
+    assert sorted(batches) == sorted([f"e{n}/{step}" for n in range(c, 6, 2)] for c in range(2) for step in range(3))

@@ -1,8 +1,8 @@
-"""Batches the turns of concurrent episodes: a *wave* closes when every live episode is waiting for its turn.
+"""Batches the turns of concurrent episodes: a *wave* closes when every slot of its *cohort* is waiting for its turn.
 
-The model and the browser share the cores of a small machine, so taking turns costs nothing and gives the fullest batches. It also makes the
-members of every wave a function of the episodes alone, not of their timing, so that a run can be repeated exactly. An episode that is
-late (a slow page) holds the others for ``deadline`` seconds at most.
+A slot plays one episode after the other and has one turn in each wave. So the members of a wave are a function of the plan alone, not of
+timing, and a run can be repeated exactly. The slots of a worker are split into cohorts, each with a batcher of its own over one engine: while
+the model answers one cohort, the browser acts for the others. A slot that is late (a slow page) holds its cohort for ``deadline`` seconds at most.
 """
 
 from __future__ import annotations
@@ -24,29 +24,30 @@ class WaveStatistics:
     waves: int = 0
     turns: int = 0
     late_waves: int = 0
-    """Waves that closed by the deadline, without every live episode."""
+    """Waves that closed by the deadline, without every live slot."""
     seconds: float = 0.0
     """Wall seconds in which the engine was generating."""
 
 
 @dataclass(slots=True)
 class WaveBatcher:
-    """Gives each ``generate`` its turn in the next wave. Used from one event loop; the engine runs in one thread beside it."""
+    """Gives each ``generate`` its turn in the next wave. Used from one event loop; the engine runs in a thread beside it."""
 
     engine: InferenceEngine
     deadline: float
     busy: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered on the event loop while the engine generates: for those who account for time."""
+    executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "generate"))
+    """One thread, shared by the batchers of one engine."""
     statistics: WaveStatistics = field(default_factory=WaveStatistics)
     _live: int = 0
     _waiting: list[tuple[GenerationRequest, asyncio.Future[Generation]]] = field(default_factory=list)
     _timer: asyncio.TimerHandle | None = None
-    _executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "generate"))
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
     @asynccontextmanager
-    async def episode(self) -> AsyncIterator[None]:
-        """An episode is live inside: waves wait for it."""
+    async def slot(self) -> AsyncIterator[None]:
+        """A slot is live inside: waves wait for its next turn, be it of this episode or of the next one."""
         self._live += 1
         try:
             yield
@@ -66,10 +67,10 @@ class WaveBatcher:
 
     def close(self) -> None:
         """Let go of the engine's thread."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.executor.shutdown(wait=False, cancel_futures=True)
 
     def _in_engine_thread(self, requests: list[GenerationRequest]) -> asyncio.Future[list[Generation]]:
-        return asyncio.get_running_loop().run_in_executor(self._executor, self.engine.generate, requests)
+        return asyncio.get_running_loop().run_in_executor(self.executor, self.engine.generate, requests)
 
     def _close_if_complete(self) -> None:
         if self._waiting and len(self._waiting) >= self._live:

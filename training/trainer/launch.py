@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from envs.types import TrainingError
+from training.environment import TORCH_ENVIRONMENT
 from training.store import MANIFEST, RunStore, read_json, write_json
 from training.trainer.spec import TrainerSpec
 
@@ -161,9 +162,7 @@ def command(run_dir: Path, processes: int) -> list[str]:
 
 def environment(spec: TrainerSpec) -> dict[str, str]:
     """Variables of the group: what torchrun would set for a single rank, and loopback instead of a look-up of the host's name."""
-    variables = {"GLOO_SOCKET_IFNAME": _loopback(), "PYTHONUNBUFFERED": "1"}
-    # Threads that spin while they wait make a step 5 to 10 times slower as soon as something else wants the same cores.
-    variables["OMP_WAIT_POLICY"] = "PASSIVE"
+    variables = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": _loopback(), "PYTHONUNBUFFERED": "1"}
     threads = spec.trainer.torch_threads
     if threads or spec.trainer.processes > 1:
         variables["OMP_NUM_THREADS"] = str(threads or max(1, (os.cpu_count() or 1) // spec.trainer.processes))

@@ -1,0 +1,13 @@
+"""Environment variables of processes that run torch on a CPU. They must be there when the process starts."""
+
+from __future__ import annotations
+
+TORCH_ENVIRONMENT = {
+    # Threads that spin while they wait make everything else on the same cores 5 to 10 times slower.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # glibc gives every large tensor back to the kernel and gets zeroed pages for the next one, unless it is told to keep them. Both are
+    # needed: naming one switches off the other's adaptation (Dask sets the second to 64 KiB for its workers: generation takes 1.7 times as long).
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
+}
+"""Measured with the quickstart's policy on two cores: 10 to 20 % less time to generate than with glibc's defaults."""
