@@ -19,7 +19,9 @@ def write_run(store, make_group, groups_by_iteration, published):
     """Files of a run whose first ``published`` iterations are trained; the same entered into a journal as a flow would."""
     journal = Journal(store.journal_path)
     for iteration, groups in enumerate(groups_by_iteration):
-        records = [make_group(f"i{iteration:06d}-g{n:04d}", scores) for n, scores in enumerate(groups)]
+        # The odd ones belong to a second draw of the iteration.
+        names = [f"i{iteration:06d}{'-r1' if n % 2 else ''}-g{n:04d}" for n in range(len(groups))]
+        records = [make_group(name, scores) for name, scores in zip(names, groups, strict=True)]
         for record in records:
             write_json(store.group_path(record.group_id), record)
         journal.accept(records)
