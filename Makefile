@@ -1,6 +1,5 @@
 # make quickstart   set up, train, evaluate, leave a report
 # make test         set up, pass the tests
-# make test-all     the slow suites too: kill and resume, deployments, several trainer processes
 # make check        lint, types, import rules
 # make bench        run every benchmark and rewrite benchmarks/README.md
 # make clean        remove what the targets above made (the runs too)
@@ -8,7 +7,7 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup quickstart test test-all check bench clean
+.PHONY: setup quickstart test check bench clean
 
 setup:
 	@scripts/setup
@@ -17,9 +16,6 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@$(PYTHON) -m pytest -m "not slow"
-
-test-all: setup
 	@$(PYTHON) -m pytest
 
 check: setup

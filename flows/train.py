@@ -51,6 +51,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)
             loop.evaluate()
+            loop.say_what_follows()
             while loop.unfinished:
                 line = loop.iterate()
                 publish_iteration_table(config.run_id, line)

@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.types import Split, TrainingError
 from tasks_lib.evaluation import evaluate_version
-from tasks_lib.progress import RunProgress
+from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rollouts import Rollout
 from tasks_lib.run import TrainingRun, iteration_line
 from tasks_lib.training import Trainer, update_policy
@@ -18,6 +18,12 @@ from training.store import read_json
 
 DRAWS = 2
 """Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged."""
+
+
+EPISODE_SECONDS = 0.1
+"""Expected of an episode before any was measured: the quickstart's on two cores."""
+UPDATE_SHARE = 0.25
+"""Expected time of an update, as a share of its rollout's, before any was measured."""
 
 
 class SynchronousLoop:
@@ -31,6 +37,7 @@ class SynchronousLoop:
         lines = run.metrics.lines()
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
+        self._episode_seconds = EPISODE_SECONDS
         self._recover_lines()
 
     @property
@@ -50,14 +57,15 @@ class SynchronousLoop:
     def evaluate(self) -> dict[str, Any]:
         """Evaluate the newest version, once."""
         run, version = self.run, self.run.version
-        done = run.store.evaluation_path(version).exists()
-        if not done:
-            self._progress.say(f"evaluating version {version} on {run.config.evaluation.episodes} held-out episodes …")
+        episodes = run.config.evaluation.episodes
+        if not run.store.evaluation_path(version).exists():
+            rest = duration(episodes * self._episode_seconds)
+            self._progress.say(f"evaluating version {version} on {episodes} held-out episodes, about {rest} …")
         result = evaluate_version(
             run.rollouts,
             version,
             run.tasks,
-            episodes=run.config.evaluation.episodes,
+            episodes=episodes,
             workers=self._workers,
             split=Split(run.config.evaluation.split),
         )
@@ -68,7 +76,20 @@ class SynchronousLoop:
             f"version {version}: held-out success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}] "
             f"(n = {result['n']}, {result['seconds']:.0f} s)"
         )
+        self._episode_seconds = result["seconds"] / episodes
         return result
+
+    def say_what_follows(self) -> None:
+        """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
+        config, version = self.run.config, self.run.version
+        iterations = config.iterations - version
+        episodes = config.rollout.groups_per_iteration * config.algorithm.group_size
+        evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
+        seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
+        self._progress.say(
+            f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations: "
+            f"about {duration(seconds * self._episode_seconds)}"
+        )
 
     def iterate(self) -> dict[str, Any]:
         """One iteration; its metrics line."""

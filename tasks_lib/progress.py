@@ -32,7 +32,8 @@ class RunProgress:
 
     def say(self, message: str) -> None:
         """One line with the seconds since the start."""
-        self._bar.console.print(f"[dim]{time.perf_counter() - self._started:6.1f} s[/dim]  {message}", markup=True)
+        seconds = time.perf_counter() - self._started
+        self._bar.console.print(f"[dim]{seconds:6.1f} s[/dim]  {message}", markup=True, soft_wrap=True)
 
     @contextmanager
     def phase(self, what: str, expect: str = "") -> Iterator[None]:
@@ -50,7 +51,7 @@ class RunProgress:
             rest = ""
         else:
             pace = (now - self._loop_started) / max(done - self._first_done, 1)
-            rest = f"about {_duration(pace * (self._total - done))} to go" if done < self._total else ""
+            rest = f"about {duration(pace * (self._total - done))} to go" if done < self._total else ""
         self._bar.update(self._iterations, completed=done, rest=rest)
         self.say(f"{message}{f'   [dim]{rest}[/dim]' if rest else ''}")
 
@@ -62,5 +63,6 @@ class RunProgress:
         self._bar.stop()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """``40 s``, ``3 min``."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

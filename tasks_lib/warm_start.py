@@ -43,6 +43,8 @@ from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
 """Keys that may differ when a warm start is resumed: they do not change what was already done."""
+WHERE = {"root", "output", "cluster"}
+"""Keys that say where a warm start ran, which is not written into what it publishes."""
 RECIPE = "recipe.json"
 """How a published checkpoint was made and what it scores, inside its folder."""
 DEMONSTRATIONS = "i000000"
@@ -180,7 +182,7 @@ class WarmStart:
         return {
             "run_id": self.config.run_id,
             "seed": self.config.seed,
-            "config": self.config.model_dump(mode="json"),
+            "config": self.config.model_dump(mode="json", exclude=WHERE),
             "git_commit": git_commit(),
             "versions": versions(),
             "pre_training": [{name: stage[name] for name in ("stage", "held_out", "seconds")} for stage in stages],

@@ -7,6 +7,8 @@ themselves are coroutines of the loop.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import gc
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -89,6 +91,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._made_for: _Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
+        # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
+        atexit.register(gc.freeze)
         self._warming: threading.Thread | None = None
         if self._warm is not None:
             self._warming = threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True)

@@ -171,8 +171,11 @@ def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_
 
 
 def test_a_scheduler_that_is_not_there_is_a_configuration_error(prefect_api: None) -> None:
+    import dask
+
     from training.trainer.launch import free_port
 
     config = ClusterConfig(address=f"tcp://127.0.0.1:{free_port()}")
-    with pytest.raises(ConfigError, match=r"127\.0\.0\.1"), use_cluster(config, None):
+    patience = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
+    with patience, pytest.raises(ConfigError, match=r"127\.0\.0\.1"), use_cluster(config, None):
         pass

@@ -49,4 +49,4 @@ def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
     finally:
         worker.teardown(None)
     for order in orders:
-        assert len(RunStore(Path(order.run_dir)).episode_ids()) == 2
+        assert len(list(RunStore(Path(order.run_dir)).episode_ids())) == 2

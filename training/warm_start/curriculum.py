@@ -61,7 +61,7 @@ def batches(tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0) -> Iter
     single, many = synthetic.samples(seed), synthetic.many_tasks(seed)
     vocabulary = range(len(tokenizer) - len(tokenizer.all_special_tokens))
     for step in range(stage.steps):
-        progress = step / stage.schedule_steps
+        progress = step / stage.steps
         phase = sum(progress >= end for end in stage.phase_ends)
         kind = rng.choices(["repeat", "lookup", "many", "single"], SHARES[phase])[0]
         if kind == "repeat":

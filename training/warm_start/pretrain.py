@@ -1,6 +1,6 @@
 """Teach a tiny random Qwen2-VL to read: match the words of a task to a label, and copy quoted text.
 
-    python -m training.warm_start.pretrain OUT                                  # the shipped recipe, ten minutes of one core
+    python -m training.warm_start.pretrain OUT                                  # the shipped recipe, five to ten minutes of one core
     python -m training.warm_start.pretrain OUT --recipe recipe.json --seed 3
 
 Reinforcement learning cannot find these circuits by itself: until they are there every answer is a guess. ``OUT`` gets a checkpoint folder
@@ -126,10 +126,10 @@ def train(
 
 
 def learning_rate(step: int, stage: Stage) -> float:
-    """Linear warm-up, then a cosine down to a twentieth at ``schedule_steps``."""
+    """Linear warm-up, then a cosine down to a twentieth at the last step."""
     if step < stage.warm_up:
         return stage.learning_rate * (step + 1) / stage.warm_up
-    progress = (step - stage.warm_up) / max(1, stage.schedule_steps - stage.warm_up)
+    progress = (step - stage.warm_up) / max(1, stage.steps - stage.warm_up)
     return stage.learning_rate * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from envs.types import PolicyError
+from tasks_lib.config import PROJECT
 from training.store import read_json
 from training.warm_start.curriculum import SHARES, batches
 from training.warm_start.pretrain import (
@@ -25,7 +25,7 @@ from training.warm_start.pretrain import (
 )
 from training.warm_start.recipe import Recipe, Stage
 
-STAGE = Stage(steps=30, schedule_steps=30, learning_rate=2e-3, warm_up=10)
+STAGE = Stage(steps=30, learning_rate=2e-3, warm_up=10)
 RECIPE = Recipe(stages=(STAGE,))
 
 
@@ -40,7 +40,7 @@ def one_thread():
 @torch.no_grad()
 def mean_loss(model, tokenizer) -> float:
     """Over one batch of every kind of the first phase, of samples that training does not see."""
-    found = dict(batches(tokenizer, RECIPE, Stage(steps=30, schedule_steps=1000, learning_rate=1), 99))
+    found = dict(batches(tokenizer, RECIPE, Stage(steps=30, learning_rate=1, phase_ends=(1, 1, 1)), 99))
     assert set(found) == {"repeat", "lookup", "many"}
     return sum(token_losses(model, batch)[0].mean().item() for batch in found.values()) / len(found)
 
@@ -65,7 +65,7 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others():
 
 
 def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
-    short = [Stage(steps=2, schedule_steps=4, learning_rate=1e-3), Stage(steps=1, schedule_steps=1, learning_rate=1e-3)]
+    short = [Stage(steps=2, learning_rate=1e-3), Stage(steps=1, learning_rate=1e-3)]
     recipe = Recipe(stages=tuple(short), held_out=2)
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
     last = stage_path(tmp_path, 2)
@@ -84,7 +84,7 @@ def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
 
 def test_the_curriculum_is_decided_by_the_seed_and_ends_with_images():
     _, tokenizer = initial_policy()
-    late = Stage(steps=16, schedule_steps=16, learning_rate=1, phase_ends=(0, 0, 0))
+    late = Stage(steps=16, learning_rate=1, phase_ends=(0, 0, 0))
 
     def kinds(seed):
         return [(kind, batch.ids.sum().item()) for kind, batch in islice(batches(tokenizer, RECIPE, late, seed), 4)]
@@ -99,20 +99,13 @@ def test_the_curriculum_is_decided_by_the_seed_and_ends_with_images():
 
 
 def test_the_learning_rate_rises_then_falls_to_a_twentieth():
-    stage = Stage(steps=1000, schedule_steps=1000, learning_rate=1.0)
+    stage = Stage(steps=1000, learning_rate=1.0)
     rates = [learning_rate(step, stage) for step in range(1001)]
     assert rates[0] == pytest.approx(0.01) and max(rates) == rates[99] == pytest.approx(1.0)
     assert all(one >= next_ for one, next_ in pairwise(rates[100:]))
     assert rates[-1] == pytest.approx(0.05)
 
 
-def test_a_stage_cannot_run_past_its_schedule():
-    with pytest.raises(ValidationError, match="must not be above schedule_steps"):
-        Stage(steps=5, schedule_steps=4, learning_rate=1e-3)
-
-
-def test_the_default_is_what_was_shipped():
-    first, second = Recipe().stages
-    assert (first.steps, first.schedule_steps, first.learning_rate, first.seed) == (500, 2000, 2e-3, 0)
-    assert (second.steps, second.schedule_steps, second.learning_rate, second.seed) == (420, 420, 1.5e-3, 1)
-    assert second.phase_ends == (0.0, 0.0, 0.4)
+def test_the_default_recipe_is_what_made_the_shipped_reader():
+    made_with = read_json(PROJECT / "datasets" / "policies" / "reader" / "recipe.json")["config"]["recipe"]
+    assert Recipe.model_validate(made_with) == Recipe()
