@@ -1,6 +1,6 @@
 """Evaluate a policy on a task set: any checkpoint folder, or a version that a run published.
 
-python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000024 --set episodes=320
+python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000018 --set episodes=320
 """
 
 from __future__ import annotations

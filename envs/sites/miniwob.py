@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 
 from envs.sites.miniwob_kinds import KINDS, UNKNOWN
-from envs.sites.static_server import StaticServer
+from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, SiteError, Split, WebTask
 
 VIEWPORT = (168, 224)
@@ -116,31 +116,16 @@ def _task(kind: str) -> WebTask:
     )
 
 
-class MiniWobSite:
+class MiniWobSite(StaticSite):
     """The `Site` of MiniWoB++."""
 
-    name = "miniwob"
-    viewport = VIEWPORT
     stateless_pages = True
     final_screenshot = False  # at the end a cover hides the task
     style = STYLE
     exclude = "#query, #sync-task-cover, #reward-display, #click-canvas"
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._server = StaticServer(folder or html_folder())
-
-    @property
-    def origin(self) -> str:
-        """``http://127.0.0.1:<port>``."""
-        return self._server.origin
-
-    async def start(self) -> None:
-        """Begin to serve the pages."""
-        await self._server.start()
-
-    async def close(self) -> None:
-        """Stop serving."""
-        await self._server.close()
+        super().__init__("miniwob", folder or html_folder(), viewport=VIEWPORT)
 
     def reload_for(self, task: WebTask) -> bool:
         """Only kinds whose in-page reset is not complete."""

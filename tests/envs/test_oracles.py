@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from envs.browser import BrowserPool
 from envs.oracles import ORACLES, oracle_action
@@ -13,24 +15,8 @@ from envs.sites import Site
 from envs.sites.miniwob_kinds import KINDS
 from envs.types import Action, Invalid, Observation, Split, TaskError, WebTask
 
-QUICKSTART = [
-    "click-test",
-    "click-test-2",
-    "click-button",
-    "click-link",
-    "click-dialog-2",
-    "click-tab",
-    "click-widget",
-    "click-option",
-    "click-button-sequence",
-    "click-checkboxes",
-    "focus-text",
-    "focus-text-2",
-    "enter-text",
-    "enter-text-dynamic",
-    "enter-password",
-    "login-user",
-]
+PRESET = Path(__file__).parents[2] / "deployments" / "presets" / "quickstart.yaml"
+QUICKSTART = yaml.safe_load(PRESET.read_text())["tasks"]["kinds"]
 SEEDS = 5
 
 
