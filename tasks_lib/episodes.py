@@ -125,7 +125,9 @@ class _Episode:
         return score([page_reward(self.facts, steps=len(self.steps))])
 
     def trajectory(self, seconds: float) -> Trajectory:
-        """The record of the episode as it stands."""
+        """The record of the episode as it stands; rewarded here, after the browser has been given back."""
+        with self.runner.clock("reward"):
+            reward = self._reward()
         return Trajectory(
             episode_id=self.episode_id,
             group_id=self.group.group_id,
@@ -137,7 +139,7 @@ class _Episode:
             policy_version=self.version,
             steps=tuple(self.steps),
             stop_reason=self.stop_reason,
-            reward=self._reward(),
+            reward=reward,
             page_facts=self.facts,
             error=self.error,
             seconds=seconds,

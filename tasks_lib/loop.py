@@ -88,7 +88,7 @@ class SynchronousLoop:
         seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
         self._progress.say(
             f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations: "
-            f"about {duration(seconds * self._episode_seconds)}"
+            f"at most about {duration(seconds * self._episode_seconds)}"
         )
 
     def iterate(self) -> dict[str, Any]:

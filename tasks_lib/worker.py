@@ -37,7 +37,7 @@ from training.store import RunStore, write_json
 T = TypeVar("T")
 ActorName = Literal["policy", "oracle"]
 """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
-ACTIVITIES = ("generate", "browser", "store")
+ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
 
 
