@@ -44,6 +44,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         if run.store.result_path.exists() and run.version >= config.iterations:
             progress.say(f"run {config.run_id} is finished already: {run.store.root}")
             finished: dict[str, Any] = read_json(run.store.result_path)
+            progress.say(f"[bold]{one_line(finished)}[/bold]")
             return finished
         progress.say(f"run {config.run_id} in {run.store.root}")
         publish_base(run.store, resolve_path(config.policy.checkpoint))
