@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one; ``--all --write`` runs all and rewrites the table."""
+"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one; ``--write`` puts the figures into the table of README.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("name", nargs="?", choices=NAMES)
     parser.add_argument("--json", action="store_true", help="one JSON object a figure")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
-    parser.add_argument("--write", action="store_true", help="rewrite the table of benchmarks/README.md")
+    parser.add_argument("--write", action="store_true", help="put the figures into the table of benchmarks/README.md")
     options = parser.parse_args(arguments)
     if not (options.name or options.all):
         for name in NAMES:
@@ -36,10 +36,22 @@ def main(arguments: list[str]) -> int:
             print(_json(figure) if options.json else _text(figure), flush=True)
     print(f"load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", file=sys.stderr)
     if options.write:
-        rows = "\n".join(_row(name, figure) for name, figure in figures)
-        head = "| benchmark | figure | value | unit | target | met |\n|---|---|---|---|---|---|\n"
-        README.write_text(TABLE.sub(rf"\g<1>{head}{rows}\n\g<2>", README.read_text()))
+        README.write_text(_with_rows(README.read_text(), figures))
     return int(any(figure.ok is False for _, figure in figures))
+
+
+def _with_rows(page: str, figures: list[tuple[str, Figure]]) -> str:
+    """The page with new rows for the benchmarks that ran; the rows of the others stay."""
+    ran = {name for name, _ in figures}
+    table = TABLE.search(page)
+    assert table is not None, f"{README} has lost its markers"
+    old = [line for line in table[0].splitlines() if line.startswith("| ") and line.split(" | ")[0][2:] not in ran]
+    rows = [line for line in old if line.split(" | ")[0][2:] in NAMES] + [
+        _row(name, figure) for name, figure in figures
+    ]
+    rows.sort(key=lambda line: NAMES.index(line.split(" | ")[0][2:]))
+    head = ["| benchmark | figure | value | unit | target | met |", "|---|---|---|---|---|---|"]
+    return TABLE.sub(lambda found: "\n".join([found[1].rstrip(), *head, *rows, found[2]]), page)
 
 
 def _json(figure: Figure) -> str:
