@@ -17,6 +17,8 @@ from envs.types import Action, Invalid, Observation, Split, TaskError, WebTask
 
 PRESET = Path(__file__).parents[2] / "deployments" / "presets" / "quickstart.yaml"
 QUICKSTART = yaml.safe_load(PRESET.read_text())["tasks"]["kinds"]
+DEMONSTRATED = yaml.safe_load(PRESET.with_name("reader.yaml").read_text())["tasks"]["kinds"]
+FURTHER = ["click-button", "click-checkboxes", "click-option", "focus-text-2", "login-user"]
 SEEDS = 5
 
 
@@ -50,7 +52,7 @@ def test_oracles_solve_their_kinds_within_the_horizon(miniwob: Any, miniwob_task
 
 
 def test_quickstart_kinds_are_solved_on_30_seeds(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    assert solve(miniwob, [miniwob_tasks[kind] for kind in QUICKSTART], 30) == []
+    assert solve(miniwob, [miniwob_tasks[kind] for kind in sorted({*QUICKSTART, *DEMONSTRATED, *FURTHER})], 30) == []
 
 
 def test_the_table_of_kinds_and_the_registry_agree() -> None:

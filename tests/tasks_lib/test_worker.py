@@ -40,11 +40,13 @@ def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
     orders = [make_order(tmp_path / name) for name in ("one", "two")]
     worker = RolloutWorker()
     worker.setup(None)
+    engines = []
     try:
         for order in (*orders, orders[0].model_copy(update={"run_dir": orders[1].run_dir})):
             report = worker.roll_out(order)
             assert report.group_ids == ("e000000-g0000",)
-            assert worker._engine is not None and worker._engine.policy_version == 0
+            engines.append(worker._engine)
+        assert engines[0] is not engines[1], "the second run was served by the first one's engine"
         assert report.already_committed == 1
     finally:
         worker.teardown(None)

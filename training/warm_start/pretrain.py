@@ -1,6 +1,6 @@
 """Teach a tiny random Qwen2-VL to read: match the words of a task to a label, and copy quoted text.
 
-    python -m training.warm_start.pretrain OUT                                  # the shipped recipe, five to ten minutes of one core
+    python -m training.warm_start.pretrain OUT                                  # the shipped recipe; took 11 and 15 minutes of a busy core
     python -m training.warm_start.pretrain OUT --recipe recipe.json --seed 3
 
 Reinforcement learning cannot find these circuits by itself: until they are there every answer is a guess. ``OUT`` gets a checkpoint folder
