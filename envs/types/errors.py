@@ -1,0 +1,52 @@
+"""The one exception tree.
+
+::
+
+    RollwrightError
+    ├── ConfigError      a parameter, preset or flag
+    ├── TaskError        a task file or row
+    ├── BrowserError     Chromium, its connection or a page (retried, never a reward)
+    ├── SiteError        a site that cannot be served or reset
+    ├── JudgeError       a reward that could not be computed
+    ├── PolicyError      a checkpoint or an inference engine
+    ├── TrainingError    the trainer process
+    └── StorageError     the run's folder, journal or blobs
+"""
+
+from __future__ import annotations
+
+
+class RollwrightError(Exception):
+    """Base of all errors that Rollwright raises on purpose. The message names the thing, what was expected and the fix."""
+
+
+class ConfigError(RollwrightError):
+    """A parameter, preset or flag is unknown or out of range."""
+
+
+class TaskError(RollwrightError):
+    """A task file or row is malformed."""
+
+
+class BrowserError(RollwrightError):
+    """Chromium, its connection or a page failed. The episode is an abstention and is retried; it never becomes a reward."""
+
+
+class SiteError(RollwrightError):
+    """A site cannot be served, reset or reached."""
+
+
+class JudgeError(RollwrightError):
+    """A reward could not be computed; the episode is an abstention."""
+
+
+class PolicyError(RollwrightError):
+    """A checkpoint or an inference engine cannot do what was asked."""
+
+
+class TrainingError(RollwrightError):
+    """The trainer process failed or refused a batch."""
+
+
+class StorageError(RollwrightError):
+    """The run's folder, journal or a blob is missing, torn or of another version."""

@@ -1,0 +1,55 @@
+"""Tasks: one instruction on a site, with its seeds by split."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from envs.types.record import Record
+
+
+class Split(StrEnum):
+    """Which seeds of a task may be used for what. The ranges of one task never overlap."""
+
+    TRAIN = "train"
+    """Rolled out for reinforcement learning."""
+    HELD_OUT = "held_out"
+    """Evaluation only: never trained on, never used to choose anything."""
+    VALIDATION = "validation"
+    """For tuning and choosing; never trained on, never reported."""
+    DEMO = "demo"
+    """Scripted demonstrations for the warm start."""
+
+
+class SeedRange(Record):
+    """Half-open range of page seeds, ``start <= seed < stop``."""
+
+    start: int = Field(ge=0)
+    stop: int = Field(gt=0)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class WebTask(Record):
+    """One instruction (or seeded family of them) on a site, with its difficulty, horizon and seeds."""
+
+    task_id: str
+    """Unique, stable: ``<site>/<kind>``."""
+    site: str
+    """Name of the site that serves it, e.g. ``miniwob``."""
+    kind: str
+    """Family for reports and sampling, e.g. ``click-button``."""
+    path: str
+    """Path of the start page on the site."""
+    instruction: str | None = None
+    """What to do; ``None`` when the page itself gives it at reset (MiniWoB)."""
+    difficulty: int = Field(ge=1)
+    """Number of facts that must hold at the end."""
+    horizon: int = Field(ge=1)
+    """Most steps of an episode."""
+    seeds: dict[Split, SeedRange]
+    """Page seeds by split."""
+    needs_reading: bool = False
+    """The answer depends on matching the instruction's words to an element (reported apart)."""

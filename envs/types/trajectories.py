@@ -1,0 +1,88 @@
+"""The record of an episode."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from envs.types.actions import Action
+from envs.types.observations import Observation
+from envs.types.record import Record
+from envs.types.rewards import RewardBundle
+
+TRAJECTORY_SCHEMA = 1
+"""Version of the stored trajectory; a reader refuses any other."""
+
+
+class StopReason(StrEnum):
+    """Why an episode ended; appears as it is in the metrics."""
+
+    DONE = "done"
+    """The page declared the end (success or failure)."""
+    HORIZON = "horizon"
+    """The step limit was reached."""
+    INVALID_ACTION = "invalid_action"
+    """The policy's output was no action and the task does not go on after one."""
+    BROWSER_ERROR = "browser_error"
+    """Chromium or the page failed: an abstention."""
+    DEADLINE = "deadline"
+    """The episode's wall-clock limit passed: an abstention."""
+
+
+class StepSeconds(Record):
+    """Wall seconds of a step's parts, as one episode saw them (concurrent episodes overlap)."""
+
+    observe: float = 0.0
+    generate: float = 0.0
+    act: float = 0.0
+
+
+class Step(Record):
+    """observation -> model turn -> action -> effect."""
+
+    index: int = Field(ge=0)
+    observation: Observation
+    screenshot: str
+    """sha256 of the JPEG blob that the policy saw."""
+    prompt: str
+    """The user turn's text as rendered (the image's place is implicit: first)."""
+    prompt_ids: tuple[int, ...]
+    """Token ids of the whole prompt, image placeholders expanded."""
+    response: str
+    response_ids: tuple[int, ...]
+    """Exactly the sampled ids, end-of-turn included."""
+    logprobs: tuple[float, ...]
+    """log pi_behaviour of each response id, under the temperature and token bans of sampling."""
+    policy_version: int
+    """Version that generated every token of this response."""
+    action: Action
+    point: tuple[float, float] | None = None
+    """Where the mouse went, in CSS pixels."""
+    seconds: StepSeconds = StepSeconds()
+
+
+class Trajectory(Record):
+    """The record of one episode."""
+
+    schema_version: int = TRAJECTORY_SCHEMA
+    episode_id: str
+    group_id: str
+    task_id: str
+    kind: str
+    seed: int
+    """Page seed; all episodes of a group share it."""
+    sample: int
+    """0..K-1: which member of the group."""
+    attempt: int = 0
+    """0 for the first try; counts up after abstentions."""
+    policy_version: int
+    steps: tuple[Step, ...]
+    stop_reason: StopReason
+    reward: RewardBundle
+    page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
+    """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
+    error: str | None = None
+    """The failure's message for an abstention."""
+    seconds: float = 0.0
+    """Wall seconds from reset to reward."""
