@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from envs.browser.settle import Cdp
+from envs.browser.cdp import Cdp
 
 KEYS = {"Home": 36, "ArrowDown": 40, "Backspace": 8}
 """Named keys that are used, with their virtual key codes (DOM ``keyCode``)."""

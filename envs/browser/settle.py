@@ -8,8 +8,9 @@ result of an action does not depend on the load of the machine, and the same see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
+
+from envs.browser.cdp import Cdp
 
 EPOCH_SECONDS = 1_700_000_000.0
 """What the page's clock says when it is opened (2023-11-14, UTC). Any fixed date: pages that print it must print the
@@ -22,18 +23,6 @@ milliseconds."""
 
 NAVIGATION_BUDGET_MS = 1000.0
 """Virtual milliseconds for loading a committed page; waiting for its network does not use them up."""
-
-
-class Cdp(Protocol):
-    """The part of a CDP connection that the clock needs."""
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call a CDP method and return its result."""
-        ...
-
-    def on(self, event: Any, f: Callable[..., Any]) -> None:
-        """Call ``f`` on each event."""
-        ...
 
 
 class VirtualClock:
