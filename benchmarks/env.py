@@ -16,7 +16,7 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 
 from benchmarks import Figure
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.browser.page import BASE_STYLE
+from envs.browser.context import BASE_STYLE
 from envs.browser.pool import BrowserPool
 from envs.oracles import oracle_action
 from envs.sites.miniwob import STYLE, VIEWPORT, MiniWobSite, import_tasks

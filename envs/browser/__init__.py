@@ -6,7 +6,7 @@ knows a site, a task file, a reward or a policy: those come through the ``Site``
 """
 
 from envs.browser.chromium import find_chromium
-from envs.browser.pool import BrowserPool, PoolCounters
+from envs.browser.pool import BrowserPool, PoolCounters, PoolOptions
 from envs.browser.session import Frame, WebSession
 
-__all__ = ["BrowserPool", "Frame", "PoolCounters", "WebSession", "find_chromium"]
+__all__ = ["BrowserPool", "Frame", "PoolCounters", "PoolOptions", "WebSession", "find_chromium"]

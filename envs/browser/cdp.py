@@ -1,9 +1,31 @@
-"""The DevTools protocol, as everything that reads or drives a page sees it."""
+"""The DevTools protocol over one WebSocket.
+
+`CdpClient` is a socket: it numbers calls, hands answers back, and passes events on. When the socket goes away, for whatever reason, every
+pending call fails at once with `ConnectionLost`; nothing waits for an answer that cannot come. It never reconnects.
+
+`CdpSession` is one target as the rest of ``envs`` sees it (the `Cdp` protocol). It outlives its socket: `Connection` binds it to the next one
+and plays back what was set up with `enable`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import orjson
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from envs.types import BrowserError
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[dict[str, Any]], None]
+
+MAX_MESSAGE = 256 * 2**20
+"""Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; a longer one would close the socket for all pages."""
 
 
 class Cdp(Protocol):
@@ -14,5 +36,189 @@ class Cdp(Protocol):
         ...
 
     def on(self, event: Any, f: Callable[..., Any]) -> None:
-        """Call ``f`` on each event."""
+        """Call ``f`` with the parameters of each such event."""
         ...
+
+
+class CdpError(BrowserError):
+    """The browser answered a call with an error."""
+
+    def __init__(self, method: str, message: str) -> None:
+        super().__init__(f"{method}: {message}")
+        self.method = method
+
+
+class ConnectionLost(BrowserError):
+    """The socket is gone; whether the call had an effect is not known."""
+
+
+class CdpClient:
+    """One open socket. Made by `connect_client`, used in one event loop."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._calls: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._last = 0
+        self.on_load: Callable[[bool], None] = lambda _busy: None
+        """Called with True when the first call begins to wait, with False when none waits any more."""
+        self._on_event: Callable[[str, str | None, dict[str, Any]], None] = lambda *_: None
+        self.heard_at = asyncio.get_running_loop().time()
+        """Loop time of the last message."""
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done when the socket is gone, with the reason."""
+        self._reader = asyncio.create_task(self._read(), name="cdp-reader")
+
+    @property
+    def pending(self) -> int:
+        """Calls without an answer yet."""
+        return len(self._calls)
+
+    def on_event(self, handler: Callable[[str, str | None, dict[str, Any]], None]) -> None:
+        """Pass (method, session id, parameters) of every event to ``handler``."""
+        self._on_event = handler
+
+    async def call(self, method: str, params: dict[str, Any] | None, session_id: str | None) -> dict[str, Any]:
+        """The result of a method.
+
+        Raises:
+            CdpError: the browser refused it.
+            ConnectionLost: the socket went away first.
+        """
+        if self.lost.done():
+            raise ConnectionLost(f"{method}: {self.lost.result()}")
+        self._last += 1
+        message: dict[str, Any] = {"id": self._last, "method": method, "params": params or {}}
+        if session_id is not None:
+            message["sessionId"] = session_id
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._calls[message["id"]] = (method, answer)
+        if len(self._calls) == 1:
+            self.on_load(True)
+        try:
+            # As text: the browser refuses binary frames. A full socket makes this wait; the caller's deadline bounds it.
+            await self._socket.send(orjson.dumps(message), text=True)
+            return await answer
+        except WebSocketException as error:
+            raise ConnectionLost(f"{method}: {error}") from error
+        finally:
+            del self._calls[message["id"]]
+            if not self._calls:
+                self.on_load(False)
+
+    async def close(self, why: str = "the connection was closed") -> None:
+        """Close the socket without waiting for the other side's goodbye; pending calls fail."""
+        self._fail(why)
+        self._reader.cancel()
+        self._socket.transport.abort()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _read(self) -> None:
+        why = "the browser closed the connection"
+        try:
+            while True:
+                message = orjson.loads(await self._socket.recv(decode=False))
+                self.heard_at = asyncio.get_running_loop().time()
+                if "id" in message:
+                    self._answer(message)
+                else:
+                    self._pass_on(message)
+        except WebSocketException as error:
+            why = f"the connection broke: {error}"
+        finally:
+            self._fail(why)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        call = self._calls.get(message["id"])
+        if call is None or call[1].done():
+            return  # who asked gave up
+        method, answer = call
+        if "error" in message:
+            answer.set_exception(CdpError(method, message["error"].get("message", "no message")))
+        else:
+            answer.set_result(message["result"])
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        try:
+            self._on_event(message["method"], message.get("sessionId"), message.get("params", {}))
+        except Exception:
+            # A handler's mistake must not stop the answers of every other page.
+            logger.exception("a handler of %s failed", message["method"])
+
+    def _fail(self, why: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(why)
+        for method, answer in list(self._calls.values()):
+            if not answer.done():
+                answer.set_exception(ConnectionLost(f"{method}: {why}"))
+
+
+async def connect_client(url: str, timeout: float) -> CdpClient:
+    """A client of the browser at ``ws://…/devtools/browser/…``.
+
+    Raises:
+        ConnectionLost: there is no answer within ``timeout`` seconds, or a refusal.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            socket = await connect(
+                url,
+                compression=None,  # loopback: it would only cost time
+                max_size=MAX_MESSAGE,
+                ping_interval=None,  # the heartbeat of `Connection` asks the browser, not its socket
+                open_timeout=None,
+                close_timeout=1,
+                proxy=None,
+                user_agent_header=None,
+            )
+    except (OSError, WebSocketException, TimeoutError) as error:
+        raise ConnectionLost(f"no connection to {url}: {error or 'no answer in time'}") from error
+    return CdpClient(socket)
+
+
+class CdpSession:
+    """One target, over whatever socket there is at the moment."""
+
+    def __init__(self, target_id: str) -> None:
+        self.target_id = target_id
+        """Empty for the browser itself."""
+        self._client: CdpClient | None = None
+        self._session_id: str | None = None
+        self._handlers: dict[str, list[Handler]] = {}
+        self._enabled: list[tuple[str, dict[str, Any]]] = []
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call a method of this target.
+
+        Raises:
+            CdpError: the browser refused it.
+            ConnectionLost: there is no connection, or it went away.
+        """
+        if self._client is None:
+            raise ConnectionLost(f"{method}: there is no connection to the browser")
+        return await self._client.call(method, params, self._session_id)
+
+    async def enable(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Like `send`, and again whenever the session gets a new socket: for what a session sets up for its own lifetime."""
+        self._enabled.append((method, params or {}))
+        return await self.send(method, params)
+
+    def on(self, event: Any, f: Callable[..., Any]) -> None:
+        """Call ``f`` with the parameters of each such event; also after a reconnect."""
+        self._handlers.setdefault(str(event), []).append(f)
+
+    def handle(self, event: str, params: dict[str, Any]) -> None:
+        """Pass an event to its handlers."""
+        for handler in self._handlers.get(event, ()):
+            handler(params)
+
+    def bind(self, client: CdpClient, session_id: str | None) -> None:
+        """Use this socket from now on."""
+        self._client, self._session_id = client, session_id
+
+    def unbind(self) -> None:
+        """There is no socket: calls fail until the next `bind`."""
+        self._client = self._session_id = None
+
+    async def play_back(self) -> None:
+        """Set up again, on a new socket, what `enable` had set up."""
+        await asyncio.gather(*(self.send(method, params) for method, params in self._enabled))

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from envs.browser.page import script
+from envs.browser.tab import script
 from envs.types import Element, Observation
 
 MAX_ELEMENTS = 16

@@ -1,4 +1,4 @@
-"""One long-lived Chromium and its pages, lent to sessions."""
+"""Long-lived Chromium processes and their contexts, lent to sessions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from uuid import uuid4
 
-import psutil
-from playwright.async_api import Browser, Playwright, async_playwright
-from playwright.async_api import Error as PlaywrightError
-
+from envs.browser.browser import Browser
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.browser.page import BrowserPage
+from envs.browser.connection import ConnectionTimes
+from envs.browser.context import BrowserContext, Device
 from envs.browser.session import WebSession
 from envs.browser.settle import BUDGET_MS
 from envs.sites.base import Site
@@ -29,17 +26,20 @@ logger = logging.getLogger(__name__)
 STEP_DEADLINE = 60.0
 """Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
 
-LAUNCH_SECONDS = 30.0
-"""Real seconds for Chromium to start (0.13 s when idle)."""
-
-STOP_SECONDS = 5.0
-"""Real seconds for Chromium to answer or to stop (0.05 s when idle) before it is killed."""
-
 LOADS_AT_ONCE = max(2, os.cpu_count() or 2)
 """Pages loaded at a time: a load takes about a core, and more of them only make each other miss their deadline."""
 
 RECYCLE_AFTER = 500
-"""Episodes after which a page is closed: pages leak slowly, and opening one costs about what four episodes cost."""
+"""Episodes after which a context is closed: pages leak slowly, and opening one costs about what four episodes cost."""
+
+RETIRE_AFTER = 20_000
+"""Episodes after which a Chromium is replaced: the browser process keeps a little of each context."""
+
+MOST_MEMORY_MB = 3000.0
+"""Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
+
+WATCH_SECONDS = 10.0
+"""Between looks at memory; a look costs 10 ms."""
 
 
 @dataclass
@@ -47,20 +47,60 @@ class PoolCounters:
     """What a pool has done since it was made."""
 
     launches: int = 0
-    """Chromium processes started; more than one means that it died."""
-    disconnects: int = 0
-    """Times that Chromium went away by itself."""
-    pages_opened: int = 0
-    pages_recycled: int = 0
-    """Pages closed because they were old."""
-    pages_broken: int = 0
-    """Pages closed because something failed on them."""
+    """Chromium processes started; more than ``processes`` means that some died or were replaced."""
+    browsers_lost: int = 0
+    """Chromium processes that went away by themselves, or would not be spoken to any more."""
+    browsers_retired: int = 0
+    """Replaced because of age or memory."""
+    contexts_opened: int = 0
+    contexts_recycled: int = 0
+    """Closed because they were old."""
+    contexts_broken: int = 0
+    """Closed because something failed on them."""
     navigations: int = 0
     episodes: int = 0
 
 
+@dataclass(frozen=True)
+class PoolOptions:
+    """How many of what, and when they are replaced."""
+
+    max_sessions: int = 16
+    """Leases at a time; more wait."""
+    processes: int = 1
+    """Chromium processes that share the contexts."""
+    process_per_episode: bool = False
+    """A Chromium for each episode instead, ended with it. Isolates fully; costs 0.2 s and 100 MB each."""
+    external: str = ""
+    """Debugging address of a browser that somebody else started; it is used instead of own ones and left running."""
+    step_deadline: float = STEP_DEADLINE
+    """Real seconds for each reset and step."""
+    settle_budget_ms: float = BUDGET_MS
+    """Virtual milliseconds that a page gets after an action."""
+    recycle_after: int = RECYCLE_AFTER
+    retire_after: int = RETIRE_AFTER
+    most_memory_mb: float = MOST_MEMORY_MB
+    prewarm: int = 0
+    """Contexts of each stateful site that are kept ready, so that an episode does not wait for its own."""
+    executable: Path | None = None
+    """Chromium; found by `find_chromium` if not given."""
+    times: ConnectionTimes | None = None
+
+    def __post_init__(self) -> None:
+        least = {"max_sessions": 1, "processes": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise BrowserError(f"{name} must be at least {bound}, not {getattr(self, name)}")
+        if self.step_deadline <= 0 or self.most_memory_mb <= 0:
+            raise BrowserError("step_deadline and most_memory_mb must be above 0")
+        if self.external and self.process_per_episode:
+            raise BrowserError(
+                "an external browser cannot be started for each episode; choose external or process_per_episode"
+            )
+
+
 class BrowserPool:
-    """Lends pages of one Chromium. Made and used in one event loop.
+    """Lends sessions on pages of its browsers. Made and used in one event loop.
 
     Example::
 
@@ -69,47 +109,25 @@ class BrowserPool:
             frame = await session.step(Click(element=1))
     """
 
-    def __init__(
-        self,
-        *,
-        max_sessions: int = 16,
-        step_deadline: float = STEP_DEADLINE,
-        settle_budget_ms: float = BUDGET_MS,
-        recycle_after: int = RECYCLE_AFTER,
-        executable: Path | None = None,
-    ) -> None:
-        """
-        Args:
-            max_sessions: Leases at a time; more wait.
-            step_deadline: Real seconds for each reset and step.
-            settle_budget_ms: Virtual milliseconds that a page gets after an action.
-            recycle_after: Episodes after which a page is closed and opened anew.
-            executable: Chromium; found by `find_chromium` if not given.
-        """
-        if max_sessions < 1 or recycle_after < 1 or step_deadline <= 0:
-            raise BrowserError("max_sessions and recycle_after must be at least 1 and step_deadline above 0")
+    def __init__(self, options: PoolOptions | None = None, **changes: Any) -> None:
+        """``changes`` are fields of `PoolOptions`, laid over ``options``."""
+        given = {name: getattr(options, name) for name in PoolOptions.__dataclass_fields__} if options else {}
+        self.options = PoolOptions(**{**given, **changes})
         self.counters = PoolCounters()
-        self._step_deadline = step_deadline
-        self._budget = settle_budget_ms
-        self._recycle_after = recycle_after
-        self._executable = executable
-        self._marker = f"--rollwright-pool={uuid4().hex}"  # Chromium ignores it; it tells our process from others
-        self._max_sessions = max_sessions
-        self._slots = asyncio.Semaphore(max_sessions)
         self.loading = asyncio.Semaphore(LOADS_AT_ONCE)
         """Held by a session while it loads a page."""
+        self._slots = asyncio.Semaphore(self.options.max_sessions)
         self._launching = asyncio.Lock()
-        self._playwright: Playwright | None = None
-        self._browser: Browser | None = None
-        self._process: psutil.Process | None = None
-        self._suspect = False
-        self._gone: asyncio.Future[Any] | None = None  # made by a launch: a pool may be made outside the loop
-        self._idle: list[BrowserPage] = []
-        self._lent: set[BrowserPage] = set()
+        self._browsers: list[Browser] = []
+        self._of: dict[BrowserContext, Browser] = {}
+        self._idle: list[BrowserContext] = []
+        self._lent: set[BrowserContext] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def __aenter__(self) -> BrowserPool:
-        await self._connected()
+        await self._browser()
         return self
 
     async def __aexit__(
@@ -125,190 +143,172 @@ class BrowserPool:
             BrowserError: Chromium cannot be started, or the pool is closed.
         """
         async with self._slots:
-            await self._connected()
-            session = WebSession(self, site, step_deadline=self._step_deadline, settle_budget_ms=self._budget)
+            self._check_open()
+            options = self.options
+            session = WebSession(
+                self, site, step_deadline=options.step_deadline, settle_budget_ms=options.settle_budget_ms
+            )
             try:
                 yield session
             finally:
                 await session.close()
 
     def browser_pids(self) -> tuple[int, ...]:
-        """Process ids of Chromium, the browser process first; empty when none runs."""
-        try:
-            if self._process is not None and self._process.is_running():
-                return (self._process.pid, *(child.pid for child in self._process.children(recursive=True)))
-        except psutil.NoSuchProcess:
-            pass  # it ended while we looked
-        return ()
+        """Process ids of the Chromiums that we started, each browser process before its children."""
+        return tuple(pid for browser in self._browsers for pid in browser.pids)
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters, and the state of each browser's connection."""
+        return {
+            **asdict(self.counters),
+            "idle": len(self._idle),
+            "lent": len(self._lent),
+            "disconnects": sum(browser.disconnects for browser in self._browsers),
+            "browsers": [
+                {"episodes": browser.episodes, "contexts": len(browser.contexts), **browser.connection.metrics()}
+                for browser in self._browsers
+            ],
+        }
 
     async def close(self) -> None:
-        """Stop Chromium. Sessions that are still out fail."""
+        """Stop everything. Sessions that are still out fail."""
         self._closed = True
+        for task in (*self._background, *([self._watcher] if self._watcher else [])):
+            task.cancel()
         async with self._launching:
-            await self._stop()
+            self._idle.clear()
+            browsers, self._browsers = self._browsers, []
+            await asyncio.gather(*(browser.close() for browser in browsers))
 
     # ------------------------------------------------------------------------------------- used by sessions
 
-    async def acquire(self, site: Site, task: WebTask) -> BrowserPage:
-        """A page for an episode: an idle one that already shows the task's page, a new one while there is room, else
+    async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
+        """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
-        browser = await self._connected()
-        page = self._take_idle(site, task) if site.stateless_pages else None
-        if page is None:
-            page = await self._open(browser, site)
-        self._lent.add(page)
-        return page
+        context = self._take_idle(site, task)
+        if context is None:
+            context = await self._open(site)
+        self._lent.add(context)
+        if self.options.prewarm and not site.stateless_pages:
+            self._in_background(self._prewarm(site))
+        return context
 
-    async def release(self, page: BrowserPage, site: Site) -> None:
-        """Take a page back, or close it if it is broken, old, or may not be used again."""
-        self._lent.discard(page)
-        old = page.episodes >= self._recycle_after
-        if not page.broken and not old and site.stateless_pages and not self._closed:
-            self._idle.append(page)
+    async def release(self, context: BrowserContext, site: Site) -> None:
+        """Take a context back, or close it if it is broken, old, or may not be used again."""
+        self._lent.discard(context)
+        browser = self._of[context]
+        browser.episodes += 1
+        old = context.episodes >= self.options.recycle_after
+        keep = site.stateless_pages and not self.options.process_per_episode and not self._closed
+        if keep and not (context.broken or old or browser.retired or browser.lost) and len(context.tabs) == 1:
+            self._idle.append(context)
             return
-        if page.broken:
-            self._suspect = True
-            self.counters.pages_broken += 1
+        if context.broken:
+            self.counters.contexts_broken += 1
         elif old:
-            self.counters.pages_recycled += 1
-        await page.close()
+            self.counters.contexts_recycled += 1
+        await self._close_context(context)
+        if self.options.process_per_episode or (browser.retired and not browser.contexts):
+            await self._remove(browser)
 
-    # ------------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------------ contexts
 
-    def _take_idle(self, site: Site, task: WebTask) -> BrowserPage | None:
-        self._idle = [page for page in self._idle if not page.broken]
-        own = [page for page in self._idle if page.owner == site.name]
-        same = [page for page in own if page.path == task.path]
-        full = len(self._idle) + len(self._lent) >= self._max_sessions
-        chosen = same[-1] if same else own[0] if own and full else None
+    def _take_idle(self, site: Site, task: WebTask) -> BrowserContext | None:
+        for context in [context for context in self._idle if context.broken]:
+            self._idle.remove(context)
+            self._in_background(self._close_context(context))
+        own = [context for context in self._idle if context.owner == site.name]
+        if not site.stateless_pages:
+            chosen = own[0] if own else None  # opened beforehand, not used yet
+        else:
+            same = [context for context in own if context.path == task.path]
+            full = len(self._idle) + len(self._lent) >= self.options.max_sessions
+            chosen = same[-1] if same else own[0] if own and full else None
         if chosen is not None:
             self._idle.remove(chosen)
         return chosen
 
-    async def _open(self, browser: Browser, site: Site) -> BrowserPage:
-        while self._idle and len(self._idle) + len(self._lent) >= self._max_sessions:
-            await self._idle.pop(0).close()  # another site's
-        opening = asyncio.ensure_future(
-            BrowserPage.open(browser, owner=site.name, viewport=site.viewport, style=site.style)
-        )
-        try:
-            # Playwright leaves the opening of a page unanswered if Chromium dies under it.
-            waited: set[asyncio.Future[Any]] = {opening} if self._gone is None else {opening, self._gone}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if not opening.done():
-                raise BrowserError("Chromium went away while a page was opened")
-            page = opening.result()
-        except PlaywrightError as error:
-            self._suspect = True
-            raise BrowserError(f"no page could be opened: {error.message}") from error
-        finally:
-            opening.cancel()
-        self.counters.pages_opened += 1
-        return page
+    async def _open(self, site: Site) -> BrowserContext:
+        while self._idle and len(self._idle) + len(self._lent) >= self.options.max_sessions:
+            await self._close_context(self._idle.pop(0))  # another site's
+        browser = await self._browser()
+        context = await browser.open_context(owner=site.name, device=Device(site.viewport), style=site.style)
+        self._of[context] = browser
+        self.counters.contexts_opened += 1
+        return context
 
-    async def _connected(self) -> Browser:
-        async with self._launching:  # concurrent leases start one browser, not one each
-            if self._closed:
-                raise BrowserError("the pool is closed")
-            if self._browser is None or not await self._answers(self._browser):
-                await self._stop()
-                self._browser = await self._launch()
-            return self._browser
+    async def _close_context(self, context: BrowserContext) -> None:
+        await self._of.pop(context).close_context(context)
 
-    async def _answers(self, browser: Browser) -> bool:
-        """Whether Chromium is there. Asked only after a failure: Playwright notices a dead Chromium, but not its own dead driver."""
-        if not browser.is_connected() or not self._suspect:
-            return browser.is_connected()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                cdp = await browser.new_browser_cdp_session()
-                await cdp.send("Browser.getVersion")
-                await cdp.detach()
-        except (PlaywrightError, TimeoutError) as error:
-            logger.warning("Chromium does not answer and is started anew: %s", error)
-            return False
-        self._suspect = False
-        return True
+    async def _prewarm(self, site: Site) -> None:
+        ready = sum(context.owner == site.name for context in self._idle)
+        if ready < self.options.prewarm and len(self._idle) + len(self._lent) < self.options.max_sessions:
+            try:
+                self._idle.append(await self._open(site))
+            except BrowserError as error:
+                logger.warning("no context could be opened beforehand: %s", error)  # the episode will try, and say so
 
-    async def _launch(self) -> Browser:
-        executable = self._executable or find_chromium()
-        try:
-            async with asyncio.timeout(LAUNCH_SECONDS):
-                # The driver is started anew with its browser: it may be what died.
-                self._playwright = await async_playwright().start()
-                browser = await self._playwright.chromium.launch(
-                    executable_path=executable,
-                    headless=True,
-                    args=[*LAUNCH_ARGS, self._marker],
-                    handle_sigint=False,  # who stops the run closes the pool
-                    handle_sigterm=False,
-                    handle_sighup=False,
-                )
-        except (PlaywrightError, TimeoutError, OSError) as error:
-            await self._stop()
-            raise BrowserError(f"{executable} did not start: {error}") from error
-        self._process = _process_with(self._marker)
-        self._suspect = False
-        self._gone = asyncio.get_running_loop().create_future()
-        browser.on("disconnected", self._on_disconnected)
-        self.counters.launches += 1
+    # ------------------------------------------------------------------------------------------------ browsers
+
+    async def _browser(self) -> Browser:
+        """The browser with the fewest contexts; started if there are too few. Concurrent callers start one, not one each."""
+        async with self._launching:
+            self._check_open()
+            for browser in [browser for browser in self._browsers if browser.lost]:
+                self.counters.browsers_lost += 1
+                await self._remove(browser)
+            fit = [browser for browser in self._browsers if not browser.retired]
+            wanted = 1 if self.options.external else self.options.processes
+            if self.options.process_per_episode or len(fit) < wanted:
+                fit = [browser for browser in fit if not browser.contexts]
+                fit.append(await self._start())
+            return min(fit, key=lambda browser: len(browser.contexts))
+
+    async def _start(self) -> Browser:
+        options = self.options
+        if options.external:
+            browser = await Browser.connect(options.external, options.times)
+        else:
+            browser = await Browser.launch(options.executable or find_chromium(), LAUNCH_ARGS, options.times)
+            self.counters.launches += 1
+        self._browsers.append(browser)
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch(), name="browser-pool")
         return browser
 
-    def _on_disconnected(self, browser: Browser) -> None:
-        if browser is not self._browser:
+    async def _remove(self, browser: Browser) -> None:
+        self._browsers.remove(browser)
+        self._idle = [context for context in self._idle if context not in browser.contexts]
+        await browser.close()
+
+    async def _watch(self) -> None:
+        """Retire browsers that are old or large; the next one is started by who needs it."""
+        while not self._closed:
+            await asyncio.sleep(WATCH_SECONDS)
+            for browser in list(self._browsers):
+                await self._look_at(browser)
+
+    async def _look_at(self, browser: Browser) -> None:
+        process, options = browser.process, self.options
+        if process is None or browser.retired or browser.lost:
             return
-        self.counters.disconnects += 1
-        self._fail_all("Chromium went away")
+        memory = await asyncio.to_thread(process.memory_mb)
+        if memory < options.most_memory_mb and browser.episodes < options.retire_after:
+            return
+        logger.info("Chromium %d is replaced after %d episodes at %.0f MB", process.pid, browser.episodes, memory)
+        browser.retired = True
+        self.counters.browsers_retired += 1
+        for context in [context for context in self._idle if context in browser.contexts]:
+            self._idle.remove(context)
+            await self._close_context(context)
+        if not browser.contexts:
+            await self._remove(browser)
 
-    def _fail_all(self, why: str) -> None:
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
-        for page in (*self._lent, *self._idle):
-            page.fail(why)
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BrowserError("the pool is closed")
 
-    async def _stop(self) -> None:
-        browser, playwright = self._browser, self._playwright
-        self._browser = self._playwright = None
-        self._fail_all("Chromium was stopped")
-        self._idle.clear()
-        # The driver is Chromium's parent; with both known, nothing is left even if neither answers any more.
-        process, self._process = self._process, None
-        left = [] if process is None else _family(process)
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                if browser is not None and browser.is_connected():
-                    await browser.close()
-                if playwright is not None:
-                    await playwright.stop()
-        except (PlaywrightError, TimeoutError) as error:
-            logger.warning("Chromium did not stop by itself and is killed: %s", error)
-        await asyncio.to_thread(_end, left)
-
-
-def _process_with(argument: str) -> psutil.Process | None:
-    """Our process that was started with this argument."""
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if argument in process.cmdline():
-                return process
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue  # it ended while we looked
-    return None
-
-
-def _family(process: psutil.Process) -> list[psutil.Process]:
-    """Chromium, its children and its driver, as far as they are there."""
-    try:
-        driver = process.parent()
-        own = driver is not None and driver.ppid() == os.getpid()
-        return [*process.children(recursive=True), process, *([driver] if own and driver else [])]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _end(left: list[psutil.Process]) -> None:
-    """Kill what does not end by itself."""
-    _, alive = psutil.wait_procs(left, timeout=2)
-    for process in alive:
-        process.kill()
-    psutil.wait_procs(alive, timeout=2)
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from envs.browser import keys
+from envs.browser.context import BrowserContext
 from envs.browser.observation import Handle, observe_script, read_page
-from envs.browser.page import BrowserPage
+from envs.browser.tab import Tab
 from envs.sites.base import Site
 from envs.types import Action, BrowserError, Click, Invalid, Observation, Select, Type, WebTask
 
@@ -46,7 +48,7 @@ class WebSession:
         self._site = site
         self._deadline = step_deadline
         self._budget = settle_budget_ms
-        self._page: BrowserPage | None = None
+        self._context: BrowserContext | None = None
         self._task: WebTask | None = None
         self._frame: Frame | None = None
         self._instruction = ""
@@ -62,12 +64,13 @@ class WebSession:
         await self._give_back()
         try:
             async with asyncio.timeout(self._deadline):
-                self._page = await self._pool.acquire(self._site, task)
+                self._context = await self._pool.acquire(self._site, task)
         except TimeoutError as error:
             raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
         self._task, self._instruction = task, ""
-        work = self._reset(self._page, task, seed)
-        self._frame = await self._page.guard(work, self._deadline, f"reset of {task.task_id}")
+        self._frame = await self._guarded(
+            self._context, self._reset(self._context, task, seed), f"reset of {task.task_id}"
+        )
         return self._frame
 
     async def step(self, action: Action) -> Frame:
@@ -76,8 +79,8 @@ class WebSession:
         Raises:
             BrowserError: the browser, the page or the deadline; or there is no episode.
         """
-        page, task, frame = self._page, self._task, self._frame
-        if page is None or task is None or frame is None:
+        context, task, frame = self._context, self._task, self._frame
+        if context is None or task is None or frame is None:
             raise BrowserError("no episode: call reset() first, also after a BrowserError")
         refusal = refuse(action, self._handles)
         if refusal is not None:
@@ -86,8 +89,8 @@ class WebSession:
             self._frame = replace(frame, observation=seen, point=None)
             return self._frame
         self._frame = None
-        self._frame = await page.guard(
-            self._step(page, task, action), self._deadline, f"{action.type} in {task.task_id}"
+        self._frame = await self._guarded(
+            context, self._step(context.active, task, action), f"{action.type} in {task.task_id}"
         )
         return self._frame
 
@@ -97,16 +100,27 @@ class WebSession:
         await self._give_back()
 
     async def _give_back(self) -> None:
-        page, self._page = self._page, None
-        if page is not None:
-            await self._pool.release(page, self._site)
+        context, self._context = self._context, None
+        if context is not None:
+            await self._pool.release(context, self._site)
 
-    async def _reset(self, page: BrowserPage, task: WebTask, seed: int) -> Frame:
-        if page.path != task.path or self._site.reload_for(task):
+    async def _guarded(self, context: BrowserContext, work: Coroutine[Any, Any, Frame], what: str) -> Frame:
+        """Await ``work`` within the deadline; if it fails, the context is not used again."""
+        try:
+            return await context.active.guard(work, self._deadline, what)
+        except BaseException:
+            context.broken = True
+            work.close()
+            raise
+
+    async def _reset(self, context: BrowserContext, task: WebTask, seed: int) -> Frame:
+        page = context.active
+        if context.path != task.path or self._site.reload_for(task):
+            context.path = None
             async with self._pool.loading:
                 await page.goto(self._site.origin + task.path)
             self._pool.counters.navigations += 1
-            page.path = task.path
+            context.path = task.path
             # Stopped before the episode begins: a running virtual clock races to the page's next timer, even to the
             # episode's own time-out.
             await page.clock.settle(self._budget)
@@ -118,11 +132,11 @@ class WebSession:
         await page.clock.settle(self._budget)
         while not await page.evaluate(self._site.ready_script(task)):
             await page.clock.settle(self._budget)
-        page.episodes += 1
+        context.episodes += 1
         self._pool.counters.episodes += 1
         return await self._look(page, task, None)
 
-    async def _step(self, page: BrowserPage, task: WebTask, action: Action) -> Frame:
+    async def _step(self, page: Tab, task: WebTask, action: Action) -> Frame:
         assert not isinstance(action, Invalid)  # refused before
         handle = self._handles[action.element]
         if isinstance(action, Select):
@@ -134,14 +148,14 @@ class WebSession:
         await page.clock.settle(self._budget)
         return await self._look(page, task, handle.point)
 
-    async def _choose(self, page: BrowserPage, handle: Handle, label: str) -> None:
+    async def _choose(self, page: Tab, handle: Handle, label: str) -> None:
         # A click would open the list in a window of its own, which gets none of the page's input events.
         x, y = handle.point
         await page.evaluate(f"document.elementFromPoint({x}, {y}).closest('select').focus()")
         options = handle.options or ()
         await keys.choose_option(page.cdp, option_index(options, label) or 0)
 
-    async def _look(self, page: BrowserPage, task: WebTask, point: tuple[float, float] | None) -> Frame:
+    async def _look(self, page: Tab, task: WebTask, point: tuple[float, float] | None) -> Frame:
         seeing = f"({{page: {observe_script(self._site.exclude)}, site: {self._site.facts_script(task)}}})"
         read = page.evaluate(seeing)
         # Only an action ends an episode, and a page at its end may show nothing: then looking first saves a screenshot.

@@ -41,22 +41,18 @@ def test_a_killed_chromium_fails_pending_calls_and_comes_back_once(
                 await episode(pool, site, kill=True)
             assert time.monotonic() - started < 30  # at once, not at the deadline
             await asyncio.gather(*(episode(pool, site, kill=False) for _ in range(4)))
-            assert pool.counters.launches == 2 and pool.counters.disconnects == 1
+            assert pool.counters.launches == 2 and pool.counters.browsers_lost == 1
             assert pool.browser_pids()[0] != first
 
     asyncio.run(run())
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("victim", ["chromium", "driver"])
-def test_a_session_can_be_reset_after_a_kill(miniwob: Any, miniwob_tasks: dict[str, WebTask], victim: str) -> None:
+def test_a_session_can_be_reset_after_a_kill(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
     async def run() -> bool:
         async with miniwob() as (pool, site), pool.lease(site) as session:
             await session.reset(miniwob_tasks["click-test"], 5)
-            chromium = psutil.Process(pool.browser_pids()[0])
-            target = chromium if victim == "chromium" else chromium.parent()
-            assert target is not None
-            target.kill()
+            psutil.Process(pool.browser_pids()[0]).kill()
             with pytest.raises(BrowserError):
                 await session.step(Click(element=1))
             with pytest.raises(BrowserError, match="call reset"):
@@ -120,7 +116,7 @@ def test_a_page_that_hangs_hits_the_deadline(pages: Any, page_task: Callable[[st
                 assert isinstance(caught.value.__cause__, TimeoutError)
             async with pool.lease(site) as session:  # the others go on
                 await session.reset(page_task("/index.html"), 0)
-            assert pool.counters.pages_broken == 1
+            assert pool.counters.contexts_broken == 1
 
     asyncio.run(run())
 
@@ -143,7 +139,7 @@ def test_pages_are_used_again_and_retired(miniwob: Any, miniwob_tasks: dict[str,
             for seed in range(6):
                 async with pool.lease(site) as session:
                     await session.reset(miniwob_tasks["click-test"], seed)
-            return pool.counters.pages_opened, pool.counters.pages_recycled, pool.counters.navigations
+            return pool.counters.contexts_opened, pool.counters.contexts_recycled, pool.counters.navigations
 
     assert asyncio.run(run()) == (2, 2, 2)
 
@@ -157,7 +153,7 @@ def test_more_leases_than_sessions_wait(miniwob: Any, miniwob_tasks: dict[str, W
                     await session.reset(miniwob_tasks[kind], 0)
 
             await asyncio.gather(*(episode(kind) for kind in ("click-test", "click-tab", "click-link", "enter-text")))
-            return pool.counters.pages_opened
+            return pool.counters.contexts_opened
 
     assert asyncio.run(run()) == 2
 

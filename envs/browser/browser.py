@@ -1,0 +1,157 @@
+"""One Chromium with everything that hangs on it: its process (if we started it), its connection, its contexts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from envs.browser.cdp import CdpSession
+from envs.browser.connection import Connection, ConnectionTimes
+from envs.browser.context import BrowserContext, Device
+from envs.browser.process import ChromiumProcess
+from envs.browser.states import ConnectionState
+from envs.types import BrowserError
+
+logger = logging.getLogger(__name__)
+
+
+class Browser:
+    """Made by `launch` or `connect`; `close` leaves nothing behind that we started."""
+
+    def __init__(self, process: ChromiumProcess | None, address: str, times: ConnectionTimes | None) -> None:
+        self.process = process
+        self.contexts: set[BrowserContext] = set()
+        self.episodes = 0
+        self.retired = False
+        """No new contexts; to be closed when the last one is given back."""
+        self.lost = False
+        self.disconnects = 0
+        """Times that the socket went away by itself."""
+        self._strangers: set[asyncio.Task[None]] = set()
+
+        async def found() -> str:
+            return address
+
+        self.connection = Connection(
+            found,
+            alive=lambda: process is None or process.running,
+            times=times,
+            name=f"Chromium {process.pid}" if process else address,
+        )
+        self.connection.on_drop = self._on_drop
+        self.connection.on_page_gone = self._on_page_gone
+        self.connection.on_new_page = self._on_new_page
+        self.connection.gave_up.add_done_callback(self._on_gave_up)
+
+    @classmethod
+    async def launch(cls, executable: Path, args: Sequence[str], times: ConnectionTimes | None = None) -> Browser:
+        """Start a Chromium.
+
+        Raises:
+            BrowserError: it does not start, or cannot be spoken to.
+        """
+        process = await ChromiumProcess.start(executable, args)
+        browser = cls(process, process.address, times)
+        try:
+            await browser.connection.open()
+        except BaseException:
+            await process.stop()
+            raise
+        return browser
+
+    @classmethod
+    async def connect(cls, url: str, times: ConnectionTimes | None = None) -> Browser:
+        """Use a browser that somebody else started: its ``ws://…`` debugging address, or ``http://host:port`` of it. It is left running.
+
+        Raises:
+            BrowserError: there is none.
+        """
+        browser = cls(None, await _debugger_address(url), times)
+        await browser.connection.open()
+        return browser
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes, the browser process first; empty for a browser that we did not start."""
+        return tuple(member.pid for member in self.process.family()) if self.process else ()
+
+    async def open_context(
+        self, *, owner: str, device: Device, style: str, options: dict[str, Any] | None = None
+    ) -> BrowserContext:
+        """A context with a blank tab.
+
+        Raises:
+            BrowserError: it could not be made.
+        """
+        await self.connection.ready()
+        context = await BrowserContext.open(self.connection, owner=owner, device=device, style=style, options=options)
+        self.contexts.add(context)
+        return context
+
+    async def close_context(self, context: BrowserContext) -> None:
+        """Close one of its contexts."""
+        self.contexts.discard(context)
+        await context.close()
+
+    async def close(self) -> None:
+        """Close the connection, and end the process if it is ours."""
+        self._fail("Chromium was stopped")
+        if self.process is None:
+            for context in list(self.contexts):
+                await self.close_context(context)
+        self.contexts.clear()
+        await self.connection.close()
+        if self.process is not None:
+            await self.process.stop()
+
+    def _fail(self, why: str) -> None:
+        for context in self.contexts:
+            context.fail(why)
+
+    def _on_drop(self, why: str) -> None:
+        if self.connection.state is ConnectionState.RECONNECTING:
+            self.disconnects += 1
+        for context in self.contexts:
+            for tab in context.tabs:
+                tab.interrupt(why)
+
+    def _on_gave_up(self, reason: asyncio.Future[str]) -> None:
+        if not reason.cancelled():
+            self.lost = True
+            self._fail(f"Chromium went away: {reason.result()}")
+
+    def _on_page_gone(self, target: str) -> None:
+        for context in self.contexts:
+            if context.tab_gone(target, "the page crashed or was closed"):
+                return
+
+    def _on_new_page(self, info: dict[str, Any], session: CdpSession) -> None:
+        for context in self.contexts:
+            if context.context_id == info.get("browserContextId"):
+                context.adopt(session)
+                return
+        # Of somebody else (an external browser): let it go on without us.
+        task = asyncio.create_task(self._let_go(session))
+        self._strangers.add(task)
+        task.add_done_callback(self._strangers.discard)
+
+    async def _let_go(self, session: CdpSession) -> None:
+        try:
+            await session.send("Runtime.runIfWaitingForDebugger")
+        except BrowserError as error:
+            logger.info("a page of somebody else went away: %s", error)
+
+
+async def _debugger_address(url: str) -> str:
+    if url.startswith(("ws://", "wss://")):
+        return url
+    try:
+        async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+            return str((await client.get(f"{url.rstrip('/')}/json/version")).json()["webSocketDebuggerUrl"])
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        raise BrowserError(f"no browser answers at {url}: {error!r}; start it with --remote-debugging-port") from error

@@ -1,0 +1,196 @@
+"""One Chromium process tree that we started: its debugging address, its memory, and its certain end.
+
+It listens on a free port of loopback, and holds one end of a pipe of ours as well: when we die without a word, the pipe closes and Chromium
+ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from envs.types import BrowserError
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 30.0
+"""Real seconds for Chromium to listen (0.13 s when idle)."""
+
+STOP_SECONDS = 3.0
+"""Real seconds to end after being told to (0.05 s when idle) before it is killed."""
+
+LOWEST_DESCRIPTOR = 10
+"""Of our pipes; a child gets 0 to 4."""
+
+POLL_SECONDS = 0.01
+"""Between looks at the file in which Chromium writes its port."""
+
+ARGS = (
+    "--headless",
+    "--no-sandbox",  # its own sandbox needs rights that containers do not give; a task's pages are kept in by the egress proxy
+    "--remote-debugging-port=0",
+    "--remote-debugging-pipe",
+    "--no-startup-window",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-back-forward-cache",
+    "--disable-breakpad",
+    "--disable-client-side-phishing-detection",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-hang-monitor",
+    "--disable-ipc-flooding-protection",
+    "--disable-popup-blocking",
+    "--disable-prompt-on-repost",
+    "--disable-sync",
+    "--password-store=basic",
+    "--use-mock-keychain",
+    "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
+)
+"""What every automated Chromium is started with; what this project adds is in `envs.browser.chromium`."""
+
+
+class ChromiumProcess:
+    """Made by `start`."""
+
+    def __init__(self, process: psutil.Process, profile: Path, ours: tuple[int, int]) -> None:
+        self._process = process
+        self._profile = profile
+        self._ours = ours
+        self.started_at = time.monotonic()
+        self.address = ""
+        """``ws://127.0.0.1:<port>/devtools/browser/<id>``."""
+
+    @classmethod
+    async def start(cls, executable: Path, args: Sequence[str]) -> ChromiumProcess:
+        """Start and wait until it listens.
+
+        Raises:
+            BrowserError: it ended, or did not listen in time; with what it said.
+        """
+        profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
+        process = _spawn(executable, [*ARGS, *args, f"--user-data-dir={profile}"], profile)
+        try:
+            process.address = await process._listening(executable)
+        except BaseException:
+            await process.stop()
+            raise
+        return process
+
+    @property
+    def pid(self) -> int:
+        """Of the browser process."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        try:
+            return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def family(self) -> list[psutil.Process]:
+        """The browser process and its children, the browser first; empty when it is gone."""
+        try:
+            return [self._process, *self._process.children(recursive=True)] if self.running else []
+        except psutil.NoSuchProcess:
+            return []
+
+    def memory_mb(self) -> float:
+        """Proportional set size of all its processes (shared pages once) in MiB; resident size where the system does not tell."""
+        return sum(_memory(process) for process in self.family()) / 2**20
+
+    async def stop(self) -> None:
+        """End it, by force if need be, and remove its profile."""
+        family = self.family()
+        for end in self._ours:
+            os.close(end)
+        self._ours = ()  # type: ignore[assignment]
+        await asyncio.to_thread(_end, self._process, family)
+        # A child may still write while it dies; what is left then is a few files in the temporary folder.
+        await asyncio.to_thread(shutil.rmtree, self._profile, True)
+
+    async def _listening(self, executable: Path) -> str:
+        port_file = self._profile / "DevToolsActivePort"
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise BrowserError(f"{executable} did not start: it ended at once{self._said()}")
+            if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
+                return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
+            await asyncio.sleep(POLL_SECONDS)
+        raise BrowserError(f"{executable} did not start: it did not listen within {START_SECONDS:g} s{self._said()}")
+
+    def _said(self) -> str:
+        lines = (self._profile / "log").read_text(errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+
+def _spawn(executable: Path, args: Sequence[str], profile: Path) -> ChromiumProcess:
+    to_chromium, from_chromium = _pipe(), _pipe()
+    log = os.open(profile / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    # Chromium's debugging pipe is on descriptors 3 and 4.
+    places = [(null, 0), (null, 1), (log, 2), (to_chromium[0], 3), (from_chromium[1], 4)]
+    try:
+        pid = os.posix_spawn(
+            executable,
+            [str(executable), *args],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in places],
+        )
+    except OSError as error:
+        os.close(from_chromium[0])
+        os.close(to_chromium[1])
+        raise BrowserError(f"{executable} did not start: {error}") from error
+    finally:
+        for descriptor in (log, null, to_chromium[0], from_chromium[1]):
+            os.close(descriptor)
+    return ChromiumProcess(psutil.Process(pid), profile, (from_chromium[0], to_chromium[1]))
+
+
+def _pipe() -> tuple[int, int]:
+    """Reading and writing end, both above the descriptors that a child gets, so that none is overwritten by another."""
+    ends = os.pipe()
+    moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for end in ends)
+    for end in ends:
+        os.close(end)
+    return moved[0], moved[1]
+
+
+def _end(process: psutil.Process, family: list[psutil.Process]) -> None:
+    """Chromium ends when its pipe closes; what does not (stopped, hung) is killed."""
+    try:
+        process.wait(STOP_SECONDS)
+    except psutil.TimeoutExpired:
+        logger.warning("Chromium %d did not end by itself and is killed", process.pid)
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue  # it ended with its browser
+    psutil.wait_procs([process, *family], timeout=STOP_SECONDS)
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        full = process.memory_full_info()
+        return int(getattr(full, "pss", 0) or full.rss)
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0  # it ended while we looked
