@@ -1,0 +1,191 @@
+"""A real Chromium behind a proxy that misbehaves: what was asked fails at once, pages live on, every state is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from envs.browser.browser import Browser
+from envs.browser.cdp import ConnectionLost
+from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.connection import ConnectionTimes
+from envs.browser.context import Device
+from envs.browser.process import ChromiumProcess
+from envs.browser.states import ConnectionState
+from envs.browser.tab import Tab
+from envs.types import BrowserError
+from tests.envs.tcp_proxy import TcpProxy
+
+pytestmark = pytest.mark.chaos
+
+TIMES = ConnectionTimes(connect=3, heartbeat=0.5, answer=1.0, backoff=0.05, longest_backoff=0.2, attempts=5)
+PAGE = "data:text/html,<script>kept=41</script><p>still here"
+
+
+@dataclass
+class Rig:
+    process: ChromiumProcess
+    proxy: TcpProxy
+    browser: Browser
+    tab: Tab
+
+    def states(self) -> list[ConnectionState]:
+        return [entry.after for entry in self.browser.connection.machine.journal]
+
+    async def until(self, *states: ConnectionState) -> None:
+        async with asyncio.timeout(15):
+            while self.browser.connection.state not in states:
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def rig() -> AsyncIterator[Rig]:
+    process = await ChromiumProcess.start(find_chromium(), LAUNCH_ARGS)
+    port, path = re.findall(r":(\d+)(/.*)", process.address)[0]
+    try:
+        async with TcpProxy(int(port)) as proxy:
+            browser = await Browser.connect(f"ws://127.0.0.1:{proxy.port}{path}", TIMES)
+            context = await browser.open_context(owner="test", device=Device((300, 200)), style="")
+            await context.active.clock.run_freely()
+            await context.active.cdp.send("Page.navigate", {"url": PAGE})
+            await context.active.clock.settle(100)
+            yield Rig(process, proxy, browser, context.active)
+            await browser.close()
+    finally:
+        await process.stop()
+
+
+def play(scenario: Callable[[Rig], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with rig() as made:
+            await scenario(made)
+
+    asyncio.run(run())
+
+
+async def hang(tab: Tab) -> float:
+    """Ask for something that is never answered; seconds until it fails."""
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(BrowserError):
+        await tab.guard(
+            tab.cdp.send("Runtime.evaluate", {"expression": "new Promise(() => 0)", "awaitPromise": True}), 30, "it"
+        )
+    return asyncio.get_running_loop().time() - started
+
+
+@pytest.mark.parametrize("fault", ["drop", "reset", "stall", "half_open"])
+def test_pending_calls_fail_and_the_page_is_found_again(fault: str) -> None:
+    async def scenario(rig: Rig) -> None:
+        pending = asyncio.create_task(hang(rig.tab))
+        await asyncio.sleep(0.05)
+        getattr(rig.proxy, fault)()
+        await rig.until(ConnectionState.RECONNECTING, ConnectionState.CONNECTING)
+        assert await pending < 5
+        await rig.until(ConnectionState.READY)
+        assert await rig.tab.evaluate("kept + 1") == 42
+        assert rig.browser.connection.reconnects == 1 and rig.proxy.connections == 2
+        assert (ConnectionState.DEGRADED in rig.states()) == (fault in ("stall", "half_open"))
+
+    play(scenario)
+
+
+def test_a_wait_for_an_event_fails_with_its_socket() -> None:
+    async def scenario(rig: Rig) -> None:
+        waiting = asyncio.create_task(rig.tab.guard(asyncio.Event().wait(), 30, "an event"))
+        await asyncio.sleep(0.05)
+        rig.proxy.drop()
+        with pytest.raises(BrowserError, match="connection"):
+            async with asyncio.timeout(5):
+                await waiting
+
+    play(scenario)
+
+
+def test_the_clock_stands_still_while_nobody_is_connected() -> None:
+    async def scenario(rig: Rig) -> None:
+        before = await rig.tab.evaluate("Date.now()")
+        rig.proxy.drop()
+        await rig.until(ConnectionState.RECONNECTING)
+        await rig.until(ConnectionState.READY)
+        assert await rig.tab.evaluate("Date.now()") == before
+        await rig.tab.clock.settle(250)
+        assert await rig.tab.evaluate("Date.now()") == before + 250
+
+    play(scenario)
+
+
+def test_a_short_stall_only_degrades() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.proxy.stall()
+        await rig.until(ConnectionState.DEGRADED)
+        rig.proxy.resume()
+        await rig.until(ConnectionState.READY, ConnectionState.BUSY)
+        assert rig.browser.connection.reconnects == 0 and rig.proxy.connections == 1
+        assert await rig.tab.evaluate("kept") == 41
+
+    play(scenario)
+
+
+def test_a_stopped_chromium_is_given_up_or_found_again() -> None:
+    async def scenario(rig: Rig) -> None:
+        os.kill(rig.process.pid, signal.SIGSTOP)
+        try:
+            await rig.until(ConnectionState.DEGRADED)
+            await rig.until(ConnectionState.RECONNECTING)
+            assert await hang(rig.tab) < 1  # a call fails at once while there is no connection
+        finally:
+            os.kill(rig.process.pid, signal.SIGCONT)
+        await rig.until(ConnectionState.READY, ConnectionState.CLOSED)
+        assert rig.browser.connection.state is ConnectionState.READY
+        assert await rig.tab.evaluate("kept") == 41
+
+    play(scenario)
+
+
+def test_a_killed_chromium_is_given_up() -> None:
+    async def scenario(rig: Rig) -> None:
+        pending = asyncio.create_task(hang(rig.tab))
+        await asyncio.sleep(0.05)
+        os.kill(rig.process.pid, signal.SIGKILL)
+        assert await pending < 5
+        await rig.until(ConnectionState.CLOSED)
+        assert rig.browser.lost and rig.tab.dead
+        with pytest.raises(ConnectionLost, match="closed"):
+            await rig.browser.connection.ready()
+
+    play(scenario)
+
+
+def test_a_page_that_went_away_meanwhile_is_dead() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.proxy.refuse = True
+        rig.proxy.drop()
+        await rig.until(ConnectionState.RECONNECTING)
+        direct = await Browser.connect(rig.process.address)  # somebody else closes the page
+        await direct.connection.browser.send("Target.closeTarget", {"targetId": rig.tab.cdp.target_id})
+        await direct.connection.close()
+        rig.proxy.refuse = False
+        await rig.until(ConnectionState.READY)
+        assert rig.tab.dead and await hang(rig.tab) < 1
+
+    play(scenario)
+
+
+def test_every_state_is_reached() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.proxy.stall()
+        await rig.until(ConnectionState.READY) if rig.browser.connection.reconnects else await rig.until(
+            ConnectionState.RECONNECTING
+        )
+        await rig.until(ConnectionState.READY)
+        await rig.browser.connection.close()
+        assert set(rig.browser.connection.machine.entered) == set(ConnectionState)
+
+    play(scenario)
