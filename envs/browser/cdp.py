@@ -221,4 +221,12 @@ class CdpSession:
 
     async def play_back(self) -> None:
         """Set up again, on a new socket, what `enable` had set up."""
-        await asyncio.gather(*(self.send(method, params) for method, params in self._enabled))
+        await asyncio.gather(*(self._again(method, params) for method, params in self._enabled))
+
+    async def _again(self, method: str, params: dict[str, Any]) -> None:
+        try:
+            await self.send(method, params)
+        except CdpError as error:
+            # The browser has not noticed yet that the old socket is dead, and its session still holds the override.
+            if "already in effect" not in str(error):
+                raise
