@@ -32,6 +32,7 @@ class Browser:
         self.lost = False
         self.disconnects = 0
         """Times that the socket went away by itself."""
+        self._opening = 0
         self._strangers: set[asyncio.Task[None]] = set()
 
         async def found() -> str:
@@ -80,6 +81,11 @@ class Browser:
         """Its processes, the browser process first; empty for a browser that we did not start."""
         return tuple(member.pid for member in self.process.family()) if self.process else ()
 
+    @property
+    def load(self) -> int:
+        """Contexts that it has or is about to have."""
+        return len(self.contexts) + self._opening
+
     async def open_context(
         self, *, owner: str, device: Device, style: str, options: dict[str, Any] | None = None
     ) -> BrowserContext:
@@ -88,8 +94,14 @@ class Browser:
         Raises:
             BrowserError: it could not be made.
         """
-        await self.connection.ready()
-        context = await BrowserContext.open(self.connection, owner=owner, device=device, style=style, options=options)
+        self._opening += 1
+        try:
+            await self.connection.ready()
+            context = await BrowserContext.open(
+                self.connection, owner=owner, device=device, style=style, options=options
+            )
+        finally:
+            self._opening -= 1
         self.contexts.add(context)
         return context
 

@@ -259,10 +259,12 @@ class BrowserPool:
                 await self._remove(browser)
             fit = [browser for browser in self._browsers if not browser.retired]
             wanted = 1 if self.options.external else self.options.processes
-            if self.options.process_per_episode or len(fit) < wanted:
-                fit = [browser for browser in fit if not browser.contexts]
+            if self.options.process_per_episode:
+                fit = [browser for browser in fit if not browser.load]
+                wanted = 1
+            if len(fit) < wanted:
                 fit.append(await self._start())
-            return min(fit, key=lambda browser: len(browser.contexts))
+            return min(fit, key=lambda browser: browser.load)
 
     async def _start(self) -> Browser:
         options = self.options

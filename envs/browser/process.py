@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 30.0
 """Real seconds for Chromium to listen (0.13 s when idle)."""
 
-STOP_SECONDS = 3.0
-"""Real seconds to end after being told to (0.05 s when idle) before it is killed."""
+STOP_SECONDS = 5.0
+"""Real seconds that killed processes may take to be gone (0.05 s when idle)."""
 
 LOWEST_DESCRIPTOR = 10
 """Of our pipes; a child gets 0 to 4."""
@@ -117,12 +117,12 @@ class ChromiumProcess:
         return sum(_memory(process) for process in self.family()) / 2**20
 
     async def stop(self) -> None:
-        """End it, by force if need be, and remove its profile."""
+        """Kill it and its children, and remove its profile."""
         family = self.family()
         for end in self._ours:
             os.close(end)
         self._ours = ()  # type: ignore[assignment]
-        await asyncio.to_thread(_end, self._process, family)
+        await asyncio.to_thread(_end, family or [self._process])
         # A child may still write while it dies; what is left then is a few files in the temporary folder.
         await asyncio.to_thread(shutil.rmtree, self._profile, True)
 
@@ -174,18 +174,14 @@ def _pipe() -> tuple[int, int]:
     return moved[0], moved[1]
 
 
-def _end(process: psutil.Process, family: list[psutil.Process]) -> None:
-    """Chromium ends when its pipe closes; what does not (stopped, hung) is killed."""
-    try:
-        process.wait(STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        logger.warning("Chromium %d did not end by itself and is killed", process.pid)
+def _end(family: list[psutil.Process]) -> None:
+    """Kill them: there is nothing to save in a profile that is thrown away, and an orderly end takes a second."""
     for member in family:
         try:
             member.kill()
         except psutil.NoSuchProcess:
             continue  # it ended with its browser
-    psutil.wait_procs([process, *family], timeout=STOP_SECONDS)
+    psutil.wait_procs(family, timeout=STOP_SECONDS)
 
 
 def _memory(process: psutil.Process) -> int:

@@ -1,0 +1,124 @@
+"""Several browsers, one for each episode, somebody else's, contexts opened beforehand, browsers replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from envs.browser import BrowserPool, PoolOptions, find_chromium
+from envs.browser.chromium import LAUNCH_ARGS
+from envs.browser.process import ChromiumProcess
+from envs.types import BrowserError, Click, WebTask
+
+TITLE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
+
+
+async def episode(pool: BrowserPool, site: Any, task: WebTask) -> str:
+    async with pool.lease(site) as session:
+        await session.reset(task, 0)
+        return (await session.step(Click(element=1))).observation.elements[0].text
+
+
+def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> list[int]:
+        async with (
+            pages({"index.html": TITLE}, processes=2, max_sessions=4) as (pool, site),
+            pool.lease(site) as one,
+            pool.lease(site) as two,
+            pool.lease(site) as three,
+        ):
+            await asyncio.gather(*(session.reset(page_task("/index.html"), 0) for session in (one, two, three)))
+            return sorted(browser["contexts"] for browser in pool.metrics()["browsers"])
+
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> tuple[int, tuple[int, ...]]:
+        async with pages({"index.html": TITLE}, process_per_episode=True) as (pool, site):
+            assert [await episode(pool, site, page_task("/index.html")) for _ in range(2)] == ["seen", "seen"]
+            return pool.counters.launches, pool.browser_pids()
+
+    launches, left = asyncio.run(run())
+    assert launches >= 2 and left == ()
+
+
+def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> None:
+        theirs = await ChromiumProcess.start(find_chromium(), LAUNCH_ARGS)
+        try:
+            http = "http://" + theirs.address.removeprefix("ws://").split("/")[0]
+            for address in (theirs.address, http):
+                async with pages({"index.html": TITLE}, external=address) as (pool, site):
+                    assert await episode(pool, site, page_task("/index.html")) == "seen"
+                    assert pool.counters.launches == 0
+            assert theirs.running
+        finally:
+            await theirs.stop()
+        assert not theirs.running
+
+    asyncio.run(run())
+
+
+def test_nobody_at_the_address_is_named(pages: Any) -> None:
+    async def run() -> None:
+        async with pages({"index.html": ""}, external="http://127.0.0.1:9") as (pool, site), pool.lease(site):
+            pass
+
+    with pytest.raises(BrowserError, match=r"no browser answers at http://127\.0\.0\.1:9"):
+        asyncio.run(run())
+
+
+def test_contexts_are_ready_beforehand(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> tuple[int, int]:
+        async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
+            await episode(pool, site, page_task("/index.html"))
+            while pool.metrics()["idle"] < 1:
+                await asyncio.sleep(0.01)
+            before = pool.counters.contexts_opened
+            async with pool.lease(site) as session:
+                await session.reset(page_task("/index.html"), 0)
+                return before, pool.metrics()["lent"]
+
+    opened, lent = asyncio.run(run())
+    assert opened == 2 and lent == 1
+
+
+def test_an_old_browser_is_replaced_when_its_pages_are_back(
+    monkeypatch: pytest.MonkeyPatch, miniwob: Any, miniwob_tasks: dict[str, WebTask]
+) -> None:
+    monkeypatch.setattr("envs.browser.pool.WATCH_SECONDS", 0.05)
+
+    async def run() -> None:
+        async with miniwob(retire_after=2) as (pool, site):
+            first = pool.browser_pids()[0]
+            for seed in range(2):
+                async with pool.lease(site) as session:
+                    await session.reset(miniwob_tasks["click-test"], seed)
+            async with asyncio.timeout(10):
+                while pool.browser_pids():
+                    await asyncio.sleep(0.02)
+            async with pool.lease(site) as session:
+                await session.reset(miniwob_tasks["click-test"], 9)
+                assert pool.browser_pids()[0] != first
+            assert pool.counters.browsers_retired == 1 and pool.counters.browsers_lost == 0
+            assert not psutil.pid_exists(first)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_sessions": 0}, "max_sessions must be at least 1"),
+        ({"step_deadline": 0.0}, "must be above 0"),
+        ({"external": "ws://x", "process_per_episode": True}, "choose external or process_per_episode"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BrowserError, match=message):
+        PoolOptions(**options)
