@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,20 @@ class Frame:
 
 
 class WebSession:
-    """One episode at a time on one site. Made by `BrowserPool.lease`, not safe for concurrent calls.
+    """One episode at a time on one site. Made by `BrowserPool.lease`, with one owner: a second call while one runs is refused.
 
     Every call ends within ``step_deadline`` seconds; what goes wrong in the browser is a `BrowserError` and the session
     can then only be reset or closed. An action that cannot be carried out is no error: the next observation says why.
+
+    A caller that does not know whether a step arrived (a remote one, say) may ask for it again: with the same epoch and step id it is answered
+    from memory and the page is not touched twice.
     """
 
     def __init__(self, pool: BrowserPool, site: Site, *, step_deadline: float, settle_budget_ms: float) -> None:
+        self.epoch = 0
+        """Counts resets; a step of an earlier epoch is refused."""
+        self.step_id = 0
+        """Number of the next step of this epoch."""
         self._pool = pool
         self._site = site
         self._deadline = step_deadline
@@ -51,53 +59,93 @@ class WebSession:
         self._context: BrowserContext | None = None
         self._task: WebTask | None = None
         self._frame: Frame | None = None
+        self._last_action: Action | None = None
         self._instruction = ""
         self._handles: dict[int, Handle] = {}
+        self._in_call = False
 
     async def reset(self, task: WebTask, seed: int) -> Frame:
-        """Begin an episode.
+        """Begin an episode, in a new epoch.
 
         Raises:
             BrowserError: the browser, the page or the deadline.
         """
-        self._frame = None
-        await self._give_back()
-        try:
-            async with asyncio.timeout(self._deadline):
-                self._context = await self._pool.acquire(self._site, task)
-        except TimeoutError as error:
-            raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
-        self._task, self._instruction = task, ""
-        self._frame = await self._guarded(
-            self._context, self._reset(self._context, task, seed), f"reset of {task.task_id}"
-        )
-        return self._frame
+        with self._one_at_a_time("reset"):
+            self.epoch += 1
+            self.step_id = 0
+            self._frame = self._last_action = None
+            await self._give_back()
+            try:
+                async with asyncio.timeout(self._deadline):
+                    self._context = await self._pool.acquire(self._site, task)
+            except TimeoutError as error:
+                raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
+            self._task, self._instruction = task, ""
+            what = f"reset of {task.task_id}"
+            self._frame = await self._guarded(self._context, self._reset(self._context, task, seed), what)
+            return self._frame
 
-    async def step(self, action: Action) -> Frame:
+    async def step(self, action: Action, *, epoch: int | None = None, step_id: int | None = None) -> Frame:
         """Carry out an action and look.
 
+        Args:
+            action: What to do.
+            epoch: Epoch that the caller means; the present one if not given.
+            step_id: Number of the step in its epoch; the next one if not given. The last one again gives the same answer again.
+
         Raises:
-            BrowserError: the browser, the page or the deadline; or there is no episode.
+            BrowserError: the browser, the page or the deadline; or there is no such episode or step.
         """
-        context, task, frame = self._context, self._task, self._frame
-        if context is None or task is None or frame is None:
-            raise BrowserError("no episode: call reset() first, also after a BrowserError")
-        refusal = refuse(action, self._handles)
-        if refusal is not None:
-            # The page stood still, so what was seen is still true.
-            seen = frame.observation.model_copy(update={"error": refusal})
-            self._frame = replace(frame, observation=seen, point=None)
+        with self._one_at_a_time("step"):
+            again = self._answered(action, self.epoch if epoch is None else epoch, step_id)
+            if again is not None:
+                return again
+            context, task, frame = self._context, self._task, self._frame
+            if context is None or task is None or frame is None:
+                raise BrowserError("no episode: call reset() first, also after a BrowserError")
+            self._frame = None
+            self._frame = await self._carry_out(context, task, frame, action)
+            self._last_action = action
+            self.step_id += 1
             return self._frame
-        self._frame = None
-        self._frame = await self._guarded(
-            context, self._step(context.active, task, action), f"{action.type} in {task.task_id}"
-        )
-        return self._frame
 
     async def close(self) -> None:
         """Give the page back. The session may not be used again."""
         self._frame = None
         await self._give_back()
+
+    def _answered(self, action: Action, epoch: int, step_id: int | None) -> Frame | None:
+        """The answer of a step that was carried out before; ``None`` if it is a new one."""
+        if epoch != self.epoch:
+            raise BrowserError(f"the session is in epoch {self.epoch}, not {epoch}: it was reset meanwhile")
+        if step_id is None or step_id == self.step_id:
+            return None
+        if step_id != self.step_id - 1 or self._frame is None:
+            raise BrowserError(f"step {step_id} of epoch {epoch} cannot be carried out; the next one is {self.step_id}")
+        if action != self._last_action:
+            raise BrowserError(
+                f"step {step_id} of epoch {epoch} was another action; a step may only be repeated as it was"
+            )
+        return self._frame
+
+    async def _carry_out(self, context: BrowserContext, task: WebTask, frame: Frame, action: Action) -> Frame:
+        refusal = refuse(action, self._handles)
+        if refusal is not None:
+            # The page stood still, so what was seen is still true.
+            seen = frame.observation.model_copy(update={"error": refusal})
+            return replace(frame, observation=seen, point=None)
+        work = self._step(context.active, task, action)
+        return await self._guarded(context, work, f"{action.type} in {task.task_id}")
+
+    @contextmanager
+    def _one_at_a_time(self, what: str) -> Iterator[None]:
+        if self._in_call:
+            raise BrowserError(f"{what} while another call runs: a session has one owner")
+        self._in_call = True
+        try:
+            yield
+        finally:
+            self._in_call = False
 
     async def _give_back(self) -> None:
         context, self._context = self._context, None

@@ -1,0 +1,76 @@
+"""Calls of a session: repeated, out of order, at the same time, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from envs.browser import BrowserPool, WebSession
+from envs.types import BrowserError, Click, WebTask
+
+COUNTER = "<button onclick='this.textContent = Number(this.textContent) + 1'>0</button><a href=#>other</a>"
+SLOW = "<button onclick='for (;;) {}'>hang</button>"
+
+Scenario = Callable[[BrowserPool, WebSession, WebTask], Awaitable[None]]
+
+
+def play(pages: Any, page_task: Callable[[str], WebTask], body: str, scenario: Scenario, **options: Any) -> None:
+    async def run() -> None:
+        async with pages({"index.html": body}, **options) as (pool, site), pool.lease(site) as session:
+            await session.reset(page_task("/index.html"), 0)
+            await scenario(pool, session, page_task("/index.html"))
+
+    asyncio.run(run())
+
+
+def test_a_repeated_step_is_carried_out_once(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def scenario(_: BrowserPool, session: WebSession, task: WebTask) -> None:
+        once = await session.step(Click(element=1), epoch=1, step_id=0)
+        again = await session.step(Click(element=1), epoch=1, step_id=0)
+        assert again is once and once.observation.elements[0].text == "1"
+        assert (await session.step(Click(element=1), epoch=1, step_id=1)).observation.elements[0].text == "2"
+        with pytest.raises(BrowserError, match="step 0 of epoch 1 cannot be carried out; the next one is 2"):
+            await session.step(Click(element=1), epoch=1, step_id=0)
+        with pytest.raises(BrowserError, match="step 5"):
+            await session.step(Click(element=1), step_id=5)
+        with pytest.raises(BrowserError, match="another action"):
+            await session.step(Click(element=2), step_id=1)
+        await session.reset(task, 0)
+        with pytest.raises(BrowserError, match="epoch 2, not 1"):
+            await session.step(Click(element=1), epoch=1, step_id=0)
+        assert (await session.step(Click(element=1))).observation.elements[0].text == "1"
+
+    play(pages, page_task, COUNTER, scenario)
+
+
+def test_a_session_has_one_owner(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def scenario(_: BrowserPool, session: WebSession, __: WebTask) -> None:
+        first = asyncio.create_task(session.step(Click(element=1)))
+        await asyncio.sleep(0)
+        with pytest.raises(BrowserError, match="one owner"):
+            await session.step(Click(element=1))
+        assert (await first).observation.elements[0].text == "1"
+
+    play(pages, page_task, COUNTER, scenario)
+
+
+def test_a_cancelled_step_leaves_nothing_behind(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def scenario(pool: BrowserPool, session: WebSession, task: WebTask) -> None:
+        before = asyncio.all_tasks()
+        step = asyncio.create_task(session.step(Click(element=1)))
+        await asyncio.sleep(0.3)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        assert asyncio.all_tasks() == before
+        with pytest.raises(BrowserError, match=r"call reset\(\) first"):
+            await session.step(Click(element=1))
+        frame = await session.reset(task, 0)  # on another page: the first one hangs
+        assert frame.observation.elements[0].text == "hang"
+        assert pool.counters.contexts_broken == 1 and pool.metrics()["lent"] == 1
+        assert sum(browser["contexts"] for browser in pool.metrics()["browsers"]) == 1
+
+    play(pages, page_task, SLOW, scenario)
