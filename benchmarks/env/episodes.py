@@ -32,28 +32,24 @@ Player = Callable[[int], Awaitable[int]]
 """Plays the episode of a seed; its steps."""
 
 
-def run() -> list[Figure]:
+async def figures() -> list[Figure]:
     """Figures of each number of sessions, both sides in turn on the same cores."""
-    return asyncio.run(_run())
-
-
-async def _run() -> list[Figure]:
     task = next(task for task in import_tasks() if task.kind == KIND)
     site = MiniWobSite()
     await site.start()
     try:
-        figures = []
+        found = []
         for sessions in SESSIONS:
             named = f"{sessions} session{'s' if sessions > 1 else ''}"
             ours, step_ms = await _with_pool(site, task, sessions)
             bare, _ = await _with_playwright(site, task, sessions)
-            figures += [
+            found += [
                 Figure(f"episodes per second, {named}", ours, "1/s", ""),
                 Figure(f"bare Playwright, {named}", bare, "1/s", ""),
                 Figure(f"pool / bare Playwright, {named}", ours / bare, "ratio", ""),
                 Figure(f"CPU of a step, {named}", step_ms, "ms", ""),
             ]
-        return figures
+        return found
     finally:
         await site.close()
 
