@@ -61,11 +61,11 @@ async def _measured(executable: str, url: str, sessions: int, seconds: float) ->
         await asyncio.to_thread(sys.stdin.readline)
         cpu, started = _cpu_seconds(), time.perf_counter()
         steps = sum(await asyncio.gather(*(loop.run(until=started + seconds) for loop in loops)))
-        result = {"steps": steps, "seconds": time.perf_counter() - started, "cpu_seconds": _cpu_seconds() - cpu}
+        seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
         for loop in loops:
             await loop.check()
         await browser.close()
-    print(json.dumps(result), flush=True)
+    print(json.dumps({"steps": steps, "failed": 0, "seconds": seconds, "cpu_seconds": cpu}), flush=True)
 
 
 def _size() -> ViewportSize:
@@ -85,6 +85,7 @@ class _Loop:
     async def open(cls, page: Page, url: str) -> _Loop:
         loop = cls(page, await page.context.new_cdp_session(page))
         await page.goto(url)
+        await page.screenshot()  # waits for a frame; CDP's fails on half of fresh pages without one (Chromium 156)
         await loop._look()
         return loop
 

@@ -1,8 +1,8 @@
 """Steps per second of web environments that run in processes of their own, and the CPU that a step takes.
 
 A *measured process* speaks a small protocol: it opens its page and prints ``{"ready": true}``; on a line on its stdin it steps for the seconds that
-it was told and prints ``{"steps": …, "seconds": …, "cpu_seconds": …}``, where the CPU is its own and that of all processes below it
-(Chromium, a driver). So several processes start at the same moment, and nothing but steps is measured.
+it was told and prints ``{"steps": …, "failed": …, "seconds": …, "cpu_seconds": …}``, where the CPU is its own and that of all processes below
+it (Chromium, a driver). So several processes start at the same moment, and nothing but steps is measured.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Rate:
 
     steps_per_second: float
     cpu_ms_per_step: float
+    failed: float = 0.0
+    """Share of the steps whose action the environment gave up. They count as steps: it went on to observe."""
 
 
 async def measure(commands: Sequence[Sequence[str]], seconds: float) -> Rate:
@@ -52,6 +54,7 @@ async def measure(commands: Sequence[Sequence[str]], seconds: float) -> Rate:
     return Rate(
         steps_per_second=sum(result["steps"] / result["seconds"] for result in results),
         cpu_ms_per_step=1000 * sum(result["cpu_seconds"] for result in results) / steps,
+        failed=sum(result["failed"] for result in results) / steps,
     )
 
 
@@ -88,7 +91,7 @@ async def interleave(arms: Mapping[str, Callable[[], Awaitable[Rate]]], rounds: 
             seen[name].append(rate)
             print(
                 f"round {number + 1}  {name:32s} {rate.steps_per_second:7.2f} steps/s {rate.cpu_ms_per_step:7.1f} CPU ms/step"
-                f"  load {os.getloadavg()[0]:.1f}",
+                f"  {rate.failed:.0%} failed  load {os.getloadavg()[0]:.1f}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -96,6 +99,7 @@ async def interleave(arms: Mapping[str, Callable[[], Awaitable[Rate]]], rounds: 
         name: Rate(
             statistics.median(rate.steps_per_second for rate in rates),
             statistics.median(rate.cpu_ms_per_step for rate in rates),
+            statistics.median(rate.failed for rate in rates),
         )
         for name, rates in seen.items()
     }

@@ -19,18 +19,18 @@ SPEAKS = """
 import json, sys
 print(json.dumps({"ready": True}), flush=True)
 assert sys.stdin.readline() == "go\\n"
-print(json.dumps({"steps": %d, "seconds": %f, "cpu_seconds": %f}), flush=True)
+print(json.dumps({"steps": %d, "failed": %d, "seconds": %f, "cpu_seconds": %f}), flush=True)
 """
 
 
-def speaking(steps: int, seconds: float, cpu_seconds: float) -> list[str]:
+def speaking(steps: int, failed: int, seconds: float, cpu_seconds: float) -> list[str]:
     """A process that says this."""
-    return [sys.executable, "-c", SPEAKS % (steps, seconds, cpu_seconds)]
+    return [sys.executable, "-c", SPEAKS % (steps, failed, seconds, cpu_seconds)]
 
 
 def test_rates_add_up_and_the_cpu_is_shared_by_all_steps() -> None:
-    rate = asyncio.run(measure([speaking(10, 2.0, 1.0), speaking(30, 3.0, 2.0)], seconds=1))
-    assert rate == Rate(steps_per_second=15.0, cpu_ms_per_step=75.0)
+    rate = asyncio.run(measure([speaking(10, 4, 2.0, 1.0), speaking(30, 0, 3.0, 2.0)], seconds=1))
+    assert rate == Rate(steps_per_second=15.0, cpu_ms_per_step=75.0, failed=0.1)
 
 
 @pytest.mark.parametrize("at", ["ready", "result"])
