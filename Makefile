@@ -25,5 +25,5 @@ bench: setup
 	@$(PYTHON) -m benchmarks --all --write
 
 clean:
-	rm -rf .venv .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-browsergym .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,125 @@
+"""A bare Playwright loop: click, JPEG screenshot, text observation. The bar for our sessions: nothing else is done, nothing is waited for.
+
+Pages of one browser, a coroutine each. The screenshot is CDP's (quality 80, ``optimizeForSpeed``: the fastest there is here), the observation one
+``evaluate`` that lists the elements in the viewport with their text and place, and the click goes to such a place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+import psutil
+from playwright.async_api import CDPSession, Page, ViewportSize, async_playwright
+
+from benchmarks.rates import Rate, measure
+from envs.browser.chromium import LAUNCH_ARGS
+
+VIEWPORT = (1280, 720)
+WARM_STEPS = 3
+"""Of each page before the time runs: the first screenshot of a page is slow."""
+
+OBSERVE = """
+(() => {
+  const seen = [];
+  for (const element of document.querySelectorAll('a, button, input, select, textarea, h1, h2, h3, p, li, label, span, output')) {
+    const box = element.getBoundingClientRect();
+    if (box.width < 1 || box.height < 1 || box.bottom < 0 || box.top > innerHeight) continue;
+    seen.push({
+      tag: element.tagName.toLowerCase(), text: (element.value || element.innerText || '').slice(0, 80),
+      x: box.x + box.width / 2, y: box.y + box.height / 2,
+    });
+  }
+  return {url: location.href, title: document.title, elements: seen};
+})()
+"""
+
+
+async def bare_rate(executable: Path, url: str, sessions: int, seconds: float) -> Rate:
+    """The loop on this many pages, in a process of its own.
+
+    Args:
+        executable: Chromium.
+        url: A page with buttons, and an ``<output>`` that counts their clicks (``benchmarks/pages/cards.html``).
+        sessions: Pages at a time.
+        seconds: How long it is measured, without the start.
+    """
+    arguments = [str(executable), url, "--sessions", str(sessions), "--seconds", str(seconds)]
+    return await measure([[sys.executable, "-m", "benchmarks.bare_playwright", *arguments]], seconds)
+
+
+async def _measured(executable: str, url: str, sessions: int, seconds: float) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=executable, args=list(LAUNCH_ARGS))
+        loops = [await _Loop.open(await browser.new_page(viewport=_size()), url) for _ in range(sessions)]
+        await asyncio.gather(*(loop.run(steps=WARM_STEPS) for loop in loops))
+        print(json.dumps({"ready": True}), flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        cpu, started = _cpu_seconds(), time.perf_counter()
+        steps = sum(await asyncio.gather(*(loop.run(until=started + seconds) for loop in loops)))
+        seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
+        for loop in loops:
+            await loop.check()
+        await browser.close()
+    print(json.dumps({"steps": steps, "failed": 0, "seconds": seconds, "cpu_seconds": cpu}), flush=True)
+
+
+def _size() -> ViewportSize:
+    return {"width": VIEWPORT[0], "height": VIEWPORT[1]}
+
+
+class _Loop:
+    """One page."""
+
+    def __init__(self, page: Page, cdp: CDPSession) -> None:
+        self._page = page
+        self._cdp = cdp
+        self._steps = 0
+        self._places: list[tuple[float, float]] = []
+
+    @classmethod
+    async def open(cls, page: Page, url: str) -> _Loop:
+        loop = cls(page, await page.context.new_cdp_session(page))
+        await page.goto(url)
+        await page.screenshot()  # waits for a frame; CDP's fails on half of fresh pages without one (Chromium 156)
+        await loop._look()
+        return loop
+
+    async def run(self, *, steps: int | None = None, until: float = float("inf")) -> int:
+        begun = self._steps
+        while time.perf_counter() < until and (steps is None or self._steps - begun < steps):
+            await self._page.mouse.click(*self._places[self._steps % len(self._places)])
+            await self._look()
+            self._steps += 1
+        return self._steps - begun
+
+    async def check(self) -> None:
+        """Every click must have met its button."""
+        clicks = await self._page.evaluate("Number(document.querySelector('output').value)")
+        assert clicks == self._steps, f"{clicks} of {self._steps} clicks met a button"
+
+    async def _look(self) -> None:
+        jpeg = {"format": "jpeg", "quality": 80, "optimizeForSpeed": True}
+        shot, seen = await asyncio.gather(self._cdp.send("Page.captureScreenshot", jpeg), self._page.evaluate(OBSERVE))
+        assert len(shot["data"]) > 1000
+        self._places = [(element["x"], element["y"]) for element in seen["elements"] if element["tag"] == "button"]
+
+
+def _cpu_seconds() -> float:
+    """User and system seconds of this process and everything below it that lives."""
+    process = psutil.Process()
+    times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
+    return sum(time.user + time.system for time in times)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("executable")
+    parser.add_argument("url")
+    parser.add_argument("--sessions", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    asyncio.run(_measured(**vars(parser.parse_args())))
