@@ -10,14 +10,28 @@ resolve to, and connects to the address that it checked: a name that changes its
 
 from envs.egress.addresses import Reason
 from envs.egress.allow import AllowList
+from envs.egress.hardening import (
+    EGRESS_ARGS,
+    EGRESS_DISABLED_FEATURES,
+    PROXY_BYPASS,
+    chromium_args,
+    harden,
+    harden_page,
+)
 from envs.egress.proxy import EgressProxy, Listener, Refusal
 from envs.egress.secrets import SiteSecrets
 
 __all__ = [
+    "EGRESS_ARGS",
+    "EGRESS_DISABLED_FEATURES",
+    "PROXY_BYPASS",
     "AllowList",
     "EgressProxy",
     "Listener",
     "Reason",
     "Refusal",
     "SiteSecrets",
+    "chromium_args",
+    "harden",
+    "harden_page",
 ]

@@ -156,7 +156,8 @@ async def raw_chromium(folder: Path, *args: str) -> AsyncIterator[RawChromium]:
         finally:
             await chromium.close()
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 

@@ -116,7 +116,7 @@ async def serve(site: Site) -> AsyncIterator[Site]:
         listener.close()
 
 
-class Canary(asyncio.Protocol):
+class Canary:
     """Counts who reaches it, over TCP and UDP on one port of every local address; answers an HTTP page that any origin may read."""
 
     def __init__(self) -> None:
@@ -139,6 +139,7 @@ class _TcpCanary(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert isinstance(self._transport, asyncio.Transport)
+        self._canary.hits.append("request")
         self._transport.write(b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Length: 6\r\n\r\ncanary")
 
 
