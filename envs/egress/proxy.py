@@ -1,0 +1,249 @@
+"""The proxy: listeners on loopback, each with the allow list of one lease, served by one thread.
+
+The thread has an event loop of its own, so that a busy loop of the caller does not delay pages. A listener costs one socket, so a lease gets its
+own, and what its pages were refused is counted there. Nothing of a request but host, port and method is kept, and nothing of it is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from envs.egress.addresses import MAX_HOST, IpAddress, Reason, as_address, canonical_host, is_local_name
+from envs.egress.allow import AllowList
+from envs.egress.message import Request
+from envs.egress.relay import Refused, Relay, Upstream
+from envs.egress.secrets import SiteSecrets
+from envs.types import BrowserError
+
+T = TypeVar("T")
+
+CONNECT_SECONDS = 10.0
+"""Real seconds for resolving a name and connecting. A direct load gives up after minutes; a step's deadline is far below."""
+BACKLOG = 128
+"""Connections that wait to be accepted. A context opens 32 at most to a proxy."""
+MAX_HOSTS = 256
+"""Different (reason, host) pairs that are counted apart; a page may invent any number of names. The rest counts under `OTHERS`."""
+OTHERS = "(others)"
+LOOPBACK = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One request that was not let through."""
+
+    listener: str
+    """Address of the listener."""
+    label: str
+    """What its owner called it: a lease, an episode."""
+    reason: Reason
+    host: str
+    """As requested, shortened; empty if the request could not be read."""
+    port: int
+    method: str
+    """``CONNECT`` for HTTPS and websockets."""
+
+
+OnRefusal = Callable[[Refusal], None]
+
+
+class Listener:
+    """One address of the proxy with an allow list. Made by `EgressProxy.open`."""
+
+    def __init__(self, proxy: EgressProxy, allow: AllowList, label: str) -> None:
+        self.allow = allow
+        self.label = label
+        self.address = ""
+        """``http://127.0.0.1:<port>``, for Chromium's ``proxyServer``."""
+        self.requests = 0
+        """Requests and tunnels that were let through."""
+        self._proxy = proxy
+        self._refused: Counter[tuple[Reason, str]] = Counter()
+        self._relays: set[Relay] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def refused(self) -> dict[tuple[Reason, str], int]:
+        """Refusals so far by (reason, host)."""
+        return dict(self._refused)
+
+    async def close(self) -> None:
+        """Stop listening and end the connections. Closing twice is closing once."""
+        await self._proxy.run(self.shut())
+
+    # --- in the proxy's thread
+
+    async def listen(self) -> None:
+        """Bind a free port of loopback."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Relay(self), LOOPBACK[0], 0, backlog=BACKLOG)
+        self.address = f"http://{LOOPBACK[0]}:{self._server.sockets[0].getsockname()[1]}"
+        self._proxy.remember(self)
+
+    async def shut(self) -> None:
+        """`close`, inside of the thread."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for relay in list(self._relays):
+            relay.abort()
+        await self._empty.wait()
+        self._proxy.forget(self)
+
+    def opened(self, relay: Relay) -> None:
+        """See `Gate`."""
+        self._relays.add(relay)
+        self._empty.clear()
+        if self._server is None:
+            relay.abort()  # accepted while it was being closed
+
+    def closed(self, relay: Relay) -> None:
+        """See `Gate`."""
+        self._relays.discard(relay)
+        if not self._relays:
+            self._empty.set()
+
+    def check(self, request: Request) -> None:
+        """See `Gate`."""
+        reason = self.allow.refuse(request.host, request.port, None if request.tunnel else "http")
+        if reason is None and request.header("service-worker") == "script":
+            reason = Reason.SERVICE_WORKER
+        if reason is not None:
+            raise Refused(reason)
+        self.requests += 1
+
+    def encode(self, request: Request) -> bytes:
+        """See `Gate`."""
+        host = canonical_host(request.host) or request.host
+        return request.encode(self._proxy.secrets.add_to(host, request.port, request.headers))
+
+    async def connect(self, request: Request, upstream: Upstream) -> None:
+        """See `Gate`. What is connected to is the address that was checked, never the name."""
+        loop = asyncio.get_running_loop()
+        failed: OSError = ConnectionRefusedError(f"{request.host} has no address")
+        async with asyncio.timeout(CONNECT_SECONDS):
+            addresses = await _resolve(request.host)
+            for reason in (self.allow.refuse_answer(request.host, address) for address in addresses):
+                if reason is not None:
+                    raise Refused(reason)
+            for address in addresses:
+                try:
+                    await loop.create_connection(lambda: upstream, str(address), request.port)
+                    return
+                except OSError as error:
+                    failed = error
+        raise failed
+
+    def count(self, reason: Reason, request: Request | None) -> None:
+        """See `Gate`."""
+        host = request.host[:MAX_HOST] if request else ""
+        port, method = (request.port, request.method) if request else (0, "")
+        known = (reason, host) in self._refused or len(self._refused) < MAX_HOSTS
+        self._refused[reason, host if known else OTHERS] += 1
+        self._proxy.count(Refusal(self.address, self.label, reason, host, port, method))
+
+
+class EgressProxy:
+    """``async with EgressProxy() as proxy: listener = await proxy.open(AllowList.of(site.origin), label=episode_id)``.
+
+    Whoever can connect to loopback on this machine can use a listener, with its secrets: the machine's own processes are trusted, pages are not
+    (they reach a listener only through a listener, which does not let them).
+    """
+
+    def __init__(self, *, secrets: SiteSecrets | None = None, on_refusal: OnRefusal | None = None) -> None:
+        """``on_refusal`` is called in the proxy's thread for each refusal; it has to be quick and must not raise."""
+        self.secrets = secrets or SiteSecrets()
+        self.refusals: Counter[Reason] = Counter()
+        """Refusals by reason, of closed listeners too."""
+        self._on_refusal = on_refusal
+        self._listeners: set[Listener] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    async def __aenter__(self) -> EgressProxy:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the thread. Starting twice is one start."""
+        if self._thread is not None:
+            return
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=_run_forever, args=(loop,), name="egress-proxy", daemon=True)
+        self._thread.start()
+
+    async def open(self, allow: AllowList, *, label: str = "") -> Listener:
+        """A listener that lets through what ``allow`` names; its ``address`` is for Chromium.
+
+        Raises:
+            BrowserError: the proxy is not started.
+        """
+        listener = Listener(self, allow, label)
+        await self.run(listener.listen())
+        return listener
+
+    async def close(self) -> None:
+        """Close every listener, end every connection and the thread."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        for listener in list(self._listeners):
+            await listener.close()
+        self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.to_thread(thread.join)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work`` in the proxy's thread."""
+        if self._loop is None:
+            work.close()
+            raise BrowserError("the egress proxy is not running; call start() first")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def remember(self, listener: Listener) -> None:
+        """A listener is open."""
+        self._listeners.add(listener)
+
+    def forget(self, listener: Listener) -> None:
+        """A listener is closed."""
+        self._listeners.discard(listener)
+
+    def count(self, refusal: Refusal) -> None:
+        """A listener refused."""
+        self.refusals[refusal.reason] += 1
+        if self._on_refusal is not None:
+            self._on_refusal(refusal)
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+async def _resolve(host: str) -> list[IpAddress]:
+    """The addresses of a host that is allowed: itself, loopback for its names, else what the system's resolver says."""
+    name = canonical_host(host)
+    if name is None:
+        raise Refused(Reason.BAD_HOST)
+    if (literal := as_address(name)) is not None:
+        return [literal]
+    if is_local_name(name):
+        return [ipaddress.ip_address(text) for text in LOOPBACK]
+    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))

@@ -1,0 +1,20 @@
+"""Signals of the browser about a page: what it painted, what moved, what it cost and what failed.
+
+``collector.js`` runs in every document before its scripts, in a world of its own: it shares the page's performance timeline and nothing else, so the
+page can neither see nor change it. `SignalReader` reads it together with Chromium's own counters, in one round trip a step. ``build`` and
+``aggregate`` are pure. The records are in ``envs.types.signals``.
+
+Under CDP virtual time (Chromium 156), with the clock stopped between steps:
+
+- layout shifts arrive and have their exact values, but only frames that are drawn are compared: a move and its undoing between two
+  screenshots are never seen;
+- first paint and the largest paint arrive in the first slice of time after the first screenshot, with their element and size; their times are
+  of the virtual clock and mean nothing, so they are absent;
+- event durations mix the real clock of the input with the page's virtual one, and long tasks have no length: both are absent;
+- CPU durations, heap, nodes, layers, errors and requests are the same under either clock.
+"""
+
+from envs.signals.aggregate import aggregate
+from envs.signals.reader import SignalReader
+
+__all__ = ["SignalReader", "aggregate"]

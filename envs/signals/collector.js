@@ -1,0 +1,32 @@
+// Runs before the page's own scripts in every document, in an isolated world. Records are small: the reader asks once a step.
+(() => {
+  const KEPT = 20; // shifts and long tasks kept one by one between two readings
+  const state = {fp: null, fcp: null, lcp: null};
+  let fresh;
+  const clear = () => { fresh = {shift: 0, inputShift: 0, shifts: [], tasks: [], interactions: {}}; };
+  clear();
+  const name = node => !node ? "" : node.nodeType === 1 ? node.localName + (node.id ? "#" + node.id.slice(0, 40) : "") : name(node.parentElement);
+  const take = {
+    paint: e => { state[e.name === "first-paint" ? "fp" : "fcp"] = e.startTime; },
+    "largest-contentful-paint": e => { state.lcp = {element: name(e.element), size: e.size, ms: e.startTime}; },
+    "layout-shift": e => {
+      fresh[e.hadRecentInput ? "inputShift" : "shift"] += e.value;
+      if (fresh.shifts.length < KEPT)
+        fresh.shifts.push({value: e.value, after_input: e.hadRecentInput, sources: (e.sources || []).map(s => name(s.node)).filter(Boolean)});
+    },
+    longtask: e => { if (fresh.tasks.length < KEPT) fresh.tasks.push(e.duration); },
+    event: e => { if (e.interactionId) fresh.interactions[e.interactionId] = Math.max(e.duration, fresh.interactions[e.interactionId] || 0); },
+  };
+  const observers = Object.keys(take).map(type => {
+    const use = entries => entries.forEach(take[type]);
+    const observer = new PerformanceObserver(list => use(list.getEntries()));
+    observer.observe({type, buffered: true, durationThreshold: 16});
+    return () => use(observer.takeRecords()); // what a stopped clock has not delivered
+  });
+  globalThis.rollwrightSignals = () => {
+    for (const drain of observers) drain();
+    const said = {...state, ...fresh, interactions: Object.values(fresh.interactions)};
+    clear();
+    return said;
+  };
+})();

@@ -1,0 +1,141 @@
+"""Reads the signals of one tab, one round trip a step."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from envs.browser.cdp import Cdp
+from envs.signals.build import Reading, build
+from envs.signals.troubles import Troubles
+from envs.types.signals import PageSignals
+
+WORLD = "rollwright-signals"
+"""Name of the isolated world of the collector; what runs there is invisible to the page."""
+MAX_FRAMES = 8
+"""Frames asked in one reading, the main frame first."""
+
+
+@cache
+def _collector() -> str:
+    return (Path(__file__).parent / "collector.js").read_text(encoding="utf-8")
+
+
+class SignalReader:
+    """``reader = await SignalReader.start(cdp)`` before the first navigation, then ``await reader.read(virtual=True)`` after each step."""
+
+    def __init__(self, cdp: Cdp, main_frame: str, *, layers: bool) -> None:
+        """Use `start`."""
+        self._cdp = cdp
+        self._main_frame = main_frame
+        self._troubles = Troubles(cdp, main_frame)
+        self._worlds: dict[str, str] = {}
+        """Frame by the collector's context, which a navigation replaces."""
+        self._documents = 0
+        self._before: dict[str, float] = {}
+        self._layers: int | None = None
+        self._watch_layers = layers
+        self._watched = 0
+        """The document whose layers are reported."""
+        cdp.on("Runtime.executionContextCreated", self._on_world)
+        cdp.on("Runtime.executionContextDestroyed", self._on_world_gone)
+        cdp.on("Runtime.executionContextsCleared", lambda _event: self._worlds.clear())
+        if layers:
+            cdp.on("LayerTree.layerTreeDidChange", self._on_layers)
+
+    @classmethod
+    async def start(cls, cdp: Cdp, *, layers: bool = True) -> SignalReader:
+        """Begin to listen to a tab, whatever it shows.
+
+        Args:
+            cdp: the tab's session. Its Page, Runtime, Network and Performance domains are enabled, and DOM and LayerTree for ``layers``.
+            layers: count compositor layers.
+        """
+        tree = await cdp.send("Page.getFrameTree")
+        reader = cls(cdp, tree["frameTree"]["frame"]["id"], layers=layers)
+        added = {"source": _collector(), "worldName": WORLD, "runImmediately": True}
+        await asyncio.gather(
+            cdp.send("Page.enable"),
+            cdp.send("Runtime.enable"),
+            cdp.send("Network.enable"),
+            cdp.send("Performance.enable", {"timeDomain": "threadTicks"}),
+            cdp.send("Page.addScriptToEvaluateOnNewDocument", added),
+            *([cdp.send("DOM.enable")] if layers else []),
+        )
+        return reader
+
+    async def watch_layers(self) -> None:
+        """Have the layers of the document that is shown reported, from its next frame on.
+
+        Chromium forgets the watch at every navigation. `read` renews it; to know the layers already at the first reading of a document, call
+        this after the navigation and before the screenshot.
+        """
+        if self._watch_layers and self._watched != self._documents:
+            self._watched, self._layers = self._documents, None
+            await asyncio.gather(self._cdp.send("LayerTree.disable"), self._cdp.send("LayerTree.enable"))
+
+    async def read(self, *, virtual: bool) -> PageSignals:
+        """The signals since the last reading.
+
+        Args:
+            virtual: the page's clock was virtual during the step; what it cannot time is then absent.
+        """
+        worlds = sorted(self._worlds.items(), key=lambda item: item[1] != self._main_frame)[:MAX_FRAMES]
+        asked = [self._ask(context) for context, _ in worlds]
+        metrics, watched, *answers = await asyncio.gather(
+            self._cdp.send("Performance.getMetrics"), self.watch_layers(), *asked, return_exceptions=True
+        )
+        for failed in (metrics, watched):
+            if isinstance(failed, BaseException):
+                raise failed
+        counts, troubles = self._troubles.take()
+        now = {each["name"]: each["value"] for each in metrics["metrics"]}
+        main, why_not = self._main_answer(worlds, answers)
+        reading = Reading(
+            document=max(self._documents, 1),
+            status=self._troubles.status,
+            main=main,
+            frames=[each for each in answers[1:] if isinstance(each, dict)],
+            why_not=why_not,
+            metrics=now,
+            before=self._before,
+            layers=self._layers,
+            counts=counts,
+            troubles=troubles,
+            virtual=virtual,
+        )
+        self._before = now
+        return build(reading)
+
+    async def _ask(self, context: str) -> dict[str, Any]:
+        asked = {"expression": "rollwrightSignals()", "uniqueContextId": context, "returnByValue": True}
+        answer = await self._cdp.send("Runtime.evaluate", asked)
+        value = answer["result"].get("value")
+        if not isinstance(value, dict):
+            raise LookupError("the collector did not run in it")
+        return value
+
+    def _main_answer(self, worlds: list[tuple[str, str]], answers: list[Any]) -> tuple[dict[str, Any] | None, str]:
+        if not worlds or worlds[0][1] != self._main_frame:
+            return None, "it is being replaced"
+        if isinstance(answers[0], dict):
+            return answers[0], ""
+        return None, str(answers[0]).partition("\n")[0]
+
+    def _on_world(self, event: dict[str, Any]) -> None:
+        context = event["context"]
+        if context["name"] != WORLD:
+            return
+        frame = context["auxData"]["frameId"]
+        self._worlds[context["uniqueId"]] = frame
+        self._documents += frame == self._main_frame
+
+    def _on_world_gone(self, event: dict[str, Any]) -> None:
+        self._worlds.pop(event["executionContextUniqueId"], None)
+
+    def _on_layers(self, event: dict[str, Any]) -> None:
+        layers = event.get("layers")
+        if layers is not None:
+            self._layers = sum(bool(layer.get("drawsContent")) for layer in layers)
