@@ -1,0 +1,30 @@
+"""When a page has settled, and what makes equal episodes look equal.
+
+``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows what is in flight, ``quiet`` is the way
+out where a clock cannot be held, and ``determinism`` is what a page is given before its first script. Everything speaks to one
+DevTools session (`envs.browser.cdp.Cdp`); nothing here knows a pool, a site or an action.
+"""
+
+from envs.settle.clock import BUDGET_MS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS, VirtualClock
+from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, prepare
+from envs.settle.requests import Request, RequestTracker
+from envs.settle.result import Settled, SettleMode, SettleReason
+
+__all__ = [
+    "BASE_STYLE",
+    "BUDGET_MS",
+    "EPOCH_SECONDS",
+    "FONTS_CONF",
+    "FONT_FAMILIES",
+    "NAVIGATION_BUDGET_MS",
+    "PROCESS_ARGS",
+    "Looks",
+    "Request",
+    "RequestTracker",
+    "SettleMode",
+    "SettleReason",
+    "Settled",
+    "VirtualClock",
+    "document_script",
+    "prepare",
+]

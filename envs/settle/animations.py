@@ -1,0 +1,56 @@
+"""CSS and script animations, brought to their end as soon as they begin.
+
+Frames are drawn by real time, so how far an animation has come would depend on the machine. An animation that ends is moved to its end (its events
+fire and its final style holds, as they would have); one that does not is stopped at its first picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+END_MS = 3_600_000.0
+"""Later than the end of any animation that ends."""
+
+
+class Animations:
+    """The animations of one page that have begun and were not dealt with yet. ``Animation.enable`` is the caller's."""
+
+    def __init__(self, cdp: Cdp) -> None:
+        self._cdp = cdp
+        self._ending: list[str] = []
+        self._endless: list[str] = []
+        cdp.on("Animation.animationStarted", self._started)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are any."""
+        return bool(self._ending or self._endless)
+
+    async def end(self) -> bool:
+        """Deal with those that have begun; whether there were any that now end."""
+        ending, self._ending = self._ending, []
+        endless, self._endless = self._endless, []
+        calls = []
+        if ending:
+            calls.append(self._cdp.send("Animation.seekAnimations", {"animations": ending, "currentTime": END_MS}))
+        if endless:
+            calls.append(self._cdp.send("Animation.setPaused", {"animations": endless, "paused": True}))
+            calls.append(self._cdp.send("Animation.seekAnimations", {"animations": endless, "currentTime": 0}))
+        for answer in await asyncio.gather(*calls, return_exceptions=True):
+            # Its element went away between its beginning and now.
+            if isinstance(answer, BaseException) and "animation" not in str(answer).lower():
+                raise answer
+        return bool(ending)
+
+    def _started(self, event: dict[str, Any]) -> None:
+        animation = event["animation"]
+        source = animation.get("source", {})
+        if animation.get("viewOrScrollTimeline"):
+            return  # moved by scrolling, not by time
+        # Without a number of iterations it repeats for ever; a transition has one and needs none.
+        endless = animation["type"] != "CSSTransition" and source.get("iterations") is None
+        (self._endless if endless else self._ending).append(animation["id"])

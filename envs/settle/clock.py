@@ -1,0 +1,329 @@
+"""The clock of a page: it stands still between steps, and is given a span of virtual time after each action.
+
+What is given runs at full speed: timers fire one after the other without a wait, real network is waited for with the clock stopped, and when
+the span is used up the clock stops again. So what an action leads to does not depend on the load of the machine.
+
+What is true of Chromium 156 (headless shell), found by trying:
+
+- A renderer process has one clock. Frames of any origin (site isolation is off), windows that a page opens, and its workers' ``Date`` and
+  ``performance`` are on it. With ``--renderer-process-limit=1`` (`PROCESS_ARGS`) a browser context has one process, and so one clock, also for
+  windows without an opener and for navigations to other sites; without it these begin on real time. Error pages are in a process of their own.
+- A navigation commits on a stopped clock (``Page.navigate`` answers; Playwright's ``goto`` does not, it waits for a script context). A clock that
+  runs freely jumps to the next timer of the browser's own, by hours: that is why `begin` stops it before anything is loaded.
+- Frames, and so screenshots, come only while the virtual clock is ahead of the real one: the compositor reads the virtual clock, and waits for
+  the deadline of a frame, which is real. Hence `LEAD_MS`. Frames, scroll events and size observers then come while the clock stands;
+  intersection observers need a frame and after it some time.
+- Requests hold a ``pauseIfNetworkFetchesPending`` clock, event streams and long polls too, for ever; sockets do not hold it. Messages on
+  sockets and streams arrive while the clock stands, and are handed to the page when it goes on.
+- A worker's timer fires when both the virtual and the real time have passed, its requests are seen on its own session only. So pages with
+  workers are waited for in real time as well (`add_worker`).
+- A loop of messages without a timer starves the clock unless ``maxVirtualTimeTaskStarvationCount`` is given. A script that never ends lets no
+  command through, only ``Runtime.terminateExecution``; afterwards the page is usable.
+- A session that goes away leaves the clock as it was; a new session of the same page goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from envs.settle.animations import Animations
+from envs.settle.quiet import wait_until_quiet
+from envs.settle.requests import RequestTracker
+from envs.settle.result import Settled, SettleMode, SettleReason
+from envs.settle.watch import Look, Watch
+from envs.types import BrowserError
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+EPOCH_SECONDS = 1_700_000_000.0
+"""What the page's clock says when it begins (2023-11-14, UTC). Any fixed date: pages that print it must print the same one."""
+
+LEAD_MS = 86_400_000.0
+"""How far the page's clock is set ahead of ours: longer than an episode takes in real time. It costs 15 to 60 ms, once a process, on a blank page."""
+
+BUDGET_MS = 500.0
+"""Virtual milliseconds after an action. jQuery's default animation takes 400 ms; the cost is a few real milliseconds."""
+
+NAVIGATION_BUDGET_MS = 1000.0
+"""Virtual milliseconds for loading a committed page; waiting for its network does not use them up."""
+
+FOLLOW_MS = 100.0
+"""Virtual milliseconds for what a frame, an animation's end or a message led to. It is given again as long as there is more."""
+
+ROUNDS = 4
+"""How often it is given again: a page that changes at every look (a ticking display) is not waited for longer."""
+
+SLICE_MS = 25.0
+"""Virtual milliseconds at a time on a page whose open requests would hold its clock: a timer that falls due while a request is on its
+way is early by this much at most."""
+
+STARVATION_TASKS = 1000
+"""Tasks without a timer after which the clock moves on."""
+
+REAL_SECONDS = 10.0
+"""Real seconds of one wait. The sites of this project need under 0.5 s on loaded machines."""
+
+ANSWER_SECONDS = 1.0
+"""Real seconds in which a page that is not stuck in a script answers a command to stop its clock."""
+
+SOCKET_SECONDS = 0.3
+"""Real seconds in which an answer comes on a socket on which the page has just spoken (0.06 s in the fixture)."""
+
+SOCKET_QUIET_SECONDS = 0.02
+"""Real seconds after a message until the next one is not a part of the same answer."""
+
+WORKER_QUIET_SECONDS = 0.15
+"""Real seconds without a sign of life from a page with workers. A worker's timers cannot be seen; this is the longest that is waited for."""
+
+PROCESS_ARGS = ("--renderer-process-limit=1",)
+"""Chromium's arguments that give a browser context one clock. Contexts never share a process, so it limits nothing else."""
+
+
+class VirtualClock:
+    """The clock of one page, and of the windows and workers of its process. Not safe for concurrent calls of `settle`."""
+
+    def __init__(self, cdp: Cdp, *, virtual: bool = True, open_session: Callable[[str], Cdp] | None = None) -> None:
+        """The clock of the page of a session.
+
+        Args:
+            cdp: The page's session.
+            virtual: False leaves the clock alone (a browser that is not ours) and waits for quiet.
+            open_session: The session of an id that the browser gave on this one (flattened); with it the page's workers are
+                attached to and waited for. Shared workers are not the page's: see `add_worker`.
+        """
+        self._cdp = cdp
+        self._virtual = virtual
+        self._begun = False
+        self._open_session = open_session
+        self._expired: asyncio.Future[None] | None = None
+        self._now = 0.0
+        self._dialog = asyncio.Event()
+        self._workers: set[str] = set()
+        self._adding: set[asyncio.Task[None]] = set()
+        self._watch = Watch(cdp)
+        self._animations = Animations(cdp)
+        self.requests = RequestTracker()
+        """What is in flight."""
+        self.requests.watch(cdp)
+        cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
+        cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog.set())
+        cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog.clear())
+        cdp.on("Target.attachedToTarget", self._attached)
+        cdp.on("Target.detachedFromTarget", lambda event: self.remove_worker(event["sessionId"]))
+
+    async def add_worker(self, name: str, cdp: Cdp) -> None:
+        """The page has a worker; its requests are waited for from now on."""
+        self._workers.add(name)
+        self.requests.watch(cdp)
+        await cdp.send("Network.enable")
+
+    def remove_worker(self, name: str) -> None:
+        """A worker of the page has ended."""
+        self._workers.discard(name)
+
+    async def begin(self) -> None:
+        """Stop the clock at the epoch. To be called on the blank page, before anything is loaded; again is nothing."""
+        if self._begun:
+            return
+        self._begun = True
+        for domain in ("Page", "Network", "Animation"):
+            await self._cdp.send(f"{domain}.enable")
+        if not self._virtual:
+            return
+        try:
+            initial = EPOCH_SECONDS - LEAD_MS / 1000
+            await self._policy({"policy": "pause", "initialVirtualTime": initial})
+        except Exception as error:
+            # Clients have their own classes of errors, but the words are the browser's.
+            if "wasn't found" not in str(error) and "not supported" not in str(error).lower():
+                raise
+            self._virtual = False
+            return
+        await self._spend("advance", LEAD_MS)
+        self._now = 1000 * EPOCH_SECONDS
+        if self._open_session is not None:
+            attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+            await self._cdp.send("Target.setAutoAttach", attach)
+
+    async def run_freely(self) -> None:
+        """Let the clock run, for a driver that needs it to begin a navigation; without one, call `begin` and navigate.
+
+        Not for longer: a free clock jumps from timer to timer, so that a page with an interval keeps a core busy. Sixteen that loaded
+        that way starved each other until nothing loaded any more.
+        """
+        await self.begin()
+        if self._virtual:
+            await self._policy({"policy": "advance"})
+
+    async def settle(self, budget_ms: float = BUDGET_MS, *, seconds: float = REAL_SECONDS) -> Settled:
+        """Give the page ``budget_ms`` of virtual time and what follows from it, and stop the clock.
+
+        Ends within ``seconds``, and two times `ANSWER_SECONDS` if a script has to be stopped.
+
+        Raises:
+            BrowserError: a script could not be stopped.
+            Exception: whatever the session raises when the page or the browser is gone.
+        """
+        started = time.perf_counter()
+        await self.begin()
+        before = self._now
+        work = asyncio.create_task(self._settle(budget_ms) if self._virtual else self._wait_for_quiet())
+        dialog = asyncio.create_task(self._dialog.wait())
+        waited: set[asyncio.Future[Any]] = {work, dialog}
+        try:
+            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            complete = work.done() or dialog.done()
+            if work.done():
+                reason = work.result()
+            elif dialog.done():
+                reason = SettleReason.DIALOG
+            else:
+                reason = await self._cut_off()
+        finally:
+            for task in (work, dialog):
+                task.cancel()
+            await asyncio.gather(work, dialog, return_exceptions=True)
+        mode = SettleMode.VIRTUAL if self._virtual else SettleMode.QUIET
+        real_ms = 1000 * (time.perf_counter() - started)
+        return Settled(mode, self._now - before, real_ms, reason, complete, self.requests.places())
+
+    async def _settle(self, budget_ms: float) -> SettleReason:
+        """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
+        heard_before = self.requests.heard_at
+        await self._drawn()
+        for turn in range(1 + ROUNDS):
+            await self._give(budget_ms if turn == 0 else FOLLOW_MS)
+            await self._listen()
+            look = await self._watch.look()
+            heard, heard_before = self.requests.heard_at > heard_before, self.requests.heard_at
+            if not (heard or look.changed or self._animations.begun):
+                break
+            await self._drawn()
+        if self._workers:
+            await self._wait_for_workers()
+            return SettleReason.WORKERS
+        return SettleReason.OPEN_REQUESTS if self.requests.endless() else SettleReason.RESTED
+
+    async def _drawn(self) -> Look:
+        """A frame has been drawn, and the animations that began with it have ended."""
+        look = await self._watch.frame()
+        for _ in range(ROUNDS):
+            if not (await self._animations.end() or look.animating):
+                break
+            look = await self._watch.frame()
+        return look
+
+    async def _give(self, budget_ms: float) -> None:
+        left = budget_ms
+        while left > 0:
+            if self.requests.endless() and not self.requests.waiting():
+                given = min(SLICE_MS, left)
+                await self._spend("advance", given)
+                left -= given
+            else:
+                left = await self._run(left)
+
+    async def _run(self, budget_ms: float) -> float:
+        """Let the clock run while no request is waited for; what is left of the budget when only such are open that never end."""
+        expired = await self._allow("pauseIfNetworkFetchesPending", budget_ms)
+        while not expired.done():
+            if self.requests.endless() and not self.requests.waiting():
+                return await self._held(budget_ms)
+            self.requests.changed.clear()
+            await self._change(expired, self.requests.patience())
+            self.requests.give_up()
+        self._now += budget_ms
+        return 0.0
+
+    async def _held(self, budget_ms: float) -> float:
+        """Stop a clock that requests hold anyway; what is left of its budget."""
+        await self._policy({"policy": "pause"})
+        now = await self._watch.clock() or self._now
+        left = max(0.0, budget_ms - max(0.0, now - self._now))
+        self._now = max(now, self._now)
+        return left
+
+    async def _change(self, expired: asyncio.Future[None], seconds: float) -> None:
+        """Until the budget is used up, something is heard of a request, or the time is over."""
+        changed = asyncio.create_task(self.requests.changed.wait())
+        waited: set[asyncio.Future[Any]] = {expired, changed}
+        try:
+            timeout = None if seconds == float("inf") else seconds
+            await asyncio.wait(waited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+
+    async def _listen(self) -> None:
+        """Wait for the answer on a socket on which the page has spoken, and for the rest of it."""
+        while True:
+            requests = self.requests
+            limit = SOCKET_SECONDS if requests.unanswered else SOCKET_QUIET_SECONDS
+            left = requests.heard_at + limit - requests.clock()
+            if left <= 0:
+                requests.unanswered = 0  # who does not answer now is not waited for again
+                return
+            requests.changed.clear()
+            await self._change(asyncio.get_running_loop().create_future(), left)
+
+    async def _wait_for_workers(self) -> None:
+        """Both clocks go on, until nothing is seen of the page's workers for a while."""
+        requests = self.requests
+        quiet_since = requests.clock()
+        while (left := quiet_since + WORKER_QUIET_SECONDS - requests.clock()) > 0:
+            requests.changed.clear()
+            await self._change(asyncio.get_running_loop().create_future(), min(left, SLICE_MS / 1000))
+            await self._give(SLICE_MS)
+            if (await self._watch.look()).changed or requests.waiting() or requests.finished_at > quiet_since:
+                quiet_since = requests.clock()
+
+    async def _wait_for_quiet(self) -> SettleReason:
+        await wait_until_quiet(self._watch, self.requests)
+        return SettleReason.NO_CLOCK
+
+    async def _cut_off(self) -> SettleReason:
+        """Stop the clock of a page that does not come to rest, or first the script that does not end."""
+        reason = SettleReason.DEADLINE
+        if not await self._answers():
+            reason = SettleReason.BUSY
+            await self._cdp.send("Runtime.terminateExecution")
+            if not await self._answers():
+                raise BrowserError("a script of the page does not end and cannot be stopped")
+        return reason
+
+    async def _answers(self) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if self._virtual:
+                    await self._policy({"policy": "pause"})
+                self._now = max(self._now, await self._watch.clock())
+                return True
+        except TimeoutError:
+            return False
+
+    async def _spend(self, policy: str, milliseconds: float) -> None:
+        await (await self._allow(policy, milliseconds))
+        self._now += milliseconds
+
+    async def _allow(self, policy: str, milliseconds: float) -> asyncio.Future[None]:
+        """Start the clock; done when the time is used up and the clock stands."""
+        self._expired = expired = asyncio.get_running_loop().create_future()
+        limits = {"budget": milliseconds, "maxVirtualTimeTaskStarvationCount": STARVATION_TASKS}
+        await self._policy({"policy": policy, **limits})
+        return expired
+
+    async def _policy(self, params: dict[str, Any]) -> None:
+        await self._cdp.send("Emulation.setVirtualTimePolicy", params)
+
+    def _on_expired(self, _event: object) -> None:
+        if self._expired is not None and not self._expired.done():
+            self._expired.set_result(None)
+
+    def _attached(self, event: dict[str, Any]) -> None:
+        if event["targetInfo"]["type"] == "worker" and self._open_session is not None:
+            adding = asyncio.create_task(self.add_worker(event["sessionId"], self._open_session(event["sessionId"])))
+            self._adding.add(adding)
+            adding.add_done_callback(self._adding.discard)

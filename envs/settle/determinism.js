@@ -1,0 +1,80 @@
+// Runs before the page's own scripts, in every document. Called as (options); options are in determinism.py. Leaves no name behind:
+// what it replaces stays a native function to whoever prints it (a Proxy of it).
+(options) => {
+  const wrap = (owner, name, apply) => {
+    const native = owner[name];
+    owner[name] = new Proxy(native, {apply: (target, self, args) => apply(self, args, (...given) => Reflect.apply(target, self, given))});
+    return native;
+  };
+  const getter = (owner, name, get) => {
+    const found = Object.getOwnPropertyDescriptor(owner, name);
+    Object.defineProperty(owner, name, {...found, get: new Proxy(found.get, {apply: (target, self) => get(self, () => Reflect.apply(target, self, []))})});
+  };
+
+  if (options.time) {
+    // The clock of the page is virtual, but a document's own zero and the time stamps of its events come from outside, by real time.
+    const now = performance.now.bind(performance), zero = now(), origin = Date.now();
+    const since = () => Math.max(0, now() - zero);
+    wrap(Performance.prototype, "now", (self, args, native) => { native(...args); return since(); });
+    getter(Performance.prototype, "timeOrigin", (self, native) => { native(); return origin; });
+    const stamps = new WeakMap();
+    getter(Event.prototype, "timeStamp", (self, native) => {
+      native();
+      if (!stamps.has(self)) stamps.set(self, since());
+      return stamps.get(self);
+    });
+
+    // Frames are drawn by real time. For scripts they are timers, 60 a (virtual) second, so that the same number of them comes before a step ends.
+    const INTERVAL = 1000 / 60, later = setTimeout.bind(window), report = reportError.bind(window);
+    let last = 0, waiting = null;
+    const draw = () => {
+      const batch = waiting, at = since();
+      waiting = null;
+      for (const callback of batch.values()) try { callback(at); } catch (error) { report(error); }
+    };
+    wrap(window, "requestAnimationFrame", (self, args, native) => {
+      if (typeof args[0] !== "function") return native(...args);  // throws as it should
+      if (!waiting) {
+        waiting = new Map();
+        later(draw, INTERVAL - since() % INTERVAL);
+      }
+      waiting.set(last += 1, args[0]);
+      return last;
+    });
+    wrap(window, "cancelAnimationFrame", (self, args, native) => { native(...args); waiting?.delete(Number(args[0])); });
+
+    // Smooth scrolling is drawn frame by frame as well: scripts arrive at once.
+    const atOnce = (args) => args.map((arg) => (arg && typeof arg === "object" && arg.behavior ? {...arg, behavior: "instant"} : arg));
+    for (const name of ["scroll", "scrollTo", "scrollBy"]) {
+      for (const owner of [window, Element.prototype]) wrap(owner, name, (self, args, native) => native(...atOnce(args)));
+    }
+    wrap(Element.prototype, "scrollIntoView", (self, args, native) => native(...atOnce(args)));
+  }
+
+  if (options.seed !== null) {
+    // SplitMix32, begun from the seed, the address and the time, so that two frames do not draw the same "unique" ids.
+    let state = 0x811c9dc5;
+    for (const letter of `${options.seed} ${location.href} ${Date.now()}`) state = Math.imul(state ^ letter.codePointAt(0), 0x01000193);
+    const draw = () => {
+      state = (state + 0x9e3779b9) | 0;
+      let mixed = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+      mixed = Math.imul(mixed ^ (mixed >>> 15), 0x735a2d97);
+      return (mixed ^ (mixed >>> 15)) >>> 0;
+    };
+    const fill = (bytes) => { for (let i = 0; i < bytes.length; i += 1) bytes[i] = draw() & 255; return bytes; };
+    wrap(Math, "random", () => ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992);
+    wrap(Crypto.prototype, "getRandomValues", (self, args, native) => {
+      const array = native(...args);  // throws as it should
+      fill(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+      return array;
+    });
+    if (Crypto.prototype.randomUUID) wrap(Crypto.prototype, "randomUUID", (self, args, native) => {
+      native(...args);
+      const bytes = fill(new Uint8Array(16));
+      bytes[6] = (bytes[6] & 15) | 64;
+      bytes[8] = (bytes[8] & 63) | 128;
+      const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+      return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+    });
+  }
+}

@@ -1,0 +1,107 @@
+"""What a page is given before its first script, so that equal episodes look equal on every machine.
+
+`prepare` sets a tab up: size, scale, language, time zone, colour scheme, generic fonts, and a script for every document. Time is held by
+`VirtualClock`; the script takes care of what a held clock does not reach (frames, a document's own zero of time, time stamps of events) and, where
+asked, of random numbers. Workers have their own random numbers, and ``crypto.subtle`` makes true ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+BASE_STYLE = """*, *::before, *::after { caret-color: transparent !important; scroll-behavior: auto !important; }"""
+"""A blinking caret and a scroll that is under way make equal pages look unequal. Animations are ended by the clock, so that their events come."""
+
+FONT_FAMILIES = {
+    "standard": "Liberation Serif",
+    "serif": "Liberation Serif",
+    "sansSerif": "Liberation Sans",
+    "fixed": "Liberation Mono",
+    "cursive": "Liberation Serif",
+    "fantasy": "Liberation Sans",
+    "math": "Liberation Serif",
+}
+"""The generic families of CSS, which else are what the machine's configuration says. Liberation has the widths of the fonts that pages are made for
+(Times New Roman, Arial, Courier New) and is installed by ``make setup``."""
+
+FONTS_CONF = Path(__file__).parent / "fonts.conf"
+"""For ``FONTCONFIG_FILE`` in Chromium's environment: the named families too are the same on every machine."""
+
+TAKEN = "already in effect"
+"""What Chromium says when another tab of the process has set the language, which holds for the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How pages look and behave on every machine."""
+
+    viewport: tuple[int, int]
+    """Width and height in CSS pixels."""
+    scale: float = 1.0
+    """Device pixels per CSS pixel."""
+    mobile: bool = False
+    style: str = ""
+    """The site's style sheet."""
+    locale: str = "en-US"
+    timezone: str = "UTC"
+    seed: int | None = None
+    """Seed of ``Math.random`` and ``crypto``; ``None`` leaves them random."""
+    virtual_time: bool = True
+    """Frames and time stamps follow the page's clock."""
+
+
+@cache
+def _script(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+def document_script(*, seed: int | None = None, virtual_time: bool = True) -> str:
+    """The script for every document, for ``Page.addScriptToEvaluateOnNewDocument``."""
+    return f"({_script('determinism.js')})({json.dumps({'seed': seed, 'time': virtual_time})});"
+
+
+async def prepare(cdp: Cdp, looks: Looks) -> str:
+    """Set a tab up, before it loads anything; the identifier of its script, for ``Page.removeScriptToEvaluateOnNewDocument``.
+
+    Raises:
+        Exception: whatever the session raises when the tab is gone.
+    """
+    width, height = looks.viewport
+    metrics = {"width": width, "height": height, "deviceScaleFactor": looks.scale, "mobile": looks.mobile}
+    media = [{"name": "prefers-color-scheme", "value": "light"}, {"name": "prefers-reduced-motion", "value": "reduce"}]
+    source = document_script(seed=looks.seed, virtual_time=looks.virtual_time) + _style_script(looks.style)
+    await cdp.send("Page.enable")
+    _, _, _, _, _, added = await asyncio.gather(
+        cdp.send("Emulation.setDeviceMetricsOverride", metrics),
+        _set_locale(cdp, looks.locale),
+        cdp.send("Emulation.setTimezoneOverride", {"timezoneId": looks.timezone}),
+        cdp.send("Emulation.setEmulatedMedia", {"features": media}),
+        cdp.send("Page.setFontFamilies", {"fontFamilies": FONT_FAMILIES}),
+        cdp.send("Page.addScriptToEvaluateOnNewDocument", {"source": source}),
+    )
+    return str(added["identifier"])
+
+
+async def _set_locale(cdp: Cdp, locale: str) -> None:
+    try:
+        await cdp.send("Emulation.setLocaleOverride", {"locale": locale})
+    except Exception as error:
+        # Clients have their own classes of errors, but the words are the browser's.
+        if TAKEN not in str(error):
+            raise
+
+
+def _style_script(style: str) -> str:
+    sheet = json.dumps(f"{BASE_STYLE}\n{style}")
+    return (
+        f"(() => {{ const sheet = new CSSStyleSheet(); sheet.replaceSync({sheet});"
+        " document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })();"
+    )

@@ -1,0 +1,228 @@
+"""The requests of a page that are in flight, and what became of the others, from the Network events of its session.
+
+Pure bookkeeping: events come in, questions are answered; who waits is told by `changed`. What a request is waited for depends on its kind:
+an event stream, a beacon or a request that was found to never end is open but not waited for. A request whose address was once found
+to never end (a long poll) is not waited for when it is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+UNWAITED = frozenset({"EventSource", "WebSocket", "Ping", "Preflight"})
+"""Kinds that have no end of their own, or whose end nobody sees. A preflight belongs to a request that is waited for."""
+
+FREE = frozenset({"WebSocket", "Ping", "Preflight"})
+"""Kinds that do not hold a clock that waits for requests."""
+
+PATIENT = frozenset({"Document", "Stylesheet", "Script"})
+"""Kinds without which a page is not the page: never given up for being slow, only by the real-time budget."""
+
+STALL_SECONDS = 2.0
+"""Real seconds without a byte after which a request does not end. Sites of this project answer within 0.5 s on loaded machines; a long
+poll holds its answer for 20 s or more."""
+
+ENDLESS_SECONDS = 3.0
+"""Real seconds after which a request that still sends bytes does not end: a stream that is read by script."""
+
+
+@dataclass
+class Request:
+    """One request in flight."""
+
+    url: str
+    kind: str
+    """Its resource type: Document, Script, XHR, Fetch…"""
+    frame: str
+    loader: str
+    """The document load that it belongs to."""
+    began: float
+    """Time of `RequestTracker.clock`, s."""
+    heard: float
+    """Time of the last sign of life."""
+    endless: bool = False
+    """Not waited for any more."""
+
+    @property
+    def place(self) -> str:
+        """Address without query and fragment."""
+        return self.url.split("?", 1)[0].split("#", 1)[0]
+
+
+@dataclass
+class RequestTracker:
+    """In-flight requests of one page; `watch` adds sessions (its own, its workers')."""
+
+    clock: Callable[[], float] = time.monotonic
+    open: dict[str, Request] = field(default_factory=dict)
+    """By request id."""
+    failed: int = 0
+    """Requests that failed, not counting those that the page itself gave up."""
+    refused: int = 0
+    """Answers with a status of 400 or more."""
+    main_status: int | None = None
+    """Status of the newest main document; ``None`` before its answer."""
+    unanswered: int = 0
+    """Messages that the page sent on sockets since something came back."""
+    heard_at: float = 0.0
+    """Time of the last message on a socket or an event stream."""
+    finished_at: float = 0.0
+    """Time when a request began or ended last."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at each event; who waits clears it."""
+    _endless_places: set[str] = field(default_factory=set)
+    _main_frame: str = ""
+
+    def watch(self, cdp: Cdp) -> None:
+        """Listen to a session; ``Network.enable`` (and ``Page.enable`` for a page) is the caller's."""
+        handlers: dict[str, Callable[[dict[str, Any]], None]] = {
+            "Network.requestWillBeSent": self._sent,
+            "Network.responseReceived": self._answered,
+            "Network.dataReceived": self._progressed,
+            "Network.loadingFinished": self._ended,
+            "Network.loadingFailed": self._failed,
+            "Network.webSocketCreated": self._socket_opening,
+            "Network.webSocketHandshakeResponseReceived": self._socket_heard,
+            "Network.webSocketFrameSent": self._socket_sent,
+            "Network.webSocketFrameReceived": self._socket_heard,
+            "Network.webSocketClosed": self._socket_heard,
+            "Network.eventSourceMessageReceived": self._socket_heard,
+            "Page.frameNavigated": self._navigated,
+            "Page.frameDetached": self._detached,
+            "Page.frameRequestedNavigation": self._navigation_requested,
+            "Page.frameStoppedLoading": self._navigation_over,
+        }
+        for event, handler in handlers.items():
+            cdp.on(event, self._telling(handler))
+
+    def waiting(self) -> list[Request]:
+        """Requests that are worth waiting for."""
+        return [request for request in self.open.values() if not request.endless]
+
+    def endless(self) -> bool:
+        """Whether a request is open that is not waited for and yet holds a clock that waits for requests."""
+        return any(request.endless and request.kind not in FREE for request in self.open.values())
+
+    def navigating(self) -> bool:
+        """Whether a document is being loaded."""
+        return any(request.kind == "Document" for request in self.open.values())
+
+    def give_up(self) -> list[Request]:
+        """Find requests that have made no progress for long, and wait for them no more."""
+        now = self.clock()
+        found = [request for request in self.waiting() if now >= self._patience(request)]
+        for request in found:
+            request.endless = True
+            self._endless_places.add(request.place)
+        return found
+
+    def patience(self) -> float:
+        """Seconds until `give_up` may find something; infinite if it never will."""
+        ends = [self._patience(request) for request in self.waiting()]
+        return max(0.0, min(ends, default=float("inf")) - self.clock())
+
+    def places(self) -> tuple[str, ...]:
+        """Addresses of all open requests, without queries."""
+        return tuple(sorted({request.place for request in self.open.values()}))
+
+    def _patience(self, request: Request) -> float:
+        if request.kind in PATIENT:
+            return float("inf")
+        return min(request.heard + STALL_SECONDS, request.began + ENDLESS_SECONDS)
+
+    def _telling(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+        def tell(event: dict[str, Any]) -> None:
+            handler(event)
+            self.changed.set()
+
+        return tell
+
+    def _sent(self, event: dict[str, Any]) -> None:
+        url, kind = event["request"]["url"], event.get("type", "Other")
+        if url.startswith(("data:", "blob:")):
+            return
+        if self._is_main(event) and not event.get("redirectResponse"):
+            self.main_status = None
+        now = self.finished_at = self.clock()
+        self.open.pop(_requested(event.get("frameId", "")), None)
+        if kind == "EventSource":
+            self.unanswered += 1
+            self.heard_at = now
+        request = Request(url, kind, event.get("frameId", ""), event.get("loaderId", ""), now, now)
+        request.endless = kind in UNWAITED or request.place in self._endless_places
+        self.open[event["requestId"]] = request
+
+    def _answered(self, event: dict[str, Any]) -> None:
+        status = int(event["response"]["status"])
+        self.refused += status >= 400
+        if self._is_main(event):
+            self.main_status = status
+        self._progressed(event)
+
+    def _is_main(self, event: dict[str, Any]) -> bool:
+        # Before the first navigation nothing but the main document can be asked for.
+        return event.get("type") == "Document" and self._main_frame in ("", event.get("frameId"))
+
+    def _progressed(self, event: dict[str, Any]) -> None:
+        request = self.open.get(event["requestId"])
+        if request is not None:
+            request.heard = self.clock()
+
+    def _ended(self, event: dict[str, Any]) -> None:
+        if self.open.pop(event["requestId"], None) is not None:
+            self.finished_at = self.clock()
+
+    def _failed(self, event: dict[str, Any]) -> None:
+        self.failed += not event.get("canceled", False)
+        self._ended(event)
+
+    def _socket_opening(self, _event: dict[str, Any]) -> None:
+        self.unanswered += 1
+        self.heard_at = self.clock()
+
+    def _socket_sent(self, _event: dict[str, Any]) -> None:
+        self.unanswered += 1
+        self.heard_at = self.clock()
+
+    def _socket_heard(self, _event: dict[str, Any]) -> None:
+        self.unanswered = 0
+        self.heard_at = self.clock()
+
+    def _navigated(self, event: dict[str, Any]) -> None:
+        frame = event["frame"]
+        main = "parentId" not in frame
+        if main:
+            self._main_frame = frame["id"]
+            self.unanswered = 0
+        # The requests of the document that is gone: for some of them no end is ever said.
+        self._forget(lambda request: (main or request.frame == frame["id"]) and request.loader != frame["loaderId"])
+
+    def _navigation_requested(self, event: dict[str, Any]) -> None:
+        # A script or a click asked for it; its request is said by the browser's own process, which may be later than the page's end of time.
+        if event.get("disposition") == "currentTab":
+            now = self.clock()
+            self.open[_requested(event["frameId"])] = Request(
+                event["url"], "Navigation", event["frameId"], "", now, now
+            )
+
+    def _navigation_over(self, event: dict[str, Any]) -> None:
+        self.open.pop(_requested(event["frameId"]), None)
+
+    def _detached(self, event: dict[str, Any]) -> None:
+        if event.get("reason") != "swap":
+            self._forget(lambda request: request.frame == event["frameId"])
+
+    def _forget(self, gone: Callable[[Request], bool]) -> None:
+        self.open = {name: request for name, request in self.open.items() if not gone(request)}
+
+
+def _requested(frame: str) -> str:
+    """Stands for the request of a navigation that was asked for but not begun."""
+    return f"navigation of {frame}"

@@ -1,0 +1,50 @@
+"""What came of waiting for a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SettleMode(StrEnum):
+    """How it was decided that the page has settled."""
+
+    VIRTUAL = "virtual"
+    """Its clock was given a budget, and used it up."""
+    QUIET = "quiet"
+    """No change of the document and no request for a while of real time."""
+
+
+class SettleReason(StrEnum):
+    """Why the waiting ended, or why it was done in the slower way. Appears as it is in the metrics."""
+
+    RESTED = "rested"
+    """Nothing was left to wait for."""
+    OPEN_REQUESTS = "open_requests"
+    """Requests that make no progress, or never end, were left open; the page's time was given all the same."""
+    WORKERS = "workers"
+    """The page has workers, whose timers need real time as well; it was waited until they were quiet."""
+    NO_CLOCK = "no_clock"
+    """The browser cannot hold the page's clock, or was asked not to."""
+    DIALOG = "dialog"
+    """The page shows a dialog and waits for its answer."""
+    BUSY = "busy"
+    """A script did not end within the real-time budget and was stopped."""
+    DEADLINE = "deadline"
+    """The real-time budget was used up, by navigations or requests that follow each other for ever; the clock was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One wait for a page."""
+
+    how: SettleMode
+    virtual_ms: float
+    """Milliseconds of the page's clock that passed; 0 where it is not held."""
+    real_ms: float
+    """Milliseconds of ours."""
+    reason: SettleReason
+    complete: bool
+    """False when the page was cut off: it may look different if it is given more time."""
+    pending: tuple[str, ...] = ()
+    """Addresses of the requests that are still open, without their queries (these may hold secrets)."""

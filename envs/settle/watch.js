@@ -1,0 +1,31 @@
+// Runs in a world of its own: the page sees none of it. Called as (options) => promise of {now, changed, animating, ready}; options are in watch.py.
+(options) => {
+  const key = Symbol.for("rollwright.watch");
+  const scroll = () => `${scrollX},${scrollY},${document.readyState}`;
+  const watch = globalThis[key] ??= (() => {
+    const made = {changes: 1, scroll: "", wake: null};  // a document that is seen for the first time is news
+    made.observer = new MutationObserver((records) => { made.changes += records.length; made.wake?.(); });
+    made.observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+    return made;
+  })();
+  const report = () => {
+    const changed = watch.changes + watch.observer.takeRecords().length > 0 || scroll() !== watch.scroll;
+    watch.changes = 0;
+    watch.scroll = scroll();
+    const animating = document.getAnimations().some((animation) => animation.playState === "running");
+    return {now: Date.now(), changed, animating, ready: document.readyState};
+  };
+  if (options.clock) return {now: Date.now(), changed: false, animating: false, ready: document.readyState};
+  // A document that is still being read may have nothing to draw yet.
+  if (options.frame && document.readyState !== "loading") {
+    return new Promise((resolve) => requestAnimationFrame(() => resolve(report())));
+  }
+  if (!options.quietMs) return report();
+  // Until nothing has changed for quietMs of the page's time; only for pages whose clock runs.
+  return new Promise((resolve) => {
+    let timer;
+    const begin = () => { clearTimeout(timer); timer = setTimeout(() => { watch.wake = null; resolve(report()); }, options.quietMs); };
+    watch.wake = begin;
+    begin();
+  });
+}

@@ -1,0 +1,111 @@
+"""Looks at a page from a JavaScript world of its own: has it changed, has a frame been drawn, what does its clock say.
+
+The world shares the document with the page and nothing else, so the page can neither see the observer nor break it by replacing
+``Date`` or ``requestAnimationFrame``. The document is written to by nothing in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+WORLD = "rollwright"
+"""Name of the JavaScript world, as developer tools show it."""
+
+FRAME_SECONDS = 0.5
+"""Real seconds that a frame may take to be drawn: 16 ms, or 100 ms where eight pages share two loaded cores. A page that is not shown
+draws none, and is then looked at as it is."""
+
+NAVIGATED = ("context", "navigated", "No frame")
+"""Parts of what Chromium says when the document was replaced while it was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen."""
+
+    now: float
+    """The page's clock, ms since 1970; 0 where the document was being replaced."""
+    changed: bool
+    """The document changed since the look before."""
+    animating: bool
+    """An animation of the document runs, or is about to."""
+    ready: str
+    """``document.readyState``."""
+
+
+REPLACED = Look(0.0, True, False, "loading")
+"""The document went away while it was looked at."""
+
+
+@cache
+def _script() -> str:
+    return (Path(__file__).parent / "watch.js").read_text(encoding="utf-8")
+
+
+class Watch:
+    """The eyes of one page. Not safe for concurrent calls."""
+
+    def __init__(self, cdp: Cdp) -> None:
+        self._cdp = cdp
+        self._world: int | None = None
+        cdp.on("Page.frameNavigated", self._navigated)
+
+    async def clock(self) -> float:
+        """What the page's clock says, ms since 1970; 0 where the document is being replaced. Not a `look`."""
+        return (await self._evaluate({"clock": True})).now
+
+    async def look(self) -> Look:
+        """What is there now."""
+        return await self._evaluate({})
+
+    async def frame(self) -> Look:
+        """What is there when the next frame has been drawn, or now if none is for `FRAME_SECONDS`."""
+        try:
+            async with asyncio.timeout(FRAME_SECONDS):
+                return await self._evaluate({"frame": True})
+        except TimeoutError:
+            return await self.look()
+
+    async def quiet(self, milliseconds: float) -> Look:
+        """What is there when nothing has changed for so long. The page's clock must run."""
+        return await self._evaluate({"quietMs": milliseconds})
+
+    def _navigated(self, event: dict[str, Any]) -> None:
+        if "parentId" not in event["frame"]:
+            self._world = None
+
+    async def _evaluate(self, options: dict[str, Any]) -> Look:
+        try:
+            if self._world is None:
+                self._world = await self._make_world()
+            params = {
+                "expression": f"({_script()})({json.dumps(options)})",
+                "contextId": self._world,
+                "awaitPromise": True,
+                "returnByValue": True,
+            }
+            answer = await self._cdp.send("Runtime.evaluate", params)
+        except Exception as error:
+            # Clients have their own classes of errors, but the words are the browser's.
+            if not any(part in str(error) for part in NAVIGATED):
+                raise
+            self._world = None
+            return REPLACED
+        value = answer["result"].get("value")
+        if "exceptionDetails" in answer or value is None:
+            self._world = None  # the script was stopped, or there is no document to look at
+            return REPLACED
+        return Look(float(value["now"]), bool(value["changed"]), bool(value["animating"]), str(value["ready"]))
+
+    async def _make_world(self) -> int:
+        tree = await self._cdp.send("Page.getFrameTree")
+        params = {"frameId": tree["frameTree"]["frame"]["id"], "worldName": WORLD}
+        return int((await self._cdp.send("Page.createIsolatedWorld", params))["executionContextId"])
