@@ -7,3 +7,8 @@ listeners and paint order. Everything after that is a pure function of its array
 keeps names over the steps of an episode, ``text``, ``marks`` and ``coordinates`` render the three modes, ``diff`` and ``hashes`` compare.
 `Observer` puts them together, one for each episode. Nothing here acts on a page.
 """
+
+from envs.observation.observer import Handle, Observer, Reading, compose
+from envs.observation.options import FULL, SMALL, ObservationOptions
+
+__all__ = ["FULL", "SMALL", "Handle", "ObservationOptions", "Observer", "Reading", "compose"]

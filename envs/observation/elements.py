@@ -6,16 +6,18 @@ another element of the list. The points tried are the middle of each of its boxe
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from math import ceil, floor
 
 import numpy as np
 
+from envs.observation.dom import OPACITY, TEXT, VISIBILITY, Dom
 from envs.observation.kinds import Kinds, input_type
 from envs.observation.labels import Namer
-from envs.observation.occlusion import Scene, line_numbers, wraps
+from envs.observation.occlusion import Scene, line_numbers
 from envs.observation.options import LINE_TOLERANCE, ObservationOptions
-from envs.observation.snapshot import DISPLAY, OPACITY, TEXT, VISIBILITY, Dom
 from envs.observation.words import content, cut, shown, squash
 
 PLACES = (
@@ -59,28 +61,18 @@ class Found:
     input_type: str = ""
 
 
-@dataclass(slots=True)
-class Hidden:
-    """Elements that are laid out but not listed, by why."""
-
-    above: int = 0
-    below: int = 0
-    beside: int = 0
-    covered: int = 0
-
-
 def find(
-    kinds: Kinds, scene: Scene, options: ObservationOptions, viewport: tuple[int, int], focus: int
-) -> tuple[list[Found], Hidden, Namer]:
-    """All elements that can be acted on, with the short texts if they are few, in the order of the options.
+    kinds: Kinds, scene: Scene, options: ObservationOptions, focus: int
+) -> tuple[list[Found], Counter[str], Namer]:
+    """All elements that can be acted on, with the short texts if they are few, in the order of the options; and how many are not to be seen.
 
     Args:
         focus: The node with the keyboard focus, -1 for none.
     """
     full = options.rules == "full"
     namer = Namer(kinds, full=full)
-    reach = _Reach(kinds, scene, viewport)
-    found, hidden = [], Hidden()
+    reach = _Reach(kinds, scene)
+    found, hidden = [], Counter[str]()
     points = reach.of_elements(list(kinds.kind))
     for node, kind in kinds.kind.items():
         at = points.get(node) or (reach.by_label(node, namer) if full else None)
@@ -90,13 +82,13 @@ def find(
         namer.read_labels(node, kind)
         away = reach.away(node) if full else None
         if away is not None:
-            setattr(hidden, away, getattr(hidden, away) + 1)
+            hidden[away] += 1
             if options.offscreen and away != "covered":
                 found.append(_describe(kinds, namer, node, kind, reach.whole(node), None, options, focus))
     if options.max_texts:
         room = max(0, options.max_elements - len(found))
         found += _short_texts(kinds, scene, namer, reach, options)[:room]
-    return (_by_lines(found) if options.order == "lines" else found), hidden, namer
+    return (_by_lines(found) if options.order == "lines" else _by_document(scene.dom, found)), hidden, namer
 
 
 def _describe(
@@ -129,9 +121,12 @@ def _describe(
 class _Reach:
     """Looks for points that belong to an element."""
 
-    def __init__(self, kinds: Kinds, scene: Scene, viewport: tuple[int, int]) -> None:
+    def __init__(self, kinds: Kinds, scene: Scene) -> None:
         self._kinds, self._dom, self._scene = kinds, scene.dom, scene
-        self._limits = np.array((0.0, 0.0, *viewport))
+        rects, clips = scene.dom.rects, scene.clips
+        self._all: list[list[float]] = rects.tolist()
+        seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
+        self._near: list[bool] = (seen >= LEAST_SIDE).all(axis=1).tolist()
 
     def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
         """Point and box of each element that has a point of its own, all tried together place by place."""
@@ -154,12 +149,12 @@ class _Reach:
         box_of, above = self._dom.box_of[node], self._dom.parent[node]
         if box_of < 0:
             return None
-        lines = self._scene.dom.line_rects[list(self._dom.lines_of(box_of, box_of))]
+        lines = self._dom.line_rects[list(self._dom.lines_of(box_of, box_of))].tolist()
         for box in self._clipped(lines, box_of)[:MOST_RECTS]:
             for place in PLACES:
                 point = point_in(box, place)
                 hit = self._scene.hits(np.array([point]))[0]
-                if hit == node or hit == above:
+                if hit in (node, above):
                     return point, box
         return None
 
@@ -179,7 +174,9 @@ class _Reach:
     def boxes(self, node: int) -> list[Box]:
         """What is seen of an element's client rectangles; too small ones are left out."""
         box = self._dom.box_of[node]
-        return self._clipped(self._rects(box), box)[:MOST_RECTS] if box >= 0 else []
+        if box < 0 or not self._near[box]:
+            return []
+        return self._clipped(self._rects(box), box)[:MOST_RECTS]
 
     def whole(self, node: int) -> Box:
         """An element's rectangle, seen or not."""
@@ -194,38 +191,34 @@ class _Reach:
         left, top, right, bottom = self._dom.rects[box].tolist()
         if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
             return None
-        clip = self._scene.clip_of[box]
-        low_x, low_y = max(clip[0], 0.0), max(clip[1], 0.0)
-        high_x, high_y = min(clip[2], self._limits[2]), min(clip[3], self._limits[3])
-        if bottom - LEAST_SIDE < low_y:
-            return "above" if bottom + self._dom.scroll[1] > 0 or clip[1] > 0 else None
+        low_x, low_y, high_x, high_y = self._scene.clips[box].tolist()
+        if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
+            return "above" if bottom + self._dom.scroll[1] > 0 else None
         if top + LEAST_SIDE > high_y:
             return "below"
         if right - LEAST_SIDE < low_x:
-            return "beside" if right + self._dom.scroll[0] > 0 or clip[0] > 0 else None
+            return "beside" if right + self._dom.scroll[0] > 0 else None
         return "beside" if left + LEAST_SIDE > high_x else "covered"
 
-    def _rects(self, box: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def _rects(self, box: int) -> list[list[float]]:
         """An element's client rectangles: one, or one for each line of an inline element that wraps."""
-        if self._dom.strings[self._dom.styles[DISPLAY][box]] != "inline" or not wraps(self._dom, box):
-            return self._dom.rects[box : box + 1]
-        pieces = self._dom.line_rects[list(line_numbers(self._dom, box))]
+        if box not in self._scene.wrapped:
+            return [self._all[box]]
         lines: list[list[float]] = []
-        for left, top, right, bottom in pieces.tolist():
+        for left, top, right, bottom in self._dom.line_rects[list(line_numbers(self._dom, box))].tolist():
             if lines and top < lines[-1][3] - 1 and bottom > lines[-1][1] + 1:
                 last = lines[-1]
                 lines[-1] = [min(last[0], left), min(last[1], top), max(last[2], right), max(last[3], bottom)]
             else:
                 lines.append([left, top, right, bottom])
-        return np.array(lines)
+        return lines
 
-    def _clipped(self, rects: np.ndarray[tuple[int, ...], np.dtype[np.float64]], box: int) -> list[Box]:
-        clip = self._scene.clip_of[box]
+    def _clipped(self, rects: list[list[float]], box: int) -> list[Box]:
+        low_x, low_y, high_x, high_y = self._scene.clips[box].tolist()
         found: list[Box] = []
-        for left, top, right, bottom in rects.tolist():
-            x, y = max(left, clip[0], 0.0), max(top, clip[1], 0.0)
-            width = min(right, clip[2], float(self._limits[2])) - x
-            height = min(bottom, clip[3], float(self._limits[3])) - y
+        for left, top, right, bottom in rects:
+            x, y = max(left, low_x), max(top, low_y)
+            width, height = min(right, high_x) - x, min(bottom, high_y) - y
             if width >= LEAST_SIDE and height >= LEAST_SIDE:
                 found.append((x, y, width, height))
         return found
@@ -289,3 +282,16 @@ def _by_lines(found: list[Found]) -> list[Found]:
         lines[at.node] = line
     down = sorted(found, key=lambda at: middles[at.node])
     return sorted(down, key=lambda at: (lines[at.node], at.box[0]))
+
+
+def _by_document(dom: Dom, found: list[Found]) -> list[Found]:
+    """In the order of the text, what is in a frame in the place of the frame."""
+    if len(dom.documents) == 1:
+        return found
+    contents = {root: dom.parent[root] for root in dom.documents[1:]}
+
+    def path(node: int) -> tuple[int, ...]:
+        root = dom.documents[bisect_right(dom.documents, node) - 1]
+        return (*(path(contents[root]) if root in contents else ()), node)
+
+    return sorted(found, key=lambda at: path(at.node))

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from envs.observation.dom import CURSOR, ELEMENT, Dom
 from envs.observation.options import WHOLE_SHARE, ObservationOptions
 from envs.observation.selector import matching
-from envs.observation.snapshot import CURSOR, ELEMENT, Dom
 
 BUTTONS = frozenset({"submit", "button", "reset", "image"})
 
 FIELD_TYPES = frozenset(
-    "text search email url tel number password date datetime-local month week time color range file".split()
+    {"text", "search", "email", "url", "tel", "number", "password", "date", "datetime-local", "month", "week", "time"}
+    | {"color", "range", "file"}
 )
 """Input types that hold a value; any other word means ``text``."""
 

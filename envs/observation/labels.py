@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from envs.observation.dom import ELEMENT, TEXT
 from envs.observation.kinds import Kinds, input_type
-from envs.observation.snapshot import ELEMENT, TEXT
 from envs.observation.words import content, look, rendered, squash
 
 FIELDS = frozenset({"input", "password", "textarea"})

@@ -9,13 +9,12 @@ only, and SVG circles, ellipses and polygons on their inside only.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.observation.snapshot import (
+from envs.observation.dom import (
     BACKGROUND,
     DISPLAY,
     DOCUMENT,
@@ -59,15 +58,19 @@ class Scene:
 
     dom: Dom
     node: list[int]
-    """Node of each item (a box, or a line of text)."""
+    """Node of each item: a box, or a line of text, of which something can be seen."""
+    box: NDArray[np.int64]
+    """Box of each item."""
     rects: Rects
     """What can be seen of each item."""
     rank: NDArray[np.int64]
     """Place in the paint order."""
     hittable: Flags
     opaque: Flags
-    clip_of: list[Clip]
-    """What the scroll containers and frames around a box leave visible, by box; the viewport is not part of it."""
+    clips: Rects
+    """What the viewport, the scroll containers and the frames around it leave visible of each box, by box."""
+    wrapped: set[int]
+    """Boxes of inline elements whose content lies on more than one line."""
     shapes: dict[int, NDArray[np.float64]]
     """Items that are SVG shapes: the corners of a polygon; empty for an ellipse in the item's whole rectangle."""
     whole: Rects
@@ -75,30 +78,34 @@ class Scene:
 
     def hits(self, points: Points) -> list[int]:
         """The node that each point reaches, -1 for none."""
-        found = []
-        for under, point in zip(self._under(points, self.hittable), points, strict=True):
-            order = (
-                under[np.argsort(-self.rank[under])]
-                if self.shapes
-                else under[np.argmax(self.rank[under])][None]
-                if len(under)
-                else under
-            )
-            item = next((int(at) for at in order if self._inside(int(at), point)), -1)
-            found.append(self.node[item] if item >= 0 else -1)
-        return found
+        if not self.node or not len(points):
+            return [-1] * len(points)
+        under = self._under(points, self.hittable)
+        rows = np.arange(len(points))
+        while True:
+            ranks = np.where(under, self.rank, -1)
+            top = ranks.argmax(axis=1)
+            found = ranks[rows, top] >= 0
+            missed = [
+                row for row, item in enumerate(top.tolist()) if found[row] and not self._inside(item, points[row])
+            ]
+            if not missed:
+                break
+            under[missed, top[missed]] = False  # in the rectangle of a shape, and beside the shape
+        return [self.node[item] if is_hit else -1 for item, is_hit in zip(top.tolist(), found.tolist(), strict=True)]
 
-    def covered(self, points: Points, ranks: NDArray[np.int64]) -> list[bool]:
+    def covered(self, points: Points, ranks: NDArray[np.int64]) -> Flags:
         """Whether something opaque is painted over what has these ranks at these points."""
-        opaque = self._under(points, self.opaque)
-        return [bool((self.rank[under] > rank).any()) for under, rank in zip(opaque, ranks, strict=True)]
+        if not len(points) or not self.node:
+            return np.zeros(len(points), dtype=np.bool_)
+        flags: Flags = (self._under(points, self.opaque) & (self.rank > ranks[:, None])).any(axis=1)
+        return flags
 
-    def _under(self, points: Points, wanted: Flags) -> list[NDArray[np.int64]]:
-        rects = self.rects[wanted]
-        where = np.flatnonzero(wanted)
-        x, y = points[:, 0:1], points[:, 1:2]
-        inside = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
-        return [where[row] for row in inside]
+    def _under(self, points: Points, wanted: Flags) -> Flags:
+        """(points, items): which items are under which points."""
+        rects, x, y = self.rects, points[:, 0:1], points[:, 1:2]
+        flags: Flags = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
+        return flags & wanted
 
     def _inside(self, item: int, point: NDArray[np.float64]) -> bool:
         corners = self.shapes.get(item)
@@ -113,24 +120,20 @@ class Scene:
 
 def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:
     """Work out what is painted where."""
-    clip_of = _clips(dom)
-    items = _items(dom)
-    boxes = np.array([box for box, _ in items], dtype=np.int64)
-    lines = np.array([line for _, line in items], dtype=np.int64)
-    whole = dom.rects[boxes]
-    split = lines >= 0
-    whole[split] = dom.line_rects[lines[split]]
-    limits = np.array(clip_of, dtype=np.float64).reshape(-1, 4)[boxes]
-    low = np.maximum(np.maximum(whole[:, :2], limits[:, :2]), 0)
-    high = np.minimum(np.minimum(whole[:, 2:], limits[:, 2:]), np.array(viewport, dtype=np.float64))
-    hit, opaque = _reactions(dom)
-    phase = np.array(_phases(dom), dtype=np.int64)
-    order = np.lexsort((np.arange(len(boxes)), phase[boxes], np.array(dom.paint, dtype=np.int64)[boxes]))
+    clips = np.array(_clips(dom), dtype=np.float64).reshape(-1, 4)
+    clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
+    wrapped = _wrapped(dom)
+    boxes, whole = _items(dom, wrapped)
+    low, high = np.maximum(whole[:, :2], clips[boxes, :2]), np.minimum(whole[:, 2:], clips[boxes, 2:])
+    seen = (low < high).all(axis=1)
+    boxes, whole, rects = boxes[seen], whole[seen], np.hstack([low, high])[seen]
+    paint, phase = np.array(dom.paint, dtype=np.int64), np.array(_phases(dom), dtype=np.int64)
     rank = np.empty(len(boxes), dtype=np.int64)
-    rank[order] = np.arange(len(boxes))
-    nodes = [dom.box_node[box] for box, _ in items]
+    rank[np.lexsort((np.arange(len(boxes)), boxes, phase[boxes], paint[boxes]))] = np.arange(len(boxes))
+    hit, opaque = _reactions(dom)
+    nodes = [dom.box_node[box] for box in boxes.tolist()]
     shapes = {item: _corners(dom, node, whole[item]) for item, node in enumerate(nodes) if dom.name[node] in SHAPES}
-    return Scene(dom, nodes, np.hstack([low, high]), rank, hit[boxes], opaque[boxes], clip_of, shapes, whole)
+    return Scene(dom, nodes, boxes, rects, rank, hit[boxes], opaque[boxes], clips, wrapped, shapes, whole)
 
 
 def wraps(dom: Dom, box: int) -> bool:
@@ -153,19 +156,23 @@ def line_numbers(dom: Dom, box: int) -> range:
     return dom.lines_of(box, last)
 
 
-def _items(dom: Dom) -> list[tuple[int, int]]:
-    """(box, line) of all that can be hit: line -1 for a whole box. Wrapped text and inline elements are their lines."""
+def _wrapped(dom: Dom) -> set[int]:
+    """Inline elements whose content lies on more than one line."""
     heights = dom.line_rects[:, 3] - dom.line_rects[:, 1]
     tall = dom.rects[:, 3] - dom.rects[:, 1] > 1.5 * heights.min(initial=np.inf)
-    inline = (tall & dom.styled(DISPLAY, lambda display: display == "inline")).tolist()
-    pieces = Counter(dom.line_box)
-    items: list[tuple[int, int]] = []
-    for box, flows in enumerate(inline):
-        if pieces[box] > 1:
-            items += [(box, line) for line in dom.lines_of(box, box)]
-        elif not (flows and wraps(dom, box)):
-            items.append((box, -1))
-    return items
+    inline = tall & dom.styled(DISPLAY, lambda display: display == "inline")
+    return {box for box in np.flatnonzero(inline).tolist() if wraps(dom, box)}
+
+
+def _items(dom: Dom, wrapped: set[int]) -> tuple[NDArray[np.int64], Rects]:
+    """Box and rectangle of all that can be hit: a whole box, or each line of a text that wraps."""
+    lines = np.array(dom.line_box, dtype=np.int64)
+    pieces = np.bincount(lines, minlength=len(dom.box_node))
+    split = pieces[lines] > 1
+    single = pieces <= 1
+    single[list(wrapped)] = False
+    boxes = np.concatenate([np.flatnonzero(single), lines[split]])
+    return boxes, np.concatenate([dom.rects[single], dom.line_rects[split]])
 
 
 def _clips(dom: Dom) -> list[Clip]:
@@ -213,7 +220,7 @@ def _containers(dom: Dom) -> dict[int, Clip]:
 
 def _padding_box(dom: Dom, box: int) -> Clip:
     left, top, right, bottom = dom.rects[box].tolist()
-    x, y = (pixels(dom.strings[dom.styles[column][box]]) for column in (LEFT, TOP))
+    x, y = (pixels(dom.string(dom.styles[box][column])) for column in (LEFT, TOP))
     return left + x, top + y, right - x, bottom - y
 
 
@@ -225,7 +232,7 @@ def _phases(dom: Dom) -> list[int]:
     """0 for blocks, 1 for floats, 2 for inline content; what is inside of a float or an inline block belongs to it."""
     inline = dom.styled(DISPLAY, lambda display: display.startswith("inline"))
     floats = dom.styled(FLOAT, lambda side: side != "none")
-    text = np.array(dom.styles[DISPLAY], dtype=np.int64) < 0
+    text = dom.style_table[:, DISPLAY] < 0
     phases: list[int] = np.where(inline | text, 2, np.where(floats, 1, 0)).tolist()
     paint = dom.paint
     for box, above in enumerate(dom.box_parent):
@@ -244,7 +251,7 @@ def _reactions(dom: Dom) -> tuple[Flags, Flags]:
         node = dom.box_node[box]
         solid[box] |= dom.name[node] in REPLACED
         hit[box] &= dom.name[node] in REPLACED or (dom.name[node] in SHAPES and dom.style(node, FILL) != "none")
-    plain = np.flatnonzero(np.array(dom.styles[DISPLAY], dtype=np.int64) < 0)
+    plain = np.flatnonzero(dom.style_table[:, DISPLAY] < 0)
     above = np.array(dom.box_parent, dtype=np.int64)[plain]
     hit[plain] = np.where(above >= 0, hit[above], True)  # text is reached where its element is
     for frame in (dom.parent[document] for document in dom.documents[1:]):

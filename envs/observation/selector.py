@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from envs.observation.snapshot import Dom
+from envs.observation.dom import Dom
 from envs.types import ConfigError
 
 _COMPOUND = re.compile(r"""(?P<tag>[a-zA-Z][\w-]*|\*)?(?P<rest>(?:[#.][\w-]+|\[[\w-]+(?:=["']?[^"'\]]*["']?)?\])*)""")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envs.observation.snapshot import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, VISIBILITY, Dom
+from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, VISIBILITY, Dom
 
 _SPACES = re.compile(r"\s+")
 _NUMBER = re.compile(r"[\d.]+")
@@ -105,9 +105,11 @@ def colour(css: str) -> str:
     if known or span < 16:
         return known or "grey"
     if high == red:
-        sector = (green - blue) / span
-    else:
-        sector = 2 + (blue - red) / span if high == green else 4 + (red - green) / span
+        return _hue((green - blue) / span)
+    return _hue(2 + (blue - red) / span if high == green else 4 + (red - green) / span)
+
+
+def _hue(sector: float) -> str:
     return _HUES[int(2 * ((sector + 6) % 6) + 0.5) % 12]
 
 
