@@ -101,8 +101,8 @@ class Dom:
     """`styles` as an array."""
     by_name: dict[str, list[int]] = field(default_factory=dict)
     """Elements by name, in document order; text and comments are not in it."""
-    by_attribute: dict[str, list[int]] = field(default_factory=dict)
-    """Elements by the attributes that they have, in document order."""
+    by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)
+    """String index of an attribute's value, by its name and element; elements in document order."""
 
     def text(self, node: int) -> str:
         """A text node's data."""
@@ -110,11 +110,8 @@ class Dom:
 
     def attribute(self, node: int, name: str) -> str | None:
         """An attribute's value, ``None`` when the element does not have it."""
-        pairs = self.attributes[node]
-        for at in range(0, len(pairs), 2):
-            if self.strings[pairs[at]] == name:
-                return self.string(pairs[at + 1])
-        return None
+        value = self.by_attribute.get(name, {}).get(node)
+        return None if value is None else self.string(value)
 
     def style(self, node: int, column: int) -> str:
         """A computed style, ``""`` when the node is not laid out."""
@@ -132,7 +129,7 @@ class Dom:
 
     def with_attribute(self, name: str) -> list[int]:
         """Elements that have an attribute, in document order."""
-        return self.by_attribute.get(name, [])
+        return list(self.by_attribute.get(name, ()))
 
     def named(self, *names: str) -> list[int]:
         """Elements of these names, in document order."""

@@ -59,6 +59,8 @@ class Found:
     disabled: bool = False
     options: tuple[str, ...] = ()
     input_type: str = ""
+    shortened: bool = False
+    """There is more of the label than is shown."""
 
 
 def find(
@@ -103,10 +105,11 @@ def _describe(
 ) -> Found:
     dom = kinds.dom
     choices = namer.options(node) if dom.name[node] == "SELECT" else []
+    label = namer.name(node, kind)
     return Found(
         node,
         kind,
-        cut(namer.name(node, kind), options.label_chars),
+        cut(label, options.label_chars),
         cut(namer.value(node, kind), options.label_chars),
         box,
         point,
@@ -115,6 +118,7 @@ def _describe(
         disabled=node in kinds.disabled,
         options=tuple(content(dom, option) for option in choices),
         input_type=input_type(dom, node) if dom.name[node] == "INPUT" else "",
+        shortened=len(label) > options.label_chars,
     )
 
 
@@ -125,6 +129,7 @@ class _Reach:
         self._kinds, self._dom, self._scene = kinds, scene.dom, scene
         rects, clips = scene.dom.rects, scene.clips
         self._all: list[list[float]] = rects.tolist()
+        self._clips: list[list[float]] = clips.tolist()
         seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
         self._near: list[bool] = (seen >= LEAST_SIDE).all(axis=1).tolist()
 
@@ -180,7 +185,7 @@ class _Reach:
 
     def whole(self, node: int) -> Box:
         """An element's rectangle, seen or not."""
-        left, top, right, bottom = self._dom.rects[self._dom.box_of[node]].tolist()
+        left, top, right, bottom = self._all[self._dom.box_of[node]]
         return left, top, right - left, bottom - top
 
     def away(self, node: int) -> str | None:
@@ -188,10 +193,10 @@ class _Reach:
         box = self._dom.box_of[node]
         if box < 0 or not self._visible(node):
             return None
-        left, top, right, bottom = self._dom.rects[box].tolist()
+        left, top, right, bottom = self._all[box]
         if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
             return None
-        low_x, low_y, high_x, high_y = self._scene.clips[box].tolist()
+        low_x, low_y, high_x, high_y = self._clips[box]
         if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
             return "above" if bottom + self._dom.scroll[1] > 0 else None
         if top + LEAST_SIDE > high_y:
@@ -214,7 +219,7 @@ class _Reach:
         return lines
 
     def _clipped(self, rects: list[list[float]], box: int) -> list[Box]:
-        low_x, low_y, high_x, high_y = self._scene.clips[box].tolist()
+        low_x, low_y, high_x, high_y = self._clips[box]
         found: list[Box] = []
         for left, top, right, bottom in rects:
             x, y = max(left, low_x), max(top, low_y)

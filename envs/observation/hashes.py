@@ -44,9 +44,9 @@ def dom_hash(kinds: Kinds) -> str:
     order = {node: place for place, node in enumerate(nodes)}
     kept = [name for name in dom.by_attribute if name in KEPT_ATTRIBUTES or name.startswith("aria-")]
     parts += [
-        f"{order[node]}{name}={dom.attribute(node, name)}"
+        f"{order[node]}{name}={dom.string(value)}"
         for name in sorted(kept)
-        for node in dom.by_attribute[name]
+        for node, value in dom.by_attribute[name].items()
         if node in order
     ]
     parts += [f"{order[node]}={dom.typed[node]}" for node in sorted(dom.typed) if node in order]

@@ -109,7 +109,7 @@ class Places:
         while at >= 0:
             if at not in self._containers:
                 self._containers[at] = self._container(at)
-            if self._containers[at]:
+            if self._containers[at] not in ("", own):
                 return f"{self._containers[at]}.{own}"
             at = dom.parent[at]
         return own

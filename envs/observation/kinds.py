@@ -55,6 +55,7 @@ class Kinds:
     excluded: bytearray = field(default_factory=bytearray)
     """1 for each node that is not shown."""
     roles: dict[int, str] = field(default_factory=dict)
+    has_tabs: bool = False
 
     def owner(self, node: int) -> int:
         """The nearest element of `kind` that is the node or above it in its document, -1 if there is none."""
@@ -64,7 +65,7 @@ class Kinds:
 
     def tab_around(self, node: int) -> int:
         """The nearest element with role ``tab``, -1 if there is none."""
-        if "tab" not in self.roles.values():
+        if not self.has_tabs:
             return -1
         while node >= 0 and self.roles.get(node) != "tab":
             node = self.dom.up(node)
@@ -75,6 +76,7 @@ def classify(dom: Dom, options: ObservationOptions, viewport: tuple[int, int], e
     """Find what can be acted on. Elements that match the selector ``exclude``, and all in them, are left out."""
     found = Kinds(dom, excluded=_excluded(dom, exclude))
     found.roles = {node: (dom.attribute(node, "role") or "").strip() for node in dom.with_attribute("role")}
+    found.has_tabs = "tab" in found.roles.values()
     found.disabled = _disabled(dom, options.rules == "full")
     reader = _Reader(found, options.rules == "full", WHOLE_SHARE * viewport[0] * viewport[1])
     for node in reader.candidates():

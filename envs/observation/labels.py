@@ -50,8 +50,11 @@ class Namer:
         if dom.name[node] == "INPUT":
             value = squash(dom.typed.get(node))
             return value or (self._button_name(node) if self._full else "")
+        if self._full and (named := squash(dom.attribute(node, "aria-label")) or self._labelled_by(node)):
+            return named
         svg = dom.name[node] != dom.name[node].upper()
-        text = content(dom, node) if svg else rendered(dom, node)
+        # The text of an option in a list box has no box of its own in a snapshot.
+        text = content(dom, node) if svg or dom.name[node] == "OPTION" else rendered(dom, node)
         return text or self._from_attributes(node) or look(dom, node, svg)
 
     def value(self, node: int, kind: str) -> str:
@@ -122,7 +125,7 @@ class Namer:
         pictures = (at for at in range(node + 1, dom.end[node] + 1) if dom.type[at] == ELEMENT)
         inner = (squash(dom.attribute(at, "alt") or dom.attribute(at, "aria-label")) for at in pictures)
         titles = (content(dom, at) for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "title")
-        return self._labelled_by(node) or next(filter(None, inner), "") or next(filter(None, titles), "")
+        return next(filter(None, inner), "") or next(filter(None, titles), "")
 
     def _button_name(self, node: int) -> str:
         return self._from_attributes(node) or DEFAULT_NAMES.get(input_type(self._dom, node), "")

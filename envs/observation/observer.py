@@ -203,7 +203,9 @@ def _page(
 ) -> Page:
     listed = {at.node: index for index, at in enumerate(found, start=1) if at.kind != "text"}
     said = {element.index: describe(element, options.ids) for element in elements}
-    return lay_out(kinds, scene, listed, said, namer.used)
+    # Of a card, the label says only how it begins; of everything else it is all that there is.
+    told = {at.node for at in found if at.kind not in ("item", "text") or not at.shortened}
+    return lay_out(kinds, scene, listed, said, told | namer.used)
 
 
 def _handle(dom: Dom, at: Found) -> Handle:

@@ -136,16 +136,6 @@ def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:
     return Scene(dom, nodes, boxes, rects, rank, hit[boxes], opaque[boxes], clips, wrapped, shapes, whole)
 
 
-def wraps(dom: Dom, box: int) -> bool:
-    """Whether the content of an inline element's box lies on more than one line."""
-    lines = line_numbers(dom, box)
-    if len(lines) < 2:
-        return False
-    tops = dom.line_rects[lines.start : lines.stop, 1]
-    heights = dom.line_rects[lines.start : lines.stop, 3] - tops
-    return bool(tops.max() - tops.min() > 0.5 * heights.min())
-
-
 def line_numbers(dom: Dom, box: int) -> range:
     """The pieces of text inside a box."""
     node = dom.box_node[box]
@@ -161,7 +151,15 @@ def _wrapped(dom: Dom) -> set[int]:
     heights = dom.line_rects[:, 3] - dom.line_rects[:, 1]
     tall = dom.rects[:, 3] - dom.rects[:, 1] > 1.5 * heights.min(initial=np.inf)
     inline = tall & dom.styled(DISPLAY, lambda display: display == "inline")
-    return {box for box in np.flatnonzero(inline).tolist() if wraps(dom, box)}
+    tops, bottoms = dom.line_rects[:, 1].tolist(), dom.line_rects[:, 3].tolist()
+    wrapped = set()
+    for box in np.flatnonzero(inline).tolist():
+        lines = line_numbers(dom, box)
+        if len(lines) > 1:
+            highest, lowest = min(tops[lines.start : lines.stop]), max(tops[lines.start : lines.stop])
+            if lowest - highest > 0.5 * min(bottoms[line] - tops[line] for line in lines):
+                wrapped.add(box)
+    return wrapped
 
 
 def _items(dom: Dom, wrapped: set[int]) -> tuple[NDArray[np.int64], Rects]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.browser.cdp import Cdp
-from envs.observation.dom import ELEMENT, LEFT, NO_STYLE, STYLES, TOP, Dom, Rects, pixels
+from envs.observation.dom import ELEMENT, LEFT, NO_STYLE, STYLES, TEXT, TOP, Dom, Rects, pixels
 
 
 async def capture(cdp: Cdp) -> dict[str, Any]:
@@ -94,7 +94,11 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
             above = parent[above]
         dom.box_parent.append(box_of[above] if above >= 0 else -1)
     dom.box_node += nodes
-    dom.styles += [row or NO_STYLE for row in layout["styles"]]
+    kinds = dom.type
+    # The row of a text is that of its element, whose position, float and overflow are not the text's.
+    dom.styles += [
+        row if row and kinds[node] != TEXT else NO_STYLE for row, node in zip(layout["styles"], nodes, strict=True)
+    ]
     dom.box_text += layout["text"]
     dom.paint += layout["paintOrders"]
     dom.line_box += [before + box for box in document["textBoxes"]["layoutIndex"]]
@@ -103,14 +107,15 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
 
 def _index(dom: Dom) -> None:
     """Elements by name and by attribute."""
-    by_name, by_attribute = defaultdict[str, list[int]](list), defaultdict[int, list[int]](list)
+    by_name, by_attribute = defaultdict[str, list[int]](list), defaultdict[int, dict[int, int]](dict)
     for node, kind in enumerate(dom.type):
         if kind == ELEMENT:
             by_name[dom.name[node]].append(node)
-            for name in dom.attributes[node][::2]:
-                by_attribute[name].append(node)
+            pairs = iter(dom.attributes[node])
+            for name, value in zip(pairs, pairs, strict=True):
+                by_attribute[name][node] = value
     dom.by_name = dict(by_name)
-    dom.by_attribute = {dom.strings[name]: nodes for name, nodes in by_attribute.items()}
+    dom.by_attribute = {dom.strings[name]: values for name, values in by_attribute.items()}
 
 
 def _rects(bounds: list[list[float]]) -> Rects:

@@ -54,17 +54,17 @@ class Page:
         return [line for line in joined if line]
 
 
-def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, str], labels: set[int]) -> Page:
+def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, str], told: set[int]) -> Page:
     """Put words and elements into lines.
 
     Args:
         listed: Numbers of the listed elements by node.
         said: How each number is written.
-        labels: Nodes whose text is a control's label, and so already said.
+        told: Nodes whose text is already said by an element.
     """
     dom = scene.dom
     seen = _seen(scene)
-    silent = _silent(kinds, listed, said, labels)
+    silent = _silent(kinds, told)
     block_of = _blocks(dom)
     page = Page([[]], 0)
     block = -1
@@ -79,12 +79,11 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
                 page.lines.append([])
         if number:
             page.lines[-1].append(Piece(said[number], number))
+        elif not seen[box]:
+            page.unseen_chars += len(dom.strings[dom.box_text[box]].strip()) if dom.box_text[box] >= 0 else 0
         elif dom.box_of[node] == box and (words := squash(shown(dom, node))):
-            if seen[box]:
-                level = _level(dom, block_of[box]) if not page.lines[-1] else 0
-                page.lines[-1].append(Piece("#" * level + " " + words if level else words))
-            else:
-                page.unseen_chars += len(words)
+            level = 0 if page.lines[-1] else _level(dom, block_of[box])
+            page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
     page.lines = [line for line in page.lines if line]
     return page
 
@@ -164,17 +163,11 @@ def _seen(scene: Scene) -> list[bool]:
     return flags
 
 
-def _silent(kinds: Kinds, listed: dict[int, int], said: dict[int, str], labels: set[int]) -> bytearray:
-    """Nodes whose text is not shown by itself: left out, or already said by an element or its label."""
-    dom = kinds.dom
-    silent = bytearray(kinds.excluded)
-    holders = sorted(listed)
-    for node in labels:
-        silent[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
-    for node, number in listed.items():
-        if kinds.kind.get(node) == "item" and (dom.within(node, holders) or said[number].endswith('…"')):
-            continue  # a card: its label says only how it begins
-        silent[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
+def _silent(kinds: Kinds, told: set[int]) -> bytearray:
+    """1 for each node whose text is not shown by itself: left out, or already said by an element or its label."""
+    silent, end = bytearray(kinds.excluded), kinds.dom.end
+    for node in told:
+        silent[node : end[node] + 1] = b"\1" * (end[node] + 1 - node)
     return silent
 
 
