@@ -17,7 +17,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
-from envs.types.observations import Element, Observation
+from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle, RewardPart
 from envs.types.tasks import SeedRange, Split, WebTask
@@ -30,9 +30,12 @@ __all__ = [
     "Click",
     "ConfigError",
     "Element",
+    "ElementChange",
+    "Hidden",
     "Invalid",
     "JudgeError",
     "Observation",
+    "ObservationDiff",
     "PolicyError",
     "Record",
     "RewardBundle",

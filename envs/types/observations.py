@@ -24,6 +24,55 @@ class Element(Record):
     """The element has the keyboard focus."""
     box: tuple[float, float, float, float]
     """x, y, width, height in CSS pixels of the viewport."""
+    id: str = ""
+    """Semantic id, the same in every observation of an episode: ``login_form.user_name``. Empty for texts."""
+    disabled: bool = False
+    """Shown, but an action on it has no effect."""
+    hoverable: bool = False
+    """Something listens for the mouse coming over it."""
+    in_viewport: bool = True
+    """It can be reached without scrolling."""
+    input_type: str = ""
+    """Type of an ``<input>``: text, email, range, date, file…"""
+    options: tuple[str, ...] = ()
+    """Labels of a drop-down list or list box."""
+
+
+class ElementChange(Record):
+    """One property of an element that another observation had otherwise."""
+
+    id: str
+    name: str
+    """Field of `Element`: text, value, checked, focused, disabled, options."""
+    before: str
+    after: str
+
+
+class ObservationDiff(Record):
+    """What changed since the observation before. Elements are told apart by their ids, text by its lines."""
+
+    added: tuple[str, ...] = ()
+    """Ids of elements that were not listed."""
+    removed: tuple[str, ...] = ()
+    """Ids of elements that are not listed any more."""
+    changed: tuple[ElementChange, ...] = ()
+    text_added: tuple[str, ...] = ()
+    text_removed: tuple[str, ...] = ()
+    navigated: bool = False
+    """Another document is shown; then everything is new and nothing is listed here."""
+
+
+class Hidden(Record):
+    """How many elements are there but not listed, by why."""
+
+    above: int = 0
+    """Of the viewport, or of the scroll container they lie in."""
+    below: int = 0
+    beside: int = 0
+    covered: int = 0
+    """Something is painted over them."""
+    over_limit: int = 0
+    """The list was full."""
 
 
 class Observation(Record):
@@ -36,3 +85,13 @@ class Observation(Record):
     """width, height in CSS pixels; the screenshot has the same size."""
     error: str | None = None
     """Why the previous action had no effect, with a hint; ``None`` when it was carried out."""
+    title: str = ""
+    text: str = ""
+    """The page as numbered elements and text in their order, within a budget; ``""`` when it is not asked for."""
+    hidden: Hidden = Hidden()
+    scroll: tuple[float, float] = (0.0, 0.0)
+    """x, y of the main document, in CSS pixels."""
+    page_size: tuple[float, float] = (0.0, 0.0)
+    """width, height of the main document in CSS pixels."""
+    diff: ObservationDiff | None = None
+    """``None`` for the first observation of an episode, or when it is not asked for."""

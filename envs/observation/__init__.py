@@ -1,0 +1,14 @@
+"""What an episode sees of a page, read from outside of it.
+
+One read-only ``DOMSnapshot.captureSnapshot`` (and one question for the focus) holds frames of any origin, shadow roots, live form state,
+listeners and paint order. Everything after that is a pure function of its arrays:
+
+``snapshot`` decodes, ``occlusion`` finds what a click reaches, ``kinds``, ``labels`` and ``elements`` name what can be acted on, ``ids``
+keeps names over the steps of an episode, ``text``, ``marks`` and ``coordinates`` render the three modes, ``diff`` and ``hashes`` compare.
+`Observer` puts them together, one for each episode. Nothing here acts on a page.
+"""
+
+from envs.observation.observer import Handle, Observer, Reading, compose
+from envs.observation.options import FULL, SMALL, ObservationOptions
+
+__all__ = ["FULL", "SMALL", "Handle", "ObservationOptions", "Observer", "Reading", "compose"]

@@ -1,0 +1,302 @@
+"""The interactive elements of a page: what each is, where it is seen, and a point that a click can use.
+
+An element counts as seen when some point of it is really its own: the topmost thing there is the element, or something in it that is not
+another element of the list. The points tried are the middle of each of its boxes and then places nearer to the corners.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil, floor
+
+import numpy as np
+
+from envs.observation.dom import OPACITY, TEXT, VISIBILITY, Dom
+from envs.observation.kinds import Kinds, input_type
+from envs.observation.labels import Namer
+from envs.observation.occlusion import Scene, line_numbers
+from envs.observation.options import LINE_TOLERANCE, ObservationOptions
+from envs.observation.words import content, cut, shown, squash
+
+PLACES = (
+    (0.5, 0.5),
+    (0.25, 0.5),
+    (0.75, 0.5),
+    (0.5, 0.2),
+    (0.5, 0.8),
+    (0.1, 0.15),
+    (0.9, 0.85),
+    (0.9, 0.15),
+    (0.1, 0.85),
+)
+"""Where a point is looked for in a box, as shares of its width and height."""
+
+MOST_RECTS = 8
+"""Boxes of one element that are tried (a link that wraps has one for each line)."""
+
+LEAST_SIDE = 2.0
+"""CSS pixels: what is smaller cannot be aimed at."""
+
+Box = tuple[float, float, float, float]
+"""x, y, width, height in CSS pixels of the viewport."""
+
+
+@dataclass(slots=True)
+class Found:
+    """One element of the list, before it has a number."""
+
+    node: int
+    kind: str
+    label: str
+    value: str
+    box: Box
+    point: tuple[float, float] | None
+    """A point that hits the element and nothing above it; ``None`` when it has to be scrolled to."""
+    checked: bool = False
+    focused: bool = False
+    disabled: bool = False
+    options: tuple[str, ...] = ()
+    input_type: str = ""
+    shortened: bool = False
+    """There is more of the label than is shown."""
+
+
+def find(
+    kinds: Kinds, scene: Scene, options: ObservationOptions, focus: int
+) -> tuple[list[Found], Counter[str], Namer]:
+    """All elements that can be acted on, with the short texts if they are few, in the order of the options; and how many are not to be seen.
+
+    Args:
+        focus: The node with the keyboard focus, -1 for none.
+    """
+    full = options.rules == "full"
+    namer = Namer(kinds, full=full)
+    reach = _Reach(kinds, scene)
+    found, hidden = [], Counter[str]()
+    points = reach.of_elements(list(kinds.kind))
+    for node, kind in kinds.kind.items():
+        at = points.get(node) or (reach.by_label(node, namer) if full else None)
+        if at is not None:
+            found.append(_describe(kinds, namer, node, kind, at[1], at[0], options, focus))
+            continue
+        namer.read_labels(node, kind)
+        away = reach.away(node) if full else None
+        if away is not None:
+            hidden[away] += 1
+            if options.offscreen and away != "covered":
+                found.append(_describe(kinds, namer, node, kind, reach.whole(node), None, options, focus))
+    if options.max_texts:
+        room = max(0, options.max_elements - len(found))
+        found += _short_texts(kinds, scene, namer, reach, options)[:room]
+    return (_by_lines(found) if options.order == "lines" else _by_document(scene.dom, found)), hidden, namer
+
+
+def _describe(
+    kinds: Kinds,
+    namer: Namer,
+    node: int,
+    kind: str,
+    box: Box,
+    point: tuple[float, float] | None,
+    options: ObservationOptions,
+    focus: int,
+) -> Found:
+    dom = kinds.dom
+    choices = namer.options(node) if dom.name[node] == "SELECT" else []
+    label = namer.name(node, kind)
+    return Found(
+        node,
+        kind,
+        cut(label, options.label_chars),
+        cut(namer.value(node, kind), options.label_chars),
+        box,
+        point,
+        checked=namer.is_on(node, kind),
+        focused=node == focus,
+        disabled=node in kinds.disabled,
+        options=tuple(content(dom, option) for option in choices),
+        input_type=input_type(dom, node) if dom.name[node] == "INPUT" else "",
+        shortened=len(label) > options.label_chars,
+    )
+
+
+class _Reach:
+    """Looks for points that belong to an element."""
+
+    def __init__(self, kinds: Kinds, scene: Scene) -> None:
+        self._kinds, self._dom, self._scene = kinds, scene.dom, scene
+        rects, clips = scene.dom.rects, scene.clips
+        self._all: list[list[float]] = rects.tolist()
+        self._clips: list[list[float]] = clips.tolist()
+        seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
+        self._near: list[bool] = (seen >= LEAST_SIDE).all(axis=1).tolist()
+
+    def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
+        """Point and box of each element that has a point of its own, all tried together place by place."""
+        waiting = {node: boxes for node in nodes if self._visible(node) and (boxes := self.boxes(node))}
+        found: dict[int, tuple[tuple[float, float], Box]] = {}
+        for number in range(MOST_RECTS):
+            for place in PLACES:
+                tried = [(node, boxes[number]) for node, boxes in waiting.items() if number < len(boxes)]
+                if not tried:
+                    return found
+                points = np.array([point_in(box, place) for _, box in tried])
+                for (node, box), hit, point in zip(tried, self._scene.hits(points), points.tolist(), strict=True):
+                    if hit >= 0 and self._kinds.owner(hit) == node:
+                        found[node] = ((point[0], point[1]), box)
+                        del waiting[node]
+        return found
+
+    def of_text(self, node: int) -> tuple[tuple[float, float], Box] | None:
+        """Point and box of a text node: its element is what is hit, and nothing in or above it."""
+        box_of, above = self._dom.box_of[node], self._dom.parent[node]
+        if box_of < 0:
+            return None
+        lines = self._dom.line_rects[list(self._dom.lines_of(box_of, box_of))].tolist()
+        for box in self._clipped(lines, box_of)[:MOST_RECTS]:
+            for place in PLACES:
+                point = point_in(box, place)
+                hit = self._scene.hits(np.array([point]))[0]
+                if hit in (node, above):
+                    return point, box
+        return None
+
+    def by_label(self, node: int, namer: Namer) -> tuple[tuple[float, float], Box] | None:
+        """For a checkbox, radio or file field that is styled away: a point of its label, which does the same."""
+        if self._dom.name[node] != "INPUT" or input_type(self._dom, node) not in ("checkbox", "radio", "file"):
+            return None
+        for label in namer.labels_of(node):
+            for box in self.boxes(label):
+                hit = self._scene.hits(np.array([point_in(box, PLACES[0])]))[0]
+                while hit >= 0 and hit != label and hit not in self._kinds.kind:
+                    hit = self._dom.up(hit)
+                if hit == label:
+                    return point_in(box, PLACES[0]), box
+        return None
+
+    def boxes(self, node: int) -> list[Box]:
+        """What is seen of an element's client rectangles; too small ones are left out."""
+        box = self._dom.box_of[node]
+        if box < 0 or not self._near[box]:
+            return []
+        return self._clipped(self._rects(box), box)[:MOST_RECTS]
+
+    def whole(self, node: int) -> Box:
+        """An element's rectangle, seen or not."""
+        left, top, right, bottom = self._all[self._dom.box_of[node]]
+        return left, top, right - left, bottom - top
+
+    def away(self, node: int) -> str | None:
+        """Why an element has no point: ``above``, ``below`` or ``beside`` what is seen, ``covered``; ``None`` if it is not to be seen at all."""
+        box = self._dom.box_of[node]
+        if box < 0 or not self._visible(node):
+            return None
+        left, top, right, bottom = self._all[box]
+        if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
+            return None
+        low_x, low_y, high_x, high_y = self._clips[box]
+        if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
+            return "above" if bottom + self._dom.scroll[1] > 0 else None
+        if top + LEAST_SIDE > high_y:
+            return "below"
+        if right - LEAST_SIDE < low_x:
+            return "beside" if right + self._dom.scroll[0] > 0 else None
+        return "beside" if left + LEAST_SIDE > high_x else "covered"
+
+    def _rects(self, box: int) -> list[list[float]]:
+        """An element's client rectangles: one, or one for each line of an inline element that wraps."""
+        if box not in self._scene.wrapped:
+            return [self._all[box]]
+        lines: list[list[float]] = []
+        for left, top, right, bottom in self._dom.line_rects[list(line_numbers(self._dom, box))].tolist():
+            if lines and top < lines[-1][3] - 1 and bottom > lines[-1][1] + 1:
+                last = lines[-1]
+                lines[-1] = [min(last[0], left), min(last[1], top), max(last[2], right), max(last[3], bottom)]
+            else:
+                lines.append([left, top, right, bottom])
+        return lines
+
+    def _clipped(self, rects: list[list[float]], box: int) -> list[Box]:
+        low_x, low_y, high_x, high_y = self._clips[box]
+        found: list[Box] = []
+        for left, top, right, bottom in rects:
+            x, y = max(left, low_x), max(top, low_y)
+            width, height = min(right, high_x) - x, min(bottom, high_y) - y
+            if width >= LEAST_SIDE and height >= LEAST_SIDE:
+                found.append((x, y, width, height))
+        return found
+
+    def _visible(self, node: int) -> bool:
+        return self._dom.style(node, VISIBILITY) == "visible"
+
+
+def point_in(box: Box, place: tuple[float, float]) -> tuple[float, float]:
+    """The whole pixel at a share of a box's width and height: the one that the engine's hit test takes for it."""
+    return _pixel(box[0], box[2], place[0]), _pixel(box[1], box[3], place[1])
+
+
+def _pixel(start: float, length: float, share: float) -> float:
+    inside = floor(start + length * share + 0.5)
+    return float(min(max(inside, ceil(start)), ceil(start + length) - 1))
+
+
+def transparent(dom: Dom) -> set[int]:
+    """Boxes that are fully transparent, by themselves or by an ancestor."""
+    own = set(np.flatnonzero(dom.styled(OPACITY, lambda opacity: opacity == "0")).tolist())
+    if own:
+        for box, above in enumerate(dom.box_parent):
+            if above in own:
+                own.add(box)
+    return own
+
+
+def _short_texts(kinds: Kinds, scene: Scene, namer: Namer, reach: _Reach, options: ObservationOptions) -> list[Found]:
+    """Short texts that belong to no control (a sum to solve, a value to read), only when they are few."""
+    dom = scene.dom
+    texts: list[Found] = []
+    seen: set[int] = set()
+    for node, kind in enumerate(dom.type):
+        if len(texts) > options.max_texts:
+            break
+        if kind != TEXT or dom.box_of[node] < 0 or not shown(dom, node):
+            continue
+        above = dom.parent[node]
+        if not squash(dom.text(node)) or above in seen or kinds.excluded[node] or kinds.owner(above) >= 0:
+            continue
+        if any(label <= node <= dom.end[label] for label in namer.used):
+            continue
+        seen.add(above)
+        at = reach.of_text(node)
+        if at is not None:
+            own = " ".join(dom.text(child) for child in dom.children(above) if dom.type[child] == TEXT)
+            texts.append(Found(node, "text", squash(own), "", at[1], at[0]))
+    few = len(texts) <= options.max_texts and all(len(text.label) <= options.label_chars for text in texts)
+    return texts if few else []
+
+
+def _by_lines(found: list[Found]) -> list[Found]:
+    """Line by line as the eye reads: from top to bottom, and from left to right within a line."""
+    middles = {at.node: at.box[1] + at.box[3] / 2 for at in found}
+    lines: dict[int, int] = {}
+    line, top = -1, -1e9
+    for at in sorted(found, key=lambda at: middles[at.node]):
+        if middles[at.node] - top > LINE_TOLERANCE:
+            line, top = line + 1, middles[at.node]
+        lines[at.node] = line
+    down = sorted(found, key=lambda at: middles[at.node])
+    return sorted(down, key=lambda at: (lines[at.node], at.box[0]))
+
+
+def _by_document(dom: Dom, found: list[Found]) -> list[Found]:
+    """In the order of the text, what is in a frame in the place of the frame."""
+    if len(dom.documents) == 1:
+        return found
+    contents = {root: dom.parent[root] for root in dom.documents[1:]}
+
+    def path(node: int) -> tuple[int, ...]:
+        root = dom.documents[bisect_right(dom.documents, node) - 1]
+        return (*(path(contents[root]) if root in contents else ()), node)
+
+    return sorted(found, key=lambda at: path(at.node))

@@ -1,0 +1,93 @@
+"""Prints of what was seen and done, for telling that an episode goes in circles.
+
+A page that looks the same but whose text moved on has another DOM hash; one whose carousel turned has another picture and the same DOM
+hash. Only both equal, with the same action again, is a repetition.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from envs.observation.kinds import Kinds
+from envs.types import Action, Element
+
+KEPT_ATTRIBUTES = frozenset(
+    {"href", "src", "alt", "title", "type", "name", "value", "placeholder", "role", "for", "action", "method"}
+    | {"open", "hidden", "disabled", "readonly", "required", "min", "max", "step"}
+)
+"""Attributes that say what a page is. Ids, classes, styles and ``data-*`` are often made anew on each visit; ``aria-*`` is kept as well."""
+
+UNREAD = frozenset({"SCRIPT", "STYLE", "TEMPLATE", "NOSCRIPT"})
+
+
+def dom_hash(kinds: Kinds) -> str:
+    """32 hexadecimal digits of the structure, text and form state of all documents, without what is excluded.
+
+    Positions, colours, node numbers and ids are not in it; whether something is laid out at all is.
+    """
+    dom = kinds.dom
+    left_out = _left_out(kinds)
+    strings = dom.strings
+    depths: list[int] = []
+    for above in dom.parent:
+        depths.append(depths[above] + 1 if above >= 0 else 0)
+    nodes = [node for node, out in enumerate(left_out) if not out]
+    parts = [
+        f"{depths[node]}{'+' if box >= 0 else '-'}{name} {strings[value] if value >= 0 else ''}"
+        for node, out, box, name, value in zip(
+            range(len(depths)), left_out, dom.box_of, dom.name, dom.value, strict=True
+        )
+        if not out
+    ]
+    order = {node: place for place, node in enumerate(nodes)}
+    kept = [name for name in dom.by_attribute if name in KEPT_ATTRIBUTES or name.startswith("aria-")]
+    parts += [
+        f"{order[node]}{name}={dom.string(value)}"
+        for name in sorted(kept)
+        for node, value in dom.by_attribute[name].items()
+        if node in order
+    ]
+    parts += [f"{order[node]}={dom.typed[node]}" for node in sorted(dom.typed) if node in order]
+    parts += [f"{order[node]}*" for node in sorted(dom.checked | dom.selected) if node in order]
+    return blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _left_out(kinds: Kinds) -> bytearray:
+    """1 for what says nothing: excluded nodes, code, and what style sheets put before and after elements."""
+    dom = kinds.dom
+    left_out = bytearray(kinds.excluded)
+    for name, nodes in dom.by_name.items():
+        if name in UNREAD or name.startswith("::"):
+            for node in nodes:
+                left_out[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
+    return left_out
+
+
+def screen_hash(screenshot: bytes) -> str:
+    """64-bit perceptual hash (pHash: signs of the low frequencies of a 32 x 32 cosine transform) as 16 hexadecimal digits."""
+    import imagehash  # here, because it takes scipy with it, which most of the web side does without
+    from PIL import Image
+
+    with Image.open(io.BytesIO(screenshot)) as image:
+        return str(imagehash.phash(image))
+
+
+def hamming(one: str, other: str) -> int:
+    """Differing bits of two hashes of the same length."""
+    return (int(one, 16) ^ int(other, 16)).bit_count()
+
+
+def action_signature(action: Action, elements: Sequence[Element]) -> str:
+    """What an action does, with its element by its lasting id: ``type search_form.query 'shoes'``.
+
+    Two actions with equal signatures do the same even if the element's number changed between them.
+    """
+    fields = action.model_dump(exclude={"type"})
+    words = [action.type]
+    by_index = {element.index: element.id or f"#{element.index}" for element in elements}
+    for name in sorted(fields, key=lambda name: (name != "element", name)):
+        value = fields[name]
+        words.append(by_index.get(value, f"#{value}") if name == "element" else repr(value))
+    return " ".join(words)

@@ -1,0 +1,141 @@
+"""Semantic ids: ``nearest_named_ancestor.slug``, given once and kept.
+
+An element is known by its node, not by its place or label: whoever has an id keeps it while the node lives, whatever is inserted, removed
+or renamed around it. The second of two equal names gets a number, and keeps that too. When a page draws an element anew (another node of
+the same name, the old one gone), the new node takes the id over: for the reader it is the same thing.
+
+The names live here, outside of the page.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from envs.observation.dom import Dom
+from envs.observation.kinds import Kinds
+from envs.observation.words import rendered, slug
+
+Key = tuple[str, int]
+"""Document and backendNodeId."""
+
+NAMED_TAGS = frozenset(
+    {"FORM", "NAV", "MAIN", "HEADER", "FOOTER", "ASIDE", "DIALOG", "SECTION", "ARTICLE", "FIELDSET", "TABLE", "DETAILS"}
+)
+"""Elements that are named by their tag when they have no better name."""
+
+ROW_TAGS = frozenset({"LI", "TR"})
+"""Elements that are named by their heading or first cell, or not at all."""
+
+NAMED_ROLES = frozenset(
+    {"dialog", "alertdialog", "navigation", "main", "form", "search", "region", "tablist", "menu", "menubar"}
+    | {"toolbar", "listbox", "radiogroup", "tree", "grid"}
+)
+
+HEADINGS = ("H1", "H2", "H3", "H4", "H5", "H6", "LEGEND", "CAPTION", "SUMMARY", "TH")
+
+
+@dataclass
+class IdBook:
+    """The ids of one episode."""
+
+    _id_of: dict[Key, str] = field(default_factory=dict)
+    _holder: dict[str, Key] = field(default_factory=dict)
+
+    def assign(self, wanted: Iterable[tuple[Key, str]], lives: Callable[[Key], bool]) -> list[str]:
+        """The id of each (key, name): the one it has, else its name, else its name with the first free number from 2.
+
+        Args:
+            lives: Whether a key's node is still in a document; the id of one that is not may be taken over.
+        """
+        return [self._id_of.get(key) or self._give(key, name, lives) for key, name in wanted]
+
+    def of(self, key: Key) -> str | None:
+        """The id of a node, ``None`` if it was never listed."""
+        return self._id_of.get(key)
+
+    def _give(self, key: Key, name: str, lives: Callable[[Key], bool]) -> str:
+        number, tried = 1, name
+        while (holder := self._holder.get(tried)) is not None and lives(holder):
+            number += 1
+            tried = f"{name}_{number}"
+        if holder is not None:
+            del self._id_of[holder]
+        self._holder[tried], self._id_of[key] = key, tried
+        return tried
+
+
+@dataclass
+class Places:
+    """Names of nodes by where they stand in a page."""
+
+    dom: Dom
+    kinds: Kinds
+    _documents: list[str] = field(default_factory=list)
+    _headings: list[int] = field(default_factory=list)
+    _containers: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        dom = self.dom
+        origin = "/".join(urlsplit(dom.url)[:2])
+        # A node's number is unique in its process only, and a page of another site may come from another process.
+        self._documents = [
+            f"{origin}#{frame}#{dom.backend[root]}" for frame, root in zip(dom.frame_ids, dom.documents, strict=True)
+        ]
+        self._headings = dom.named(*HEADINGS)
+
+    def key(self, node: int) -> Key:
+        """What a node is known by over the steps of an episode."""
+        return self._documents[bisect_right(self.dom.documents, node) - 1], self.dom.backend[node]
+
+    def keys(self) -> set[Key]:
+        """The keys of all nodes."""
+        ends = [*self.dom.documents[1:], len(self.dom.parent)]
+        return {
+            (document, backend)
+            for document, first, end in zip(self._documents, self.dom.documents, ends, strict=True)
+            for backend in self.dom.backend[first:end]
+        }
+
+    def name(self, node: int, kind: str, label: str) -> str:
+        """``nearest_named_ancestor.slug``, or the slug alone below no named ancestor."""
+        dom = self.dom
+        own = (
+            slug(label) or slug(dom.attribute(node, "id") or dom.attribute(node, "name") or "") or slug(kind) or "item"
+        )
+        at = dom.parent[node]
+        while at >= 0:
+            if at not in self._containers:
+                self._containers[at] = self._container(at)
+            if self._containers[at] not in ("", own):
+                return f"{self._containers[at]}.{own}"
+            at = dom.parent[at]
+        return own
+
+    def _container(self, node: int) -> str:
+        """The name of an element that groups others, ``""`` for any other."""
+        dom, tag = self.dom, self.dom.name[node]
+        role = self.kinds.roles.get(node, "")
+        if tag in ("HTML", "BODY") or (not dom.attributes[node] and tag not in NAMED_TAGS and tag not in ROW_TAGS):
+            return ""
+        own = slug(dom.attribute(node, "aria-label") or "")
+        if own or not (tag in NAMED_TAGS or tag in ROW_TAGS or role in NAMED_ROLES):
+            return own or self._plain_id(node)
+        heading = slug(self._heading(node))
+        if heading or tag in ROW_TAGS:
+            return heading
+        return self._plain_id(node) or slug(dom.attribute(node, "name") or "") or slug(role or tag)
+
+    def _plain_id(self, node: int) -> str:
+        """The ``id`` attribute where a person seems to have written it: no digits."""
+        written = self.dom.attribute(node, "id") or ""
+        return slug(written) if written.replace("-", "").replace("_", "").isalpha() else ""
+
+    def _heading(self, node: int) -> str:
+        at = bisect_left(self._headings, node + 1)
+        if at < len(self._headings) and self._headings[at] <= self.dom.end[node]:
+            return rendered(self.dom, self._headings[at])
+        cell = next((child for child in self.dom.children(node) if self.dom.name[child] == "TD"), None)
+        return rendered(self.dom, cell) if cell is not None else ""

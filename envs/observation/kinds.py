@@ -1,0 +1,249 @@
+"""Which elements can be acted on, and what a person would call them.
+
+Native controls are interactive by their tag. Anything else is so by its role, by a listener for mouse buttons, or by a hand for a cursor
+that its parent does not have. The ``full`` rules also take editing hosts, drag handles and more roles, and want a link to lead somewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from envs.observation.dom import CURSOR, ELEMENT, Dom
+from envs.observation.options import WHOLE_SHARE, ObservationOptions
+from envs.observation.selector import matching
+
+BUTTONS = frozenset({"submit", "button", "reset", "image"})
+
+FIELD_TYPES = frozenset(
+    {"text", "search", "email", "url", "tel", "number", "password", "date", "datetime-local", "month", "week", "time"}
+    | {"color", "range", "file"}
+)
+"""Input types that hold a value; any other word means ``text``."""
+
+ROLES = frozenset({"button", "link", "tab", "checkbox", "radio", "menuitem", "option", "switch", "treeitem"})
+
+MORE_ROLES = {
+    "menuitemcheckbox": "checkbox",
+    "menuitemradio": "radio",
+    "combobox": "combobox",
+    "slider": "slider",
+    "spinbutton": "spinbutton",
+    "textbox": "input",
+    "searchbox": "input",
+}
+"""Roles that only the ``full`` rules know, and what they are called."""
+
+CONTROLS = frozenset({"INPUT", "TEXTAREA", "SELECT", "BUTTON", "A"})
+
+CAN_BE_DISABLED = frozenset({"BUTTON", "FIELDSET", "INPUT", "OPTGROUP", "OPTION", "SELECT", "TEXTAREA"})
+
+GRABBED = frozenset({"pointer", "grab", "move", "ew-resize", "ns-resize", "col-resize", "row-resize"})
+"""Cursors that promise that something happens."""
+
+
+@dataclass(slots=True)
+class Kinds:
+    """The interactive elements of a page and what there is to know about them by their tags and attributes."""
+
+    dom: Dom
+    kind: dict[int, str] = field(default_factory=dict)
+    """By node, in document order."""
+    native: set[int] = field(default_factory=set)
+    disabled: set[int] = field(default_factory=set)
+    excluded: bytearray = field(default_factory=bytearray)
+    """1 for each node that is not shown."""
+    roles: dict[int, str] = field(default_factory=dict)
+    has_tabs: bool = False
+
+    def owner(self, node: int) -> int:
+        """The nearest element of `kind` that is the node or above it in its document, -1 if there is none."""
+        while node >= 0 and node not in self.kind:
+            node = self.dom.up(node)
+        return node
+
+    def tab_around(self, node: int) -> int:
+        """The nearest element with role ``tab``, -1 if there is none."""
+        if not self.has_tabs:
+            return -1
+        while node >= 0 and self.roles.get(node) != "tab":
+            node = self.dom.up(node)
+        return node
+
+
+def classify(dom: Dom, options: ObservationOptions, viewport: tuple[int, int], exclude: str) -> Kinds:
+    """Find what can be acted on. Elements that match the selector ``exclude``, and all in them, are left out."""
+    found = Kinds(dom, excluded=_excluded(dom, exclude))
+    found.roles = {node: (dom.attribute(node, "role") or "").strip() for node in dom.with_attribute("role")}
+    found.has_tabs = "tab" in found.roles.values()
+    found.disabled = _disabled(dom, options.rules == "full")
+    reader = _Reader(found, options.rules == "full", WHOLE_SHARE * viewport[0] * viewport[1])
+    for node in reader.candidates():
+        if found.excluded[node] or (node in found.disabled and options.rules == "small"):
+            continue
+        native = reader.native(node)
+        kind = native or reader.made(node)
+        if kind is None:
+            continue
+        if native:
+            found.native.add(node)
+        else:
+            up = found.owner(dom.up(node))
+            if up >= 0 and up in found.native:
+                continue
+        found.kind[node] = kind
+    return found
+
+
+def input_type(dom: Dom, node: int) -> str:
+    """The type of an input as the engine takes it."""
+    kind = (dom.attribute(node, "type") or "").lower()
+    return kind if kind in FIELD_TYPES | BUTTONS | {"hidden", "checkbox", "radio"} else "text"
+
+
+class _Reader:
+    """What an element is by its tag, its role, its listeners and its cursor."""
+
+    def __init__(self, kinds: Kinds, full: bool, whole: float) -> None:
+        self._dom, self._kinds, self._full, self._whole = kinds.dom, kinds, full, whole
+        dom = kinds.dom
+        self._controls = dom.named(*CONTROLS)
+        self._svg = _svg_nodes(dom)
+        self._hosts = {
+            node
+            for node in dom.with_attribute("contenteditable")
+            if (dom.attribute(node, "contenteditable") or "").lower() in ("", "true", "plaintext-only")
+        }
+        self._inert_hosts = set(dom.with_attribute("contenteditable")) - self._hosts
+        self._draggable = (
+            {node for node in dom.with_attribute("draggable") if dom.attribute(node, "draggable") == "true"}
+            if full
+            else set()
+        )
+        cursors = GRABBED if full else {"pointer"}
+        hands = dom.styled(CURSOR, cursors.__contains__)
+        self._hands = {dom.box_node[box] for box in np.flatnonzero(hands).tolist()}
+
+    def candidates(self) -> list[int]:
+        """Elements worth a look, in document order: only rendered ones count in the end, but labels of hidden ones do too."""
+        dom = self._dom
+        tags = dom.named(*CONTROLS, "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
+        some = {*tags, *self._kinds.roles, *self._hosts, *self._draggable, *dom.clickable, *self._hands}
+        return sorted(node for node in some if dom.type[node] == ELEMENT and not dom.name[node].startswith("::"))
+
+    def native(self, node: int) -> str | None:
+        """The kind of a native control."""
+        dom, name = self._dom, self._dom.name[node]
+        match name:
+            case "BUTTON" | "SUMMARY":
+                return "button"
+            case "A":
+                if self._full and dom.attribute(node, "href") is None:
+                    return None
+                return "tab" if self._kinds.tab_around(node) >= 0 else "link"
+            case "TEXTAREA":
+                return "textarea"
+            case "SELECT":
+                return None if self._is_list(node) else "select"
+            case "OPTION":
+                above = dom.up(node)
+                if self._full and above >= 0 and dom.name[above] == "OPTGROUP":
+                    above = dom.up(above)
+                return "option" if above >= 0 and self._is_list(above) else None
+            case "INPUT":
+                return self._input(node)
+            case "VIDEO" | "AUDIO" if self._full:
+                return "media" if dom.attribute(node, "controls") is not None else None
+            case "AREA" if self._full:
+                return "link" if dom.attribute(node, "href") is not None else None
+        return "input" if node in self._hosts and not self._editable(dom.up(node)) else None
+
+    def made(self, node: int) -> str | None:
+        """The kind of an element that its page made interactive."""
+        dom, name = self._dom, self._dom.name[node]
+        role = self._kinds.roles.get(node, "")
+        holds = dom.within(node, self._controls)
+        if holds and not self._full:
+            return None  # the control inside is what one acts on
+        known = role if role in ROLES else MORE_ROLES.get(role) if self._full else None
+        if known:
+            return known
+        listens, hand = node in dom.clickable, self._has_hand(node)
+        if not (listens or hand or node in self._draggable) or (holds and not (listens and hand)):
+            return None
+        if name in ("BODY", "HTML", "LABEL", "IFRAME") or (self._full and self._of_a_label(node)):
+            return None
+        if self._full and self._editable(node):
+            return None  # the engine calls all of an editable region clickable; its host is listed
+        if self._area(node) > self._whole:
+            return None
+        if node in self._svg:
+            return "shape"
+        return "link" if "alink" in (dom.attribute(node, "class") or "").split() else "item"
+
+    def _input(self, node: int) -> str | None:
+        kind = input_type(self._dom, node)
+        if kind == "hidden":
+            return None
+        if kind in ("checkbox", "radio"):
+            return kind
+        return "button" if kind in BUTTONS else "password" if kind == "password" else "input"
+
+    def _is_list(self, node: int) -> bool:
+        size = self._dom.attribute(node, "size") or "0"
+        return self._dom.attribute(node, "multiple") is not None or (size.isdigit() and int(size) > 1)
+
+    def _editable(self, node: int) -> bool:
+        if not self._hosts:
+            return False
+        while node >= 0 and node not in self._hosts:
+            if node in self._inert_hosts:
+                return False
+            node = self._dom.up(node)
+        return node >= 0
+
+    def _has_hand(self, node: int) -> bool:
+        """A hand begins here: the parent does not have it."""
+        if node not in self._hands:
+            return False
+        box = self._dom.box_parent[self._dom.box_of[node]]
+        return box < 0 or self._dom.box_node[box] not in self._hands
+
+    def _of_a_label(self, node: int) -> bool:
+        """Inside of a label, whose control is what is listed."""
+        while node >= 0 and self._dom.name[node] != "LABEL":
+            node = self._dom.up(node)
+        return node >= 0
+
+    def _area(self, node: int) -> float:
+        box = self._dom.box_of[node]
+        left, top, right, bottom = self._dom.rects[box].tolist() if box >= 0 else (0.0, 0.0, 0.0, 0.0)
+        return float((right - left) * (bottom - top))
+
+
+def _svg_nodes(dom: Dom) -> set[int]:
+    return {node for root in dom.named("svg") for node in range(root, dom.end[root] + 1)}
+
+
+def _excluded(dom: Dom, exclude: str) -> bytearray:
+    flags = bytearray(len(dom.parent))
+    for node in matching(dom, exclude):
+        flags[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
+    for root, after in zip(dom.documents[1:], [*dom.documents[2:], len(dom.parent)], strict=False):
+        if flags[dom.parent[root]]:  # a frame in what is left out
+            flags[root:after] = b"\1" * (after - root)
+    return flags
+
+
+def _disabled(dom: Dom, inherit: bool) -> set[int]:
+    """Elements that are switched off by their attribute; with ``inherit`` also by a field set, ``aria-disabled`` or ``inert`` above them."""
+    own = {node for node in dom.with_attribute("disabled") if dom.name[node] in CAN_BE_DISABLED}
+    if not inherit:
+        return own
+    marked = {node for node in dom.with_attribute("aria-disabled") if dom.attribute(node, "aria-disabled") == "true"}
+    above = {node for node in own if dom.name[node] in ("FIELDSET", "OPTGROUP")} | marked
+    above |= set(dom.with_attribute("inert"))
+    for node in above:
+        own.update(range(node, dom.end[node] + 1))
+    return own

@@ -1,0 +1,190 @@
+"""What an element is called, what it holds and whether it is on."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from envs.observation.dom import ELEMENT, TEXT
+from envs.observation.kinds import Kinds, input_type
+from envs.observation.words import content, look, rendered, squash
+
+FIELDS = frozenset({"input", "password", "textarea"})
+"""Kinds that hold text."""
+
+NAMED_FROM_OUTSIDE = FIELDS | {"select", "checkbox", "radio"}
+"""Kinds whose own content is not their name."""
+
+SIDE_TAGS = frozenset({"LABEL", "SPAN", "B", "STRONG", "TD", "TH"})
+"""Neighbours of a control that are read as its label."""
+
+LABELABLE = frozenset({"INPUT", "SELECT", "TEXTAREA", "BUTTON", "METER", "OUTPUT", "PROGRESS"})
+
+DEFAULT_NAMES = {"submit": "Submit", "reset": "Reset", "image": "Submit"}
+"""What the engine writes on buttons without a value (in English)."""
+
+
+class Namer:
+    """Reads labels and remembers which nodes were read as such, so that their text is not shown twice."""
+
+    def __init__(self, kinds: Kinds, *, full: bool) -> None:
+        self._dom, self._kinds, self._full = kinds.dom, kinds, full
+        self.used: set[int] = set()
+        """Nodes whose text is shown as a control's label."""
+        self._ids: dict[tuple[int, str], int] = {}
+        for node in kinds.dom.with_attribute("id"):
+            self._ids.setdefault((self._document(node), kinds.dom.attribute(node, "id") or ""), node)
+        self._labels = self._associate()
+        self._inner_controls = kinds.dom.named("INPUT", "SELECT", "TEXTAREA", "BUTTON")
+
+    def labels_of(self, node: int) -> list[int]:
+        """The ``<label>`` elements of a control, in document order."""
+        return self._labels.get(node, [])
+
+    def name(self, node: int, kind: str) -> str:
+        """The label, squashed and not shortened; ``""`` when there is nothing to call it."""
+        if kind in NAMED_FROM_OUTSIDE and (not self._full or self._dom.name[node] in LABELABLE or kind in FIELDS):
+            return self._from_outside(node, kind)
+        dom = self._dom
+        if "ui-dialog-titlebar-close" in (dom.attribute(node, "class") or "").split():
+            return "x"  # what its icon shows
+        if dom.name[node] == "INPUT":
+            value = squash(dom.typed.get(node))
+            return value or (self._button_name(node) if self._full else "")
+        if self._full and (named := squash(dom.attribute(node, "aria-label")) or self._labelled_by(node)):
+            return named
+        svg = dom.name[node] != dom.name[node].upper()
+        # The text of an option in a list box has no box of its own in a snapshot.
+        text = content(dom, node) if svg or dom.name[node] == "OPTION" else rendered(dom, node)
+        return text or self._from_attributes(node) or look(dom, node, svg)
+
+    def value(self, node: int, kind: str) -> str:
+        """What a field or list holds; a password as asterisks."""
+        dom = self._dom
+        if kind == "select" or (self._full and dom.name[node] == "SELECT"):
+            return next((content(dom, option) for option in self.options(node) if option in dom.selected), "")
+        if self._full and kind in ("slider", "spinbutton", "combobox"):
+            return (
+                dom.typed.get(node)
+                or dom.attribute(node, "aria-valuetext")
+                or dom.attribute(node, "aria-valuenow")
+                or ""
+            )
+        if kind not in FIELDS:
+            return ""
+        if kind == "password":
+            return "*" * len(dom.typed.get(node, ""))
+        return dom.typed[node] if node in dom.typed else rendered(dom, node)
+
+    def options(self, node: int) -> list[int]:
+        """The options of a list, groups opened."""
+        dom = self._dom
+        return [at for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "OPTION"]
+
+    def is_on(self, node: int, kind: str) -> bool:
+        """A checkbox or radio is checked, an option selected, a tab open, a switch or toggle pressed."""
+        dom = self._dom
+        if kind in ("checkbox", "radio") or (self._full and kind == "switch"):
+            return node in dom.checked or dom.attribute(node, "aria-checked") == "true"
+        if kind == "option":
+            return node in dom.selected or dom.attribute(node, "aria-selected") == "true"
+        if self._full and dom.attribute(node, "aria-pressed") == "true":
+            return True
+        tab = self._kinds.tab_around(node)
+        return tab >= 0 and "true" in (dom.attribute(tab, "aria-selected"), dom.attribute(tab, "aria-expanded"))
+
+    def read_labels(self, node: int, kind: str) -> str:
+        """The text of a control's ``<label>`` elements, which is then not shown again."""
+        for label in self.labels_of(node):
+            self.used.add(label)
+            text = rendered(self._dom, label)
+            if text and kind != "select":
+                return text
+        return ""
+
+    def _from_outside(self, node: int, kind: str) -> str:
+        dom = self._dom
+        named = self.read_labels(node, kind) or squash(
+            dom.attribute(node, "aria-label") or dom.attribute(node, "placeholder") or dom.attribute(node, "title")
+        )
+        if named:
+            return named
+        if self._full and (text := self._labelled_by(node)):
+            return text
+        for step in (1, -1) if kind in ("checkbox", "radio") else (-1,):
+            text = self._beside(node, step)
+            if text:
+                return text
+        return squash(dom.attribute(node, "name")) if self._full else ""
+
+    def _from_attributes(self, node: int) -> str:
+        dom = self._dom
+        names = ("aria-label", "title", "alt")
+        text = squash(next((value for name in names if (value := dom.attribute(node, name))), ""))
+        if text or not self._full:
+            return text
+        pictures = (at for at in range(node + 1, dom.end[node] + 1) if dom.type[at] == ELEMENT)
+        inner = (squash(dom.attribute(at, "alt") or dom.attribute(at, "aria-label")) for at in pictures)
+        titles = (content(dom, at) for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "title")
+        return next(filter(None, inner), "") or next(filter(None, titles), "")
+
+    def _button_name(self, node: int) -> str:
+        return self._from_attributes(node) or DEFAULT_NAMES.get(input_type(self._dom, node), "")
+
+    def _labelled_by(self, node: int) -> str:
+        wanted = (self._dom.attribute(node, "aria-labelledby") or "").split()
+        found = (self._by_id(node, name) for name in wanted)
+        return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0))
+
+    def _beside(self, node: int, step: int) -> str:
+        """The text directly before or after a control, unless it is another control's."""
+        dom = self._dom
+        above = dom.up(node)
+        line = dom.children(above) if above >= 0 else [node]
+        at = line.index(node) + step
+        while 0 <= at < len(line) and dom.type[line[at]] != ELEMENT and not self._says(line[at]):
+            at += step
+        if not 0 <= at < len(line):
+            return ""
+        beside = line[at]
+        if dom.type[beside] == ELEMENT:
+            taken = beside in self._kinds.kind or self._kinds.owner(beside) >= 0
+            if taken or dom.within(beside, self._inner_controls) or dom.name[beside] not in SIDE_TAGS:
+                return ""
+        self.used.add(beside)
+        return content(dom, beside)
+
+    def _says(self, node: int) -> bool:
+        return self._dom.type[node] == TEXT and bool(squash(self._dom.text(node)))
+
+    def _associate(self) -> dict[int, list[int]]:
+        """Labels by control: by ``for``, else the first control inside."""
+        dom = self._dom
+        labels = dom.named("LABEL")
+        if not labels:
+            return {}
+        controls = [
+            node
+            for node in dom.named(*LABELABLE)
+            if not (dom.name[node] == "INPUT" and input_type(dom, node) == "hidden")
+        ]
+        found: dict[int, list[int]] = {}
+        for label in labels:
+            wanted = dom.attribute(label, "for")
+            if wanted is not None:
+                control = self._by_id(label, wanted)
+                if control not in controls:
+                    continue
+            else:
+                at = bisect_right(controls, label)
+                if at == len(controls) or controls[at] > dom.end[label]:
+                    continue
+                control = controls[at]
+            found.setdefault(control, []).append(label)
+        return found
+
+    def _by_id(self, node: int, name: str) -> int:
+        """The first element with this id in the node's document, -1 for none."""
+        return self._ids.get((self._document(node), name), -1)
+
+    def _document(self, node: int) -> int:
+        return bisect_right(self._dom.documents, node)

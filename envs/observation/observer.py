@@ -1,0 +1,213 @@
+"""From a page to what the policy sees: one observer for each episode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from envs.browser.cdp import Cdp
+from envs.observation import diff, marks
+from envs.observation.dom import Dom
+from envs.observation.elements import Found, find
+from envs.observation.focus import FocusReader
+from envs.observation.hashes import dom_hash
+from envs.observation.ids import IdBook, Places
+from envs.observation.kinds import Kinds, classify
+from envs.observation.labels import Namer
+from envs.observation.listeners import hover_listeners
+from envs.observation.occlusion import Scene, stage
+from envs.observation.options import FULL, ObservationOptions
+from envs.observation.snapshot import capture, decode
+from envs.observation.text import Page, describe, lay_out, render
+from envs.types import Element, Hidden, Observation
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What an action needs to know about an element; stays outside of the page and of the observation."""
+
+    tag: str
+    point: tuple[float, float] | None
+    """A whole pixel that hits the element and nothing above it, in CSS pixels; ``None`` when it has to be scrolled to."""
+    options: tuple[str, ...] | None
+    """Labels of a drop-down list or list box."""
+    backend_node: int
+    """CDP backendNodeId, good for ``DOM.focus``, ``DOM.scrollIntoViewIfNeeded``, ``DOM.setFileInputFiles``… as long as the node lives."""
+    disabled: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at a page."""
+
+    observation: Observation
+    handles: dict[int, Handle]
+    """By the elements' numbers."""
+    dom_hash: str
+    """Of structure, text and form state; see `envs.observation.hashes`."""
+    words: tuple[str, ...] = ()
+    """Lines of the text without the elements, for the diff."""
+    document: str = ""
+    """Which document is shown: another one after a navigation, the same after ``pushState``."""
+
+    def marked(self, screenshot: bytes) -> bytes:
+        """The screenshot as JPEG with the elements' boxes and numbers drawn."""
+        return marks.draw_scaled(screenshot, self.observation.elements, self.observation.viewport)
+
+
+@dataclass
+class Observer:
+    """Looks at the tabs of one episode and remembers the ids that it gave and what it saw last.
+
+    Example::
+
+        observer = Observer(exclude="#timer")
+        reading = await observer.observe(cdp, viewport=(1280, 720), instruction="Buy the lamp.")
+        reading.observation.text, reading.handles[3].point
+    """
+
+    options: ObservationOptions = FULL
+    exclude: str = ""
+    """Selector of what is never shown: tags, #ids, .classes and [attributes], separated by commas."""
+    book: IdBook = field(default_factory=IdBook)
+    last: Reading | None = None
+    _focus: FocusReader | None = None
+
+    async def observe(
+        self, cdp: Cdp, *, viewport: tuple[int, int], instruction: str, error: str | None = None
+    ) -> Reading:
+        """Look at the page once. Nothing runs in the page's world, and nothing is written to it.
+
+        Args:
+            viewport: width, height in CSS pixels.
+            error: Why the last action had no effect.
+        """
+        if self._focus is None or self._focus.cdp is not cdp:
+            self._focus = FocusReader(cdp)
+        async with asyncio.TaskGroup() as group:
+            focus = group.create_task(self._focus.read())
+            raw = group.create_task(capture(cdp))
+            hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
+        reading = compose(
+            raw.result(),
+            focus=focus.result(),
+            hover=hover.result() if hover is not None else frozenset(),
+            viewport=viewport,
+            options=self.options,
+            exclude=self.exclude,
+            book=self.book,
+            instruction=instruction,
+            error=error,
+        )
+        if self.options.diff and self.last is not None:
+            reading = with_diff(reading, self.last)
+        self.last = reading
+        return reading
+
+
+def compose(
+    raw: dict[str, Any],
+    *,
+    focus: int | None,
+    viewport: tuple[int, int],
+    options: ObservationOptions = FULL,
+    exclude: str = "",
+    hover: Set[int] = frozenset(),
+    book: IdBook | None = None,
+    instruction: str = "",
+    error: str | None = None,
+) -> Reading:
+    """The reading of a raw snapshot; ids are given by ``book`` (a new one if not given) and kept there.
+
+    Args:
+        focus: backendNodeId of the focused element.
+        hover: backendNodeIds of those that listen for hovering.
+    """
+    dom = decode(raw)
+    kinds = classify(dom, options, viewport, exclude)
+    scene = stage(dom, viewport)
+    focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
+    found, away, namer = find(kinds, scene, options, focused)
+    hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
+    found = found[: options.max_elements]
+    elements = _elements(kinds, found, hover, IdBook() if book is None else book)
+    page = _page(kinds, scene, namer, found, elements, options) if options.text_chars is not None else Page([], 0)
+    observation = Observation(
+        instruction=instruction,
+        elements=elements,
+        url=dom.url,
+        viewport=viewport,
+        error=error,
+        title=dom.title,
+        text=render(page, hidden, options.text_chars) if options.text_chars is not None else "",
+        hidden=hidden,
+        scroll=dom.scroll,
+        page_size=dom.page_size,
+    )
+    handles = {element.index: _handle(dom, at) for element, at in zip(elements, found, strict=True)}
+    document = Places(dom, kinds).key(0)[0]
+    return Reading(observation, handles, dom_hash(kinds), tuple(page.words()), document)
+
+
+def with_diff(reading: Reading, last: Reading) -> Reading:
+    """The reading with what changed since another of the same episode."""
+    before, after = last.observation, reading.observation
+    if reading.document != last.document:
+        changes = diff.ObservationDiff(navigated=True)
+    else:
+        changes = diff.compare(before.elements, after.elements, last.words, reading.words)
+    return replace(reading, observation=after.model_copy(update={"diff": changes}))
+
+
+def _elements(kinds: Kinds, found: list[Found], hover: Set[int], book: IdBook) -> tuple[Element, ...]:
+    places = Places(kinds.dom, kinds)
+    alive: set[tuple[str, int]] = set()
+
+    def lives(key: tuple[str, int]) -> bool:
+        if not alive:
+            alive.update(places.keys())
+        return key in alive
+
+    named = [at for at in found if at.kind != "text"]
+    wanted = [(places.key(at.node), places.name(at.node, at.kind, at.label)) for at in named]
+    ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
+    return tuple(
+        Element(
+            index=index,
+            tag=at.kind,
+            text=at.label,
+            value=at.value,
+            checked=at.checked,
+            focused=at.focused,
+            box=at.box,
+            id=ids.get(at.node, ""),
+            disabled=at.disabled,
+            hoverable=kinds.dom.backend[at.node] in hover,
+            in_viewport=at.point is not None,
+            input_type=at.input_type,
+            options=at.options,
+        )
+        for index, at in enumerate(found, start=1)
+    )
+
+
+def _page(
+    kinds: Kinds,
+    scene: Scene,
+    namer: Namer,
+    found: list[Found],
+    elements: tuple[Element, ...],
+    options: ObservationOptions,
+) -> Page:
+    listed = {at.node: index for index, at in enumerate(found, start=1) if at.kind != "text"}
+    said = {element.index: describe(element, options.ids) for element in elements}
+    # Of a card, the label says only how it begins; of everything else it is all that there is.
+    told = {at.node for at in found if at.kind not in ("item", "text") or not at.shortened}
+    return lay_out(kinds, scene, listed, said, told | namer.used)
+
+
+def _handle(dom: Dom, at: Found) -> Handle:
+    options = at.options if dom.name[at.node] == "SELECT" else None
+    return Handle(at.kind, at.point, options, dom.backend[at.node], at.disabled)

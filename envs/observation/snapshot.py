@@ -1,0 +1,150 @@
+"""Taking one DOM snapshot of a page and its frames, and decoding it.
+
+``DOMSnapshot.captureSnapshot`` returns arrays of indices, one set for each document; here they are joined into a `Dom`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.browser.cdp import Cdp
+from envs.observation.dom import ELEMENT, LEFT, NO_STYLE, STYLES, TEXT, TOP, Dom, Rects, pixels
+
+
+async def capture(cdp: Cdp) -> dict[str, Any]:
+    """The raw snapshot. Read-only: no script runs and nothing in the page can tell.
+
+    DOM rectangles are not asked for: they make the call three times slower, and the boxes' bounds say the same.
+    """
+    params = {"computedStyles": list(STYLES), "includePaintOrder": True}
+    return await cdp.send("DOMSnapshot.captureSnapshot", params)
+
+
+def decode(raw: dict[str, Any]) -> Dom:
+    """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale (Chromium 156)."""
+    dom = Dom(raw["strings"])
+    frames: dict[int, int] = {}  # document -> frame element, which always comes before it
+    for number, document in enumerate(raw["documents"]):
+        first = len(dom.parent)
+        _add_nodes(dom, document, frames.get(number, -1))
+        for node, content in _pairs(document["nodes"].get("contentDocumentIndex"), first):
+            frames[content] = node
+        boxes, lines = _add_boxes(dom, document, first)
+        _place(dom, document, frames.get(number, -1), first, boxes, lines)
+        dom.rects = np.concatenate([dom.rects, boxes]) if first else boxes
+        dom.line_rects = np.concatenate([dom.line_rects, lines]) if first else lines
+    dom.style_table = np.array(dom.styles, dtype=np.int64).reshape(-1, len(STYLES))
+    _index(dom)
+    main = raw["documents"][0]
+    dom.url, dom.title = dom.string(main["documentURL"]), dom.string(main["title"])
+    dom.scroll = (float(main.get("scrollOffsetX", 0)), float(main.get("scrollOffsetY", 0)))
+    dom.page_size = (float(main.get("contentWidth", 0)), float(main.get("contentHeight", 0)))
+    return dom
+
+
+def _pairs(sparse: dict[str, list[int]] | None, first: int) -> list[tuple[int, int]]:
+    return (
+        [(first + node, value) for node, value in zip(sparse["index"], sparse["value"], strict=True)] if sparse else []
+    )
+
+
+def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
+    nodes, first, strings = document["nodes"], len(dom.parent), dom.strings
+    parents: list[int] = nodes["parentIndex"]
+    end = list(range(first, first + len(parents)))
+    for at in range(len(parents) - 1, 0, -1):
+        above = parents[at]
+        if end[above] < end[at]:
+            end[above] = end[at]
+    dom.documents.append(first)
+    dom.frame_ids.append(dom.string(document["frameId"]))
+    dom.parent += [first + above for above in parents] if first else parents
+    dom.parent[first] = frame
+    dom.end += end
+    dom.type += nodes["nodeType"]
+    dom.name += [strings[name] if name >= 0 else "" for name in nodes["nodeName"]]
+    dom.value += nodes["nodeValue"]
+    dom.backend += nodes["backendNodeId"]
+    dom.attributes += nodes["attributes"]
+    for key in ("inputValue", "textValue"):
+        dom.typed.update((node, dom.string(value)) for node, value in _pairs(nodes.get(key), first))
+    for key, into in (
+        ("inputChecked", dom.checked),
+        ("optionSelected", dom.selected),
+        ("isClickable", dom.clickable),
+        ("shadowRootType", dom.shadowed),
+    ):
+        into.update(first + node for node in nodes.get(key, {}).get("index", ()))
+
+
+def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, Rects]:
+    layout, before = document["layout"], len(dom.box_node)
+    nodes: list[int] = [first + node for node in layout["nodeIndex"]] if first else layout["nodeIndex"]
+    dom.box_of += [-1] * len(document["nodes"]["parentIndex"])
+    for box in range(len(nodes) - 1, -1, -1):  # backwards: of a node's boxes the first stands for it
+        dom.box_of[nodes[box]] = before + box
+    box_of, parent = dom.box_of, dom.parent
+    for node in nodes:
+        above = parent[node]
+        while above >= 0 and box_of[above] < 0:  # no box of its own: display: contents
+            above = parent[above]
+        dom.box_parent.append(box_of[above] if above >= 0 else -1)
+    dom.box_node += nodes
+    kinds = dom.type
+    # The row of a text is that of its element, whose position, float and overflow are not the text's.
+    dom.styles += [
+        row if row and kinds[node] != TEXT else NO_STYLE for row, node in zip(layout["styles"], nodes, strict=True)
+    ]
+    dom.box_text += layout["text"]
+    dom.paint += layout["paintOrders"]
+    dom.line_box += [before + box for box in document["textBoxes"]["layoutIndex"]]
+    return _rects(layout["bounds"]), _rects(document["textBoxes"]["bounds"])
+
+
+def _index(dom: Dom) -> None:
+    """Elements by name and by attribute."""
+    by_name, by_attribute = defaultdict[str, list[int]](list), defaultdict[int, dict[int, int]](dict)
+    for node, kind in enumerate(dom.type):
+        if kind == ELEMENT:
+            by_name[dom.name[node]].append(node)
+            pairs = iter(dom.attributes[node])
+            for name, value in zip(pairs, pairs, strict=True):
+                by_attribute[name][node] = value
+    dom.by_name = dict(by_name)
+    dom.by_attribute = {dom.strings[name]: values for name, values in by_attribute.items()}
+
+
+def _rects(bounds: list[list[float]]) -> Rects:
+    rects = np.array(bounds, dtype=np.float64).reshape(-1, 4)
+    rects[:, 2:] += rects[:, :2]
+    return rects
+
+
+def _place(dom: Dom, document: dict[str, Any], frame: int, first: int, boxes: Rects, lines: Rects) -> None:
+    """Move a document's rectangles to where they are seen in the main viewport."""
+    if not len(boxes):
+        return
+    scroll = np.array([document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)] * 2)
+    root = boxes[dom.box_of[first] - dom.box_of[dom.box_node[-len(boxes)]]]  # the document's own viewport, not scrolled
+    origin = _content_origin(dom, frame, root) if frame >= 0 else np.zeros(4)
+    boxes += origin - scroll
+    lines += origin - scroll
+    root += scroll
+
+
+def _content_origin(dom: Dom, frame: int, inner: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Top left corner of a frame's content, twice: inside its border, and its padding taken to be even."""
+    box = dom.box_of[frame]
+    if box < 0:
+        return np.zeros(4)
+    outer = dom.rects[box]
+    origin = outer[:2].copy()
+    for axis, column in ((0, LEFT), (1, TOP)):
+        border = pixels(dom.style(frame, column))
+        rest = (outer[axis + 2] - outer[axis]) - (inner[axis + 2] - inner[axis]) - 2 * border
+        origin[axis] += border + max(0.0, rest / 2)
+    return np.concatenate([origin, origin])

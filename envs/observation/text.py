@@ -1,0 +1,229 @@
+"""The page as text: numbered elements and the words between them, in the order of the document.
+
+    # Log in
+    [1] input "User name" value "ann" focused
+    [2] password "Password" [3] button "Log in"
+    … 14 more elements below, 2,300 characters of text cut
+
+Elements are what can be acted on, so words go first when there is no room: long passages are shortened more and more, then left out, and
+only then are elements cut from the end. The last line says what was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from envs.observation.dom import DISPLAY, Dom
+from envs.observation.elements import transparent
+from envs.observation.kinds import Kinds
+from envs.observation.occlusion import Scene
+from envs.observation.words import shown, squash
+from envs.types import Element, Hidden
+
+PASSAGE_CHARS = (400, 200, 100, 40, 0)
+"""How long a passage may be, tried in turn until the page fits."""
+
+SHOWN_OPTIONS = 6
+"""Choices of a list that are shown; all of them are in the element."""
+
+HEADINGS = frozenset({"H1", "H2", "H3", "H4", "H5", "H6"})
+
+
+@dataclass(slots=True)
+class Piece:
+    """A run of words, or an element of the list."""
+
+    words: str
+    element: int = 0
+    """Its number; 0 for words."""
+
+
+@dataclass(slots=True)
+class Page:
+    """The lines of what is seen, and how many characters of text lie outside of the viewport."""
+
+    lines: list[list[Piece]]
+    unseen_chars: int
+
+    def words(self) -> list[str]:
+        """The lines without the elements; lines of nothing else are left out."""
+        joined = (" ".join(piece.words for piece in line if not piece.element) for line in self.lines)
+        return [line for line in joined if line]
+
+
+def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, str], told: set[int]) -> Page:
+    """Put words and elements into lines.
+
+    Args:
+        listed: Numbers of the listed elements by node.
+        said: How each number is written.
+        told: Nodes whose text is already said by an element.
+    """
+    dom = scene.dom
+    seen = _seen(scene)
+    silent = _silent(kinds, told)
+    block_of = _blocks(dom)
+    page = Page([[]], 0)
+    block = -1
+    for box in reading_order(dom):
+        node = dom.box_node[box]
+        number = listed.get(node, 0)
+        if not number and (silent[node] or dom.box_text[box] < 0) and dom.name[node] != "BR":
+            continue
+        if block_of[box] != block or dom.name[node] == "BR":
+            block = block_of[box]
+            if page.lines[-1]:
+                page.lines.append([])
+        if number:
+            page.lines[-1].append(Piece(said[number], number))
+        elif not seen[box]:
+            page.unseen_chars += len(dom.strings[dom.box_text[box]].strip()) if dom.box_text[box] >= 0 else 0
+        elif dom.box_of[node] == box and (words := squash(shown(dom, node))):
+            level = 0 if page.lines[-1] else _level(dom, block_of[box])
+            page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
+    page.lines = [line for line in page.lines if line]
+    return page
+
+
+def describe(element: Element, by: str = "index") -> str:
+    """One element: ``[3] checkbox "Remember me" checked``. ``by="id"`` puts its semantic id into the brackets."""
+    parts = [f"[{element.id if by == 'id' and element.id else element.index}] {element.tag}"]
+    if element.text:
+        parts.append(f'"{element.text}"')
+    if element.value:
+        parts.append(f'value "{element.value}"')
+    if element.options:
+        more = len(element.options) - SHOWN_OPTIONS
+        parts.append(f"({', '.join(element.options[:SHOWN_OPTIONS])}{f' and {more} more' if more > 0 else ''})")
+    marks = ("checked", "disabled", "focused", "hoverable")
+    parts += [mark for mark in marks if getattr(element, mark)]
+    return " ".join(parts if element.in_viewport else [*parts, "offscreen"])
+
+
+def render(page: Page, hidden: Hidden, budget: int) -> str:
+    """The lines and what was cut, in at most ``budget`` characters."""
+    for limit in (None, *PASSAGE_CHARS):
+        lines, cut = _shorten(page.lines, limit)
+        whole = _join(lines, _note(hidden, 0, cut, page.unseen_chars))
+        if len(whole) <= budget:
+            return whole
+    return _fewer_lines(lines, hidden, cut, page.unseen_chars, budget)
+
+
+def reading_order(dom: Dom) -> Iterator[int]:
+    """All boxes in the order of the document, those of a frame's document in the place of the frame."""
+    contents = {dom.parent[root]: number for number, root in enumerate(dom.documents)}
+    if len(dom.documents) == 1:
+        yield from range(len(dom.box_node))
+        return
+    bounds = [*dom.documents, len(dom.parent)]
+    firsts = [int(at) for at in np.searchsorted(np.array(dom.box_node), bounds)]
+
+    def of(number: int) -> Iterator[int]:
+        for box in range(firsts[number], firsts[number + 1]):
+            yield box
+            inside = contents.get(dom.box_node[box])
+            if inside is not None:
+                yield from of(inside)
+
+    yield from of(0)
+
+
+def _blocks(dom: Dom) -> list[int]:
+    """The nearest box around each that begins a line (cells of a table share theirs)."""
+    starts = ~dom.styled(DISPLAY, lambda display: display.startswith(("inline", "table-cell")))
+    starts &= dom.style_table[:, DISPLAY] >= 0
+    blocks: list[int] = []
+    for box, (starting, above) in enumerate(zip(starts.tolist(), dom.box_parent, strict=True)):
+        blocks.append(box if starting or above < 0 else blocks[above])
+    return blocks
+
+
+def _level(dom: Dom, block: int) -> int:
+    """Level of the heading that a block is, 0 for any other."""
+    name = dom.name[dom.box_node[block]]
+    return int(name[1]) if name in HEADINGS else 0
+
+
+def _seen(scene: Scene) -> list[bool]:
+    """Which boxes show something of themselves: inside of the viewport, not transparent, and their text not painted over."""
+    dom = scene.dom
+    count = len(dom.box_node)
+    inside = (scene.rects[:, 2] > scene.rects[:, 0]) & (scene.rects[:, 3] > scene.rects[:, 1])
+    items = np.flatnonzero(inside)
+    middles = (scene.rects[items, :2] + scene.rects[items, 2:]) / 2
+    free = items[~scene.covered(middles, scene.rank[items])]
+    seen = np.zeros(count, dtype=np.bool_)
+    seen[scene.box[free]] = True
+    seen[list(transparent(dom))] = False
+    flags: list[bool] = seen.tolist()
+    return flags
+
+
+def _silent(kinds: Kinds, told: set[int]) -> bytearray:
+    """1 for each node whose text is not shown by itself: left out, or already said by an element or its label."""
+    silent, end = bytearray(kinds.excluded), kinds.dom.end
+    for node in told:
+        silent[node : end[node] + 1] = b"\1" * (end[node] + 1 - node)
+    return silent
+
+
+def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Piece]], int]:
+    """Lines whose passages have at most ``limit`` characters each, and how many characters that took."""
+    if limit is None:
+        return lines, 0
+    cut, kept = 0, []
+    for line in lines:
+        new = []
+        for piece in line:
+            if not piece.element and len(piece.words) > limit:
+                cut += len(piece.words) - limit
+                if not limit:
+                    continue
+                piece = Piece(piece.words[:limit].rstrip() + "…")
+            new.append(piece)
+        if new:
+            kept.append(new)
+    return kept, cut
+
+
+def _fewer_lines(lines: list[list[Piece]], hidden: Hidden, cut: int, unseen: int, budget: int) -> str:
+    """As many lines from the beginning as there is room for beside the note."""
+    low, high = 0, len(lines)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(_join(lines[:middle], _note(hidden, _elements(lines[middle:]), cut, unseen))) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    note = _note(hidden, _elements(lines[low:]), cut, unseen)
+    return _join(lines[:low], note)[: max(0, budget)]
+
+
+def _elements(lines: Sequence[list[Piece]]) -> int:
+    return sum(1 for line in lines for piece in line if piece.element)
+
+
+def _join(lines: list[list[Piece]], note: str) -> str:
+    return "\n".join([*(" ".join(piece.words for piece in line) for line in lines), *([note] if note else [])])
+
+
+def _note(hidden: Hidden, dropped: int, cut: int, unseen: int) -> str:
+    """``… 14 more elements below, 2,300 characters of text cut``; empty when nothing was."""
+    places = (
+        (hidden.above, "above"),
+        (hidden.below, "below"),
+        (hidden.beside, "beside"),
+        (hidden.covered, "covered"),
+        (hidden.over_limit + dropped, "left out"),
+    )
+    said = [f"{count:,} {where}" for count, where in places if count]
+    if said:
+        first, _, where = said[0].partition(" ")
+        said[0] = f"{first} more element{'' if first == '1' else 's'} {where}"
+    said += [f"{unseen:,} characters of text out of view"] if unseen else []
+    said += [f"{cut:,} characters of text cut"] if cut else []
+    return "… " + ", ".join(said) if said else ""

@@ -1,0 +1,121 @@
+"""Words on a page: rendered text, names, slugs, and what something without any text looks like."""
+
+from __future__ import annotations
+
+import re
+
+from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, VISIBILITY, Dom
+
+_SPACES = re.compile(r"\s+")
+_NUMBER = re.compile(r"[\d.]+")
+_LIT = re.compile(r"selected|active|clicked|checked")
+
+_COLOURS = {
+    (255, 0, 0): "red",
+    (0, 0, 255): "blue",
+    (128, 128, 0): "olive",
+    (0, 255, 0): "lime",
+    (0, 0, 0): "black",
+    (255, 255, 255): "white",
+    (128, 128, 128): "grey",
+    (128, 0, 128): "purple",
+    (255, 165, 0): "orange",
+    (255, 255, 0): "yellow",
+    (0, 255, 255): "cyan",
+    (255, 192, 203): "pink",
+    (255, 0, 255): "magenta",
+    (0, 128, 0): "green",
+}
+"""Names of CSS colours that a page may ask for by name."""
+
+_HUES = ("red", "orange", "yellow", "green", "green", "green", "cyan", "blue", "blue", "purple", "magenta", "red")
+"""Names of the hue circle in steps of 30 degrees, for all other colours."""
+
+SLUG_CHARS = 20
+"""Characters of a slug: enough to tell two labels apart, few enough for a prompt."""
+
+
+def squash(text: str | None) -> str:
+    """White space folded to single spaces, none at the ends."""
+    return _SPACES.sub(" ", text).strip() if text else ""
+
+
+def cut(text: str | None, chars: int) -> str:
+    """Squashed and shortened."""
+    return squash(text)[:chars].strip()
+
+
+def slug(text: str) -> str:
+    """``"Add to basket!"`` -> ``add_to_basket``; at most `SLUG_CHARS` characters, ``""`` when nothing is left."""
+    return re.sub(r"\W+", "_", text.lower()).strip("_")[:SLUG_CHARS].strip("_")
+
+
+def content(dom: Dom, node: int) -> str:
+    """``textContent``, squashed."""
+    if dom.type[node] == TEXT:
+        return squash(dom.text(node))
+    nodes = range(node + 1, dom.end[node] + 1)
+    return squash("".join(dom.text(at) for at in nodes if dom.type[at] == TEXT))
+
+
+def rendered(dom: Dom, node: int) -> str:
+    """``innerText``, squashed: what of the text is laid out and visible, apart where boxes are; `content` if nothing of it is laid out."""
+    if dom.type[node] == TEXT or dom.box_of[node] < 0:
+        return content(dom, node)
+    parts: list[str] = []
+    ends: list[int] = []
+    for at in range(node + 1, dom.end[node] + 1):
+        while ends and ends[-1] < at:
+            ends.pop()
+            parts.append(" ")
+        if dom.type[at] == TEXT:
+            parts.append(shown(dom, at))
+        elif dom.type[at] == ELEMENT and breaks(dom, at):
+            parts.append(" ")
+            ends.append(dom.end[at])
+    return squash("".join(parts))
+
+
+def shown(dom: Dom, node: int) -> str:
+    """A text node as it is rendered, ``""`` when it is not."""
+    box = dom.box_of[node]
+    if box < 0 or dom.style(dom.parent[node], VISIBILITY) not in ("visible", ""):
+        return ""
+    text = dom.strings[dom.box_text[box]] if dom.box_text[box] >= 0 else ""
+    while box + 1 < len(dom.box_node) and dom.box_node[box + 1] == node:  # a first letter has a box of its own
+        box += 1
+        text += dom.strings[dom.box_text[box]] if dom.box_text[box] >= 0 else ""
+    return text
+
+
+def breaks(dom: Dom, node: int) -> bool:
+    """Whether an element begins and ends a line, or a cell."""
+    display = dom.style(node, DISPLAY)
+    return dom.name[node] == "BR" or not (display.startswith("inline") or display in ("contents", ""))
+
+
+def colour(css: str) -> str:
+    """A colour's plain name, ``""`` for none or a transparent one."""
+    numbers = [float(number) for number in _NUMBER.findall(css)]
+    if len(numbers) < 3 or (len(numbers) > 3 and numbers[3] == 0):
+        return ""
+    red, green, blue = numbers[:3]
+    high, span = max(red, green, blue), max(red, green, blue) - min(red, green, blue)
+    known = _COLOURS.get((int(red), int(green), int(blue)))
+    if known or span < 16:
+        return known or "grey"
+    if high == red:
+        return _hue((green - blue) / span)
+    return _hue(2 + (blue - red) / span if high == green else 4 + (red - green) / span)
+
+
+def _hue(sector: float) -> str:
+    return _HUES[int(2 * ((sector + 6) % 6) + 0.5) % 12]
+
+
+def look(dom: Dom, node: int, svg: bool) -> str:
+    """What an element without any text looks like: its colour if it has one, else the names that its page gives it (icons are classes)."""
+    if svg:
+        return squash(f"{colour(dom.style(node, FILL))} {dom.name[node]}")
+    classes, ground = squash(dom.attribute(node, "class")), colour(dom.style(node, BACKGROUND))
+    return " ".join(part for part in (ground, classes if _LIT.search(classes) or not ground else "") if part)
