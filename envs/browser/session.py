@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from envs.browser import keys
+from envs.actions import input as keys
 from envs.browser.observation import Handle, observe_script, read_page
 from envs.browser.page import BrowserPage
 from envs.sites.base import Site
@@ -123,7 +123,9 @@ class WebSession:
         return await self._look(page, task, None)
 
     async def _step(self, page: BrowserPage, task: WebTask, action: Action) -> Frame:
-        assert not isinstance(action, Invalid)  # refused before
+        assert isinstance(action, Click | Type | Select) and isinstance(
+            action.element, int
+        )  # the rest is refused before
         handle = self._handles[action.element]
         if isinstance(action, Select):
             await self._choose(page, handle, action.text)
@@ -176,7 +178,9 @@ def option_index(options: tuple[str, ...], label: str) -> int | None:
 def refuse(action: Action, handles: dict[int, Handle]) -> str | None:
     """Why an action cannot be carried out, as ``code: hint``; ``None`` if it can."""
     if isinstance(action, Invalid):
-        return f"invalid_action: {action.reason}"
+        return f"{action.code}: {action.reason}"
+    if not isinstance(action, Click | Type | Select) or not isinstance(action.element, int):
+        return f"bad_action: {action.type} is not carried out yet; use click, type or select on an element's number"
     handle = handles.get(action.element)
     if handle is None:
         known = f"choose 1 to {len(handles)}" if handles else "the page shows none"
