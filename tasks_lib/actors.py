@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from envs.browser.session import Frame
+from envs.browser import StepResult
 from envs.oracles import oracle_action
 from envs.types import Invalid, Step
 from training.config import PolicyConfig
@@ -41,7 +41,7 @@ class Actor(Protocol):
     def slot(self) -> AbstractAsyncContextManager[None]:
         """Entered by a slot for the episodes that it plays one after the other."""
 
-    async def act(self, group: GroupSpec, sample: int, frame: Frame, steps: Sequence[Step]) -> Turn:
+    async def act(self, group: GroupSpec, sample: int, frame: StepResult, steps: Sequence[Step]) -> Turn:
         """The next turn of an episode."""
 
 
@@ -63,7 +63,7 @@ class PolicyActor:
     def slot(self) -> AbstractAsyncContextManager[None]:
         return self.batcher.slot()
 
-    async def act(self, group: GroupSpec, sample: int, frame: Frame, steps: Sequence[Step]) -> Turn:
+    async def act(self, group: GroupSpec, sample: int, frame: StepResult, steps: Sequence[Step]) -> Turn:
         text, prompt_ids = _prompt(self.batcher.engine, frame, steps)
         request = GenerationRequest(
             prompt_ids=prompt_ids,
@@ -93,7 +93,7 @@ class OracleActor:
     def slot(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    async def act(self, group: GroupSpec, sample: int, frame: Frame, steps: Sequence[Step]) -> Turn:
+    async def act(self, group: GroupSpec, sample: int, frame: StepResult, steps: Sequence[Step]) -> Turn:
         await asyncio.sleep(0)  # the other episodes of the loop get their turn
         action = oracle_action(group.task.kind, frame.observation, [step.action for step in steps])
         text, prompt_ids = _prompt(self.engine, frame, steps)
@@ -103,6 +103,6 @@ class OracleActor:
         return Turn(text, prompt_ids, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
 
 
-def _prompt(engine: InferenceEngine, frame: Frame, steps: Sequence[Step]) -> tuple[str, tuple[int, ...]]:
+def _prompt(engine: InferenceEngine, frame: StepResult, steps: Sequence[Step]) -> tuple[str, tuple[int, ...]]:
     text = user_text(frame.observation, [step.response for step in steps])
     return text, tuple(engine.encode(text, frame.observation.viewport))

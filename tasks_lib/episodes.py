@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from envs.browser import StepResult, WebSession
 from envs.browser.pool import BrowserPool
-from envs.browser.session import Frame, WebSession
 from envs.rewards import page_reward, score
 from envs.sites.base import Site
 from envs.types import BrowserError, Invalid, RewardBundle, Step, StepSeconds, StopReason, Trajectory, WebTask
@@ -89,7 +89,7 @@ class _Episode:
             self.stop_reason = StopReason.DONE
         self.facts = dict(frame.page_facts)
 
-    async def _step(self, session: WebSession, frame: Frame, observe_seconds: float) -> tuple[Frame, float]:
+    async def _step(self, session: WebSession, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
         clock = time.perf_counter()
         turn = await self.runner.actor.act(self.group, self.sample, frame, self.steps)
         generated = time.perf_counter()

@@ -16,9 +16,9 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 
 from benchmarks import Figure
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.browser.context import BASE_STYLE
 from envs.browser.pool import BrowserPool
 from envs.oracles import oracle_action
+from envs.settle import BASE_STYLE
 from envs.sites.miniwob import STYLE, VIEWPORT, MiniWobSite, import_tasks
 from envs.types import WebTask
 

@@ -1,12 +1,13 @@
-"""Real Chromium for episodes: one browser per pool, one page per session, every call with a deadline.
+"""Real Chromium for episodes: pools of browsers, a context for each session, every call with a deadline.
 
-``BrowserPool`` owns the process and the pages, ``WebSession`` is what an episode speaks to (reset, step), ``settle``
-keeps the page's clock, ``keys`` sends trusted mouse and keyboard events, ``observation`` reads a page. Nothing here
-knows a site, a task file, a reward or a policy: those come through the ``Site`` protocol and ``WebTask``.
+``BrowserPool`` owns processes, contexts and the way out; ``WebSession`` is what an episode speaks to (reset, step), and ``episode`` does what it
+is asked. ``connection``, ``states`` and ``cdp`` are the way to a browser that may go away; ``dispatcher`` shares the machine fairly over
+environments. Nothing here knows a site, a task file, a reward or a policy: those come through the ``Site`` protocol and ``WebTask``.
 """
 
 from envs.browser.chromium import find_chromium
 from envs.browser.pool import BrowserPool, PoolCounters, PoolOptions
-from envs.browser.session import Frame, WebSession
+from envs.browser.result import StepResult
+from envs.browser.session import WebSession
 
-__all__ = ["BrowserPool", "Frame", "PoolCounters", "PoolOptions", "WebSession", "find_chromium"]
+__all__ = ["BrowserPool", "PoolCounters", "PoolOptions", "StepResult", "WebSession", "find_chromium"]

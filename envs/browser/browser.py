@@ -12,7 +12,7 @@ import httpx
 
 from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection, ConnectionTimes
-from envs.browser.context import BrowserContext, Device
+from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
 from envs.types import BrowserError
@@ -86,9 +86,7 @@ class Browser:
         """Contexts that it has or is about to have."""
         return len(self.contexts) + self._opening
 
-    async def open_context(
-        self, *, owner: str, device: Device, style: str, options: dict[str, Any] | None = None
-    ) -> BrowserContext:
+    async def open_context(self, options: ContextOptions) -> BrowserContext:
         """A context with a blank tab.
 
         Raises:
@@ -97,9 +95,7 @@ class Browser:
         self._opening += 1
         try:
             await self.connection.ready()
-            context = await BrowserContext.open(
-                self.connection, owner=owner, device=device, style=style, options=options
-            )
+            context = await BrowserContext.open(self.connection, options)
         finally:
             self._opening -= 1
         self.contexts.add(context)
@@ -112,7 +108,7 @@ class Browser:
 
     async def close(self) -> None:
         """Close the connection, and end the process if it is ours."""
-        self._fail("Chromium was stopped")
+        self._fail(BrowserError("Chromium was stopped"))
         if self.process is None:
             for context in list(self.contexts):
                 await self.close_context(context)
@@ -121,25 +117,25 @@ class Browser:
         if self.process is not None:
             await self.process.stop()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, error: BrowserError) -> None:
         for context in self.contexts:
-            context.fail(why)
+            context.fail(error)
 
     def _on_drop(self, why: str) -> None:
         if self.connection.state is ConnectionState.RECONNECTING:
             self.disconnects += 1
         for context in self.contexts:
-            for tab in context.tabs:
-                tab.interrupt(why)
+            context.interrupt(BrowserError(why))
 
     def _on_gave_up(self, reason: asyncio.Future[str]) -> None:
         if not reason.cancelled():
             self.lost = True
-            self._fail(f"Chromium went away: {reason.result()}")
+            self._fail(BrowserError(f"Chromium went away: {reason.result()}"))
 
-    def _on_page_gone(self, target: str) -> None:
+    def _on_page_gone(self, target: str, crashed: bool) -> None:
+        error = PageCrashed("the page crashed") if crashed else BrowserError("the page was closed")
         for context in self.contexts:
-            if context.tab_gone(target, "the page crashed or was closed"):
+            if context.tab_gone(target, error):
                 return
 
     def _on_new_page(self, info: dict[str, Any], session: CdpSession) -> None:

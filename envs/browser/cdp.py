@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
@@ -52,12 +52,24 @@ class ConnectionLost(BrowserError):
     """The socket is gone; whether the call had an effect is not known."""
 
 
+class _Call(NamedTuple):
+    """A call that waits for its answer."""
+
+    method: str
+    session_id: str | None
+    answer: asyncio.Future[dict[str, Any]]
+
+    def fail(self, why: str) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(ConnectionLost(f"{self.method}: {why}"))
+
+
 class CdpClient:
     """One open socket. Made by `connect_client`, used in one event loop."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._calls: dict[int, tuple[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._calls: dict[int, _Call] = {}
         self._last = 0
         self.on_load: Callable[[bool], None] = lambda _busy: None
         """Called with True when the first call begins to wait, with False when none waits any more."""
@@ -91,7 +103,7 @@ class CdpClient:
         if session_id is not None:
             message["sessionId"] = session_id
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._calls[message["id"]] = (method, answer)
+        self._calls[message["id"]] = _Call(method, session_id, answer)
         if len(self._calls) == 1:
             self.on_load(True)
         try:
@@ -104,6 +116,12 @@ class CdpClient:
             del self._calls[message["id"]]
             if not self._calls:
                 self.on_load(False)
+
+    def end_session(self, session_id: str, why: str) -> None:
+        """A target is gone: nobody answers its calls any more."""
+        for call in self._calls.values():
+            if call.session_id == session_id:
+                call.fail(why)
 
     async def close(self, why: str = "the connection was closed") -> None:
         """Close the socket without waiting for the other side's goodbye; pending calls fail."""
@@ -129,13 +147,12 @@ class CdpClient:
 
     def _answer(self, message: dict[str, Any]) -> None:
         call = self._calls.get(message["id"])
-        if call is None or call[1].done():
+        if call is None or call.answer.done():
             return  # who asked gave up
-        method, answer = call
         if "error" in message:
-            answer.set_exception(CdpError(method, message["error"].get("message", "no message")))
+            call.answer.set_exception(CdpError(call.method, message["error"].get("message", "no message")))
         else:
-            answer.set_result(message["result"])
+            call.answer.set_result(message["result"])
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         try:
@@ -147,9 +164,8 @@ class CdpClient:
     def _fail(self, why: str) -> None:
         if not self.lost.done():
             self.lost.set_result(why)
-        for method, answer in list(self._calls.values()):
-            if not answer.done():
-                answer.set_exception(ConnectionLost(f"{method}: {why}"))
+        for call in self._calls.values():
+            call.fail(why)
 
 
 async def connect_client(url: str, timeout: float) -> CdpClient:
@@ -218,6 +234,12 @@ class CdpSession:
     def unbind(self) -> None:
         """There is no socket: calls fail until the next `bind`."""
         self._client = self._session_id = None
+
+    def end(self, why: str) -> None:
+        """The target is gone: pending calls fail, and so do later ones."""
+        if self._client is not None and self._session_id is not None:
+            self._client.end_session(self._session_id, why)
+        self.unbind()
 
     async def play_back(self) -> None:
         """Set up again, on a new socket, what `enable` had set up."""

@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from envs.egress import chromium_args
+from envs.settle import PROCESS_ARGS
 from envs.types import BrowserError
 
 CHROMIUM_VARIABLE = "ROLLWRIGHT_CHROMIUM"
@@ -18,14 +20,16 @@ CANDIDATES = (
     "/usr/lib/chromium/chromium",
 )
 
+DISABLED_FEATURES = (
+    # Frames of other origins live in their page's process: one snapshot reads them, one clock stops them.
+    "IsolateOrigins",
+    "site-per-process",
+    "Translate",
+)
+
 LAUNCH_ARGS = (
-    # Egress is denied by default: only loopback resolves, everything else fails at once instead of after a timeout.
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1, EXCLUDE localhost",
-    # No background traffic, so that "a fetch is pending" always means the page's own.
-    "--disable-quic",
-    "--disable-domain-reliability",
-    "--no-pings",
-    "--disable-default-apps",
+    "--disable-site-isolation-trials",
+    *PROCESS_ARGS,
     # There is none; without the flag a GPU process is started only to fail.
     "--disable-gpu",
     # Equal pages must give equal screenshots: the same text on every machine, and no tile that is drawn over what was
@@ -35,6 +39,12 @@ LAUNCH_ARGS = (
     "--font-render-hinting=none",
     "--force-color-profile=srgb",
 )
+"""For `launch_args`, which adds the way out."""
+
+
+def launch_args(proxy: str) -> tuple[str, ...]:
+    """Arguments of a Chromium whose way out is ``proxy``, the address of a listener of the egress proxy."""
+    return (*LAUNCH_ARGS, *chromium_args(proxy, disable_features=DISABLED_FEATURES))
 
 
 def find_chromium() -> Path:

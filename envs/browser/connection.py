@@ -71,8 +71,8 @@ class Connection:
         """Done when the browser is lost for good (not when it is closed on purpose), with the reason."""
         self.on_new_page: Callable[[dict[str, Any], CdpSession], None] | None = None
         """Called with the target's info and its session for a page that nobody has asked for (a popup); it must resume the page."""
-        self.on_page_gone: Callable[[str], None] = lambda _target: None
-        """Called with the target id of a page that is not there any more."""
+        self.on_page_gone: Callable[[str, bool], None] = lambda _target, _crashed: None
+        """Called with the target id of a page that is not there any more, and whether it crashed."""
         self.on_drop: Callable[[str], None] = lambda _why: None
         """Called with the reason when the socket is gone; what waits for an event will not get it."""
         self.reconnects = 0
@@ -128,6 +128,14 @@ class Connection:
             self._opening -= 1
             if not self._opening:
                 self._asked.clear()
+
+    def child(self, session_id: str) -> CdpSession:
+        """The session of something that a page's own session attached to (a worker); it ends with its socket."""
+        session = CdpSession(session_id)
+        assert self._client is not None
+        session.bind(self._client, session_id)
+        self._by_session[session_id] = session
+        return session
 
     def forget(self, session: CdpSession) -> None:
         """The page was closed: do not look for it after a reconnect."""
@@ -279,7 +287,7 @@ class Connection:
         if method == "Target.attachedToTarget":
             self._on_attached(params)
         elif method in ("Target.targetDestroyed", "Target.targetCrashed"):
-            self._gone(params["targetId"])
+            self._gone(params["targetId"], crashed=method == "Target.targetCrashed")
         self.browser.handle(method, params)
 
     def _on_attached(self, params: dict[str, Any]) -> None:
@@ -298,11 +306,11 @@ class Connection:
         elif self.on_new_page is not None:
             self.on_new_page(info, session)
 
-    def _gone(self, target: str) -> None:
+    def _gone(self, target: str, *, crashed: bool = False) -> None:
         session = self._targets.pop(target, None)
         if session is not None:
-            session.unbind()
-            self.on_page_gone(target)
+            session.end("the page crashed" if crashed else "the page was closed")
+            self.on_page_gone(target, crashed)
 
 
 async def _set_up_again(session: CdpSession) -> None:

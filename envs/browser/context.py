@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import itertools
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection
-from envs.browser.tab import Tab, script
+from envs.browser.tab import Tab
+from envs.egress import PROXY_BYPASS, harden, harden_page
+from envs.settle import Looks, prepare
+from envs.signals import SignalReader
 from envs.types import BrowserError
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
-BASE_STYLE = """*, *::before, *::after {
-  caret-color: transparent !important; transition: none !important; animation: none !important;
-}"""
-"""A blinking caret or a running transition makes equal pages give unequal screenshots."""
+logger = logging.getLogger(__name__)
 
 MOST_TABS = 8
 """Tabs of a context; a page that opens more (a storm of popups) has them closed at once."""
@@ -41,12 +43,30 @@ class Device:
     """Empty: the browser's own."""
 
 
+@dataclass(frozen=True)
+class ContextOptions:
+    """What a context is opened with."""
+
+    owner: str
+    """Name of the site that it is opened for."""
+    device: Device
+    style: str = ""
+    """The site's style sheet for all pages."""
+    proxy: str = ""
+    """Address of the egress proxy's listener; empty for the browser's own way out."""
+    downloads: Path | None = None
+    """The episode's folder; ``None`` denies downloads."""
+    seed: int | None = None
+    """Seed of the pages' random numbers; ``None`` leaves them random."""
+    signals: bool = False
+    """Have the browser's signals read."""
+
+
 class BrowserContext:
     """Tabs that share storage with each other and with nobody else. Made by `open`, used by one session at a time."""
 
-    def __init__(self, connection: Connection, context_id: str, owner: str, device: Device, style: str) -> None:
-        self.owner = owner
-        """Name of the site that it was opened for."""
+    def __init__(self, connection: Connection, context_id: str, options: ContextOptions) -> None:
+        self.owner = options.owner
         self.context_id = context_id
         self.path: str | None = None
         """Path that is loaded, ``None`` before the first navigation."""
@@ -57,24 +77,23 @@ class BrowserContext:
         self.popups_refused = 0
         self._active: Tab | None = None
         self._connection = connection
-        self._device = device
-        self._style = style
+        self._options = options
+        self._numbers = itertools.count(1)
         self._setting_up: set[asyncio.Task[None]] = set()
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._interrupted: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(
-        cls, connection: Connection, *, owner: str, device: Device, style: str, options: dict[str, Any] | None = None
-    ) -> BrowserContext:
-        """A context with one blank tab. ``options`` are more parameters of ``Target.createBrowserContext``."""
-        params = {"disposeOnDetach": False, **(options or {})}  # a dropped socket must not end an episode
+    async def open(cls, connection: Connection, options: ContextOptions) -> BrowserContext:
+        """A context with one blank tab."""
+        params: dict[str, Any] = {"disposeOnDetach": False}  # a dropped socket must not end an episode
+        if options.proxy:
+            params |= {"proxyServer": options.proxy, "proxyBypassList": PROXY_BYPASS}
         context_id = (await connection.browser.send("Target.createBrowserContext", params))["browserContextId"]
-        context = cls(connection, context_id, owner, device, style)
+        context = cls(connection, context_id, options)
         try:
-            await connection.browser.send(
-                "Browser.setDownloadBehavior", {"behavior": "deny", "browserContextId": context_id}
-            )
-            width, height = device.viewport
-            await context._add(await connection.open_page(context_id, width, height))
+            await harden(connection.browser, context_id, options.downloads)
+            await context.new_tab()
         except BaseException:
             await context.close()
             raise
@@ -91,22 +110,55 @@ class BrowserContext:
             raise BrowserError("the page was closed")
         return self._active
 
-    def fail(self, why: str) -> None:
-        """Mark all of it as dead."""
-        self.broken = True
-        for tab in self.tabs:
-            tab.fail(why)
+    @property
+    def lost(self) -> bool:
+        """Nothing of it can be used any more."""
+        return self._lost.done()
 
-    def tab_gone(self, target: str, why: str) -> bool:
-        """A target is not there any more; True if it was one of ours."""
+    def fail(self, error: BrowserError) -> None:
+        """Mark all of it as lost; whoever waits for it gets the error."""
+        self.broken = True
+        _fail(self._lost, error)
+
+    def interrupt(self, error: BrowserError) -> None:
+        """Fail what is being done at the moment; the context itself may go on."""
+        if self._interrupted is not None:
+            _fail(self._interrupted, error)
+
+    async def guard(self, work: Coroutine[Any, Any, T], deadline: float, what: str) -> T:
+        """Await ``work``, but no longer than ``deadline`` seconds and not after the loss of the context or its socket.
+
+        Nothing of it runs on afterwards.
+
+        Raises:
+            BrowserError: with the cause chained.
+        """
+        task = asyncio.ensure_future(work)
+        self._interrupted = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(deadline):
+                waited: set[asyncio.Future[Any]] = {task, self._lost, self._interrupted}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for end in (self._lost, self._interrupted):
+                if end.done():
+                    end.result()
+            return task.result()
+        except TimeoutError as error:
+            raise BrowserError(f"{what} took longer than {deadline:g} s") from error
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def tab_gone(self, target: str, error: BrowserError) -> bool:
+        """A target is not there any more; True if it was one of ours. The context is lost with its last tab, or if a page crashed."""
         tab = next((tab for tab in self.tabs if tab.cdp.target_id == target), None)
         if tab is None:
             return False
-        tab.fail(why)
         self.tabs.remove(tab)
         if tab is self._active:
             self._active = self.tabs[-1] if self.tabs else None
-        self.broken = self.broken or not self.tabs
+        if isinstance(error, PageCrashed) or not self.tabs:
+            self.fail(error)
         return True
 
     def adopt(self, session: CdpSession) -> None:
@@ -123,7 +175,7 @@ class BrowserContext:
 
     async def close(self) -> None:
         """Close its tabs and throw its storage away."""
-        self.fail("the context was closed")
+        self.fail(BrowserError("the context was closed"))
         for task in self._setting_up:
             task.cancel()
         for tab in self.tabs:
@@ -137,9 +189,27 @@ class BrowserContext:
             # The browser is gone or hangs; its end takes the context with it.
             logger.warning("a context did not close: %s", error)
 
+    async def new_tab(self) -> Tab:
+        """A blank tab, which is the active one then."""
+        width, height = self._options.device.viewport
+        return await self._add(await self._connection.open_page(self.context_id, width, height))
+
+    async def show(self, tab: Tab) -> None:
+        """Make a tab the active one."""
+        self._active = tab
+        await tab.cdp.send("Page.bringToFront")
+
+    async def close_tab(self, tab: Tab) -> None:
+        """Close one tab; the one opened last of the others is active then."""
+        await self._connection.browser.send("Target.closeTarget", {"targetId": tab.cdp.target_id})
+        self._connection.forget(tab.cdp)
+        self.tab_gone(tab.cdp.target_id, BrowserError("the tab was closed"))
+
     async def _add(self, session: CdpSession) -> Tab:
-        tab = Tab(session)
+        tab = Tab(session, next(self._numbers), self._connection.child)
         await self._set_up(session)
+        if self._options.signals:
+            tab.signals = await SignalReader.start(_Kept(session))
         await session.send("Runtime.runIfWaitingForDebugger")
         self.tabs.append(tab)
         self._active = tab
@@ -160,30 +230,40 @@ class BrowserContext:
         self._connection.forget(session)
 
     async def _set_up(self, session: CdpSession) -> None:
-        width, height = self._device.viewport
-        sheet = json.dumps(f"{BASE_STYLE}\n{self._style}")
-        media = [
-            {"name": "prefers-color-scheme", "value": "light"},
-            {"name": "prefers-reduced-motion", "value": "reduce"},
-        ]
-        metrics = {
-            "width": width,
-            "height": height,
-            "deviceScaleFactor": self._device.scale,
-            "mobile": self._device.mobile,
-        }
-        calls: list[tuple[str, dict[str, Any]]] = [
-            ("Page.enable", {}),
-            ("Emulation.setDeviceMetricsOverride", metrics),
-            ("Emulation.setLocaleOverride", {"locale": "en-US"}),
-            ("Emulation.setTimezoneOverride", {"timezoneId": "UTC"}),
-            ("Emulation.setEmulatedMedia", {"features": media}),
-            ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
-            ("Page.addScriptToEvaluateOnNewDocument", {"source": script("init.js").replace("STYLE", sheet)}),
-            ("Network.setBypassServiceWorker", {"bypass": True}),  # a worker is not under the page's virtual time
-        ]
-        if self._device.mobile:
-            calls.append(("Emulation.setTouchEmulationEnabled", {"enabled": True}))
-        if self._device.user_agent:
-            calls.append(("Emulation.setUserAgentOverride", {"userAgent": self._device.user_agent}))
-        await asyncio.gather(*(session.enable(method, params) for method, params in calls))
+        """What a page is given before it loads anything; all of it again when the session gets a new socket."""
+        options, kept = self._options, _Kept(session)
+        device = options.device
+        looks = Looks(device.viewport, scale=device.scale, mobile=device.mobile, style=options.style, seed=options.seed)
+        domains = ("Page", "Network", "Animation", "DOM")
+        await asyncio.gather(*(session.enable(f"{domain}.enable") for domain in domains))
+        await asyncio.gather(
+            prepare(kept, looks),
+            harden_page(kept),
+            # Pages of one context may all be looked at; only one of them would have the focus.
+            session.enable("Emulation.setFocusEmulationEnabled", {"enabled": True}),
+        )
+        if device.mobile:
+            await session.enable("Emulation.setTouchEmulationEnabled", {"enabled": True})
+        if device.user_agent:
+            await session.enable("Emulation.setUserAgentOverride", {"userAgent": device.user_agent})
+
+
+class PageCrashed(BrowserError):
+    """The process of a page died."""
+
+
+class _Kept:
+    """A session whose every call is made again on a new socket: for what sets a page up."""
+
+    def __init__(self, session: CdpSession) -> None:
+        self._session = session
+        self.on = session.on
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await self._session.enable(method, params)
+
+
+def _fail(future: asyncio.Future[None], error: BrowserError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # seen: it may be that nobody waits

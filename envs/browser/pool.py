@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -13,11 +13,14 @@ from types import TracebackType
 from typing import Any
 
 from envs.browser.browser import Browser
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.chromium import find_chromium, launch_args
 from envs.browser.connection import ConnectionTimes
-from envs.browser.context import BrowserContext, Device
+from envs.browser.context import BrowserContext, ContextOptions, Device
+from envs.browser.dispatcher import Dispatcher
+from envs.browser.episode import EpisodePage
 from envs.browser.session import WebSession
-from envs.browser.settle import BUDGET_MS
+from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
+from envs.settle import BUDGET_MS
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
@@ -25,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 STEP_DEADLINE = 60.0
 """Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
-
-LOADS_AT_ONCE = max(2, os.cpu_count() or 2)
-"""Pages loaded at a time: a load takes about a core, and more of them only make each other miss their deadline."""
 
 RECYCLE_AFTER = 500
 """Episodes after which a context is closed: pages leak slowly, and opening one costs about what four episodes cost."""
@@ -82,6 +82,18 @@ class PoolOptions:
     most_memory_mb: float = MOST_MEMORY_MB
     prewarm: int = 0
     """Contexts of each stateful site that are kept ready, so that an episode does not wait for its own."""
+    marks: bool = False
+    """Draw the elements' numbers on the screenshots (set of marks)."""
+    signals: bool = False
+    """Read the browser's signals after each step."""
+    random_seed: int | None = None
+    """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
+    device: Device | None = None
+    """What pages are shown on; a plain screen of the site's size if not given."""
+    files: Path | None = None
+    """Folder that uploads may come from."""
+    downloads: Path | None = None
+    """Folder that downloads go to; ``None`` denies them."""
     executable: Path | None = None
     """Chromium; found by `find_chromium` if not given."""
     times: ConnectionTimes | None = None
@@ -109,13 +121,20 @@ class BrowserPool:
             frame = await session.step(Click(element=1))
     """
 
-    def __init__(self, options: PoolOptions | None = None, **changes: Any) -> None:
-        """``changes`` are fields of `PoolOptions`, laid over ``options``."""
+    def __init__(
+        self, options: PoolOptions | None = None, *, secrets: SiteSecrets | None = None, **changes: Any
+    ) -> None:
+        """``changes`` are fields of `PoolOptions`, laid over ``options``; ``secrets`` are added to requests by the proxy and seen by nobody."""
         given = {name: getattr(options, name) for name in PoolOptions.__dataclass_fields__} if options else {}
         self.options = PoolOptions(**{**given, **changes})
         self.counters = PoolCounters()
-        self.loading = asyncio.Semaphore(LOADS_AT_ONCE)
-        """Held by a session while it loads a page."""
+        self.dispatcher = Dispatcher()
+        """Queues of all operations on pages."""
+        self.egress = EgressProxy(secrets=secrets)
+        """The way out of all pages."""
+        self._numbers = itertools.count()
+        self._listeners: dict[BrowserContext, Listener] = {}
+        self._no_way_out: Listener | None = None
         self._slots = asyncio.Semaphore(self.options.max_sessions)
         self._launching = asyncio.Lock()
         self._browsers: list[Browser] = []
@@ -144,10 +163,7 @@ class BrowserPool:
         """
         async with self._slots:
             self._check_open()
-            options = self.options
-            session = WebSession(
-                self, site, step_deadline=options.step_deadline, settle_budget_ms=options.settle_budget_ms
-            )
+            session = WebSession(self, site, step_deadline=self.options.step_deadline)
             try:
                 yield session
             finally:
@@ -161,6 +177,7 @@ class BrowserPool:
         """Counters, and the state of each browser's connection."""
         return {
             **asdict(self.counters),
+            "requests_refused": {str(reason): count for reason, count in self.egress.refusals.items()},
             "idle": len(self._idle),
             "lent": len(self._lent),
             "disconnects": sum(browser.disconnects for browser in self._browsers),
@@ -179,6 +196,8 @@ class BrowserPool:
             self._idle.clear()
             browsers, self._browsers = self._browsers, []
             await asyncio.gather(*(browser.close() for browser in browsers))
+            self._listeners.clear()
+            await self.egress.close()
 
     # ------------------------------------------------------------------------------------- used by sessions
 
@@ -192,6 +211,24 @@ class BrowserPool:
         if self.options.prewarm and not site.stateless_pages:
             self._in_background(self._prewarm(site))
         return context
+
+    def episode_page(self, context: BrowserContext, site: Site, task: WebTask) -> EpisodePage:
+        """The page of a new episode, with its queues."""
+        return EpisodePage(
+            context=context,
+            environment=self.dispatcher.environment(f"{task.task_id} #{next(self._numbers)}"),
+            site=site,
+            task=task,
+            budget_ms=self.options.settle_budget_ms,
+            allow=self._listeners[context].allow,
+            marks=self.options.marks,
+            files=self.options.files,
+        )
+
+    def count_episode(self, loaded: bool) -> None:
+        """An episode has begun; its page was loaded for it or was there."""
+        self.counters.episodes += 1
+        self.counters.navigations += loaded
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Take a context back, or close it if it is broken, old, or may not be used again."""
@@ -232,13 +269,32 @@ class BrowserPool:
         while self._idle and len(self._idle) + len(self._lent) >= self.options.max_sessions:
             await self._close_context(self._idle.pop(0))  # another site's
         browser = await self._browser()
-        context = await browser.open_context(owner=site.name, device=Device(site.viewport), style=site.style)
+        listener = await self.egress.open(AllowList.of(site.origin, *site.hosts), label=site.name)
+        try:
+            context = await browser.open_context(self._context_options(site, listener))
+        except BaseException:
+            await listener.close()
+            raise
         self._of[context] = browser
+        self._listeners[context] = listener
         self.counters.contexts_opened += 1
         return context
 
+    def _context_options(self, site: Site, listener: Listener) -> ContextOptions:
+        options = self.options
+        return ContextOptions(
+            owner=site.name,
+            device=options.device or Device(site.viewport),
+            style=site.style,
+            proxy=listener.address,
+            downloads=options.downloads,
+            seed=options.random_seed,
+            signals=options.signals,
+        )
+
     async def _close_context(self, context: BrowserContext) -> None:
         await self._of.pop(context).close_context(context)
+        await self._listeners.pop(context).close()
 
     async def _prewarm(self, site: Site) -> None:
         ready = sum(context.owner == site.name for context in self._idle)
@@ -269,9 +325,14 @@ class BrowserPool:
     async def _start(self) -> Browser:
         options = self.options
         if options.external:
+            await self.egress.start()
             browser = await Browser.connect(options.external, options.times)
         else:
-            browser = await Browser.launch(options.executable or find_chromium(), LAUNCH_ARGS, options.times)
+            if self._no_way_out is None:
+                await self.egress.start()
+                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
+            arguments = launch_args(self._no_way_out.address)
+            browser = await Browser.launch(options.executable or find_chromium(), arguments, options.times)
             self.counters.launches += 1
         self._browsers.append(browser)
         if self._watcher is None or self._watcher.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from envs.observation import ObservationOptions
 from envs.types import WebTask
 
 
@@ -22,6 +23,16 @@ class Site(Protocol):
         Raises:
             SiteError: the site is not started.
         """
+        ...
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Further origins that its pages may reach (``https://fonts.example``); everything else is refused."""
+        ...
+
+    @property
+    def observation(self) -> ObservationOptions:
+        """How much of its pages is shown."""
         ...
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from envs.observation import SMALL
 from envs.sites.miniwob_kinds import KINDS, UNKNOWN
 from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, SiteError, Split, WebTask
@@ -122,6 +123,7 @@ class MiniWobSite(StaticSite):
     stateless_pages = True
     final_screenshot = False  # at the end a cover hides the task
     style = STYLE
+    observation = SMALL
     exclude = "#query, #sync-task-cover, #reward-display, #click-canvas"
 
     def __init__(self, folder: Path | None = None) -> None:

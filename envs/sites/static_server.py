@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from envs.observation import FULL
 from envs.types import SiteError, WebTask
 
 START_SECONDS = 10.0
@@ -87,6 +88,8 @@ class StaticSite:
     final_screenshot = True
     style = ""
     exclude = ""
+    hosts: tuple[str, ...] = ()
+    observation = FULL
 
     def __init__(self, name: str, folder: Path, *, viewport: tuple[int, int] = (448, 448)) -> None:
         self.name = name

@@ -1,42 +1,354 @@
-"""What the policy may do."""
+"""What the policy may do: one record for each action, and the union of them by ``type``.
+
+An action names what it acts on by a `Target`: the number or the semantic id of an element, a mark drawn on the screenshot, or a point. The
+records check what can be known without a page (an element number is a number, exactly one way to name a target); what depends on the page
+is found out when the action is carried out and comes back as a coded error in the next observation.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from envs.types.record import Record
 
+GRID = 1000.0
+"""Coordinates are thousandths of the viewport's width and height, as Qwen's and Gemini's models write them."""
 
-class Click(Record):
-    """Press and release the mouse on an element."""
+MAX_AMOUNT = 20.0
+"""Pages that one scroll may go: more than any page of the sites has, so "to the end" can be said; an endless page stays bounded."""
+
+MAX_WAIT = 60.0
+"""Seconds that one wait may take, in the page's own time (which costs almost no real time)."""
+
+MAX_REASON = 300
+"""Characters of a reason: it goes into the next prompt, and the names of unknown arguments are the model's."""
+
+
+class ErrorCode(StrEnum):
+    """Why an action was not carried out; appears as it is in observations and metrics."""
+
+    INVALID_ACTION = "invalid_action"
+    """The model's turn is of no known form."""
+    BAD_JSON = "bad_json"
+    """It looks like JSON but is none."""
+    UNKNOWN_ACTION = "unknown_action"
+    """There is no action of that name."""
+    BAD_ACTION = "bad_action"
+    """An argument is missing, unknown, of the wrong type or out of its range."""
+    UNKNOWN_ELEMENT = "unknown_element"
+    STALE_ELEMENT = "stale_element"
+    """It was in the last observation and is not in the page any more."""
+    OFF_SCREEN = "off_screen"
+    """It has no place in the viewport, not even after scrolling to it."""
+    OCCLUDED = "occluded"
+    """Something else would get the click."""
+    DISABLED = "disabled"
+    NOT_EDITABLE = "not_editable"
+    NOT_A_LIST = "not_a_list"
+    NO_SUCH_OPTION = "no_such_option"
+    NOT_CHECKABLE = "not_checkable"
+    NOT_FOCUSABLE = "not_focusable"
+    NOT_A_FILE_FIELD = "not_a_file_field"
+    NO_SUCH_FILE = "no_such_file"
+    BLOCKED_HOST = "blocked_host"
+    """The address is outside of what the task may reach."""
+    NAVIGATION_FAILED = "navigation_failed"
+    """The address is allowed and does not answer."""
+    NO_HISTORY = "no_history"
+    NO_SUCH_TAB = "no_such_tab"
+    NO_DIALOG = "no_dialog"
+    DIALOG_OPEN = "dialog_open"
+    """A dialog of the page waits for an answer; nothing else can be done before."""
+    TIMEOUT = "timeout"
+    """The page did not take the input within the action's deadline."""
+
+
+def _writable(text: str) -> str:
+    """Half of a surrogate pair (``"\\ud800"`` in JSON) cannot be stored or sent to a browser; it becomes U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+Text = Annotated[str, AfterValidator(_writable)]
+"""A string that can be encoded."""
+
+Share = Annotated[float, Field(ge=0, le=GRID, allow_inf_nan=False)]
+Point = tuple[Share, Share]
+"""x, y in thousandths of the viewport, 0..1000."""
+
+Number = Annotated[StrictInt, Field(ge=0, lt=2**31)]
+"""Of an element, a mark or a tab. Shown ones begin at 1."""
+
+
+def _as_number(value: object) -> object:
+    """``"3"``, ``"[3]"`` and ``3.0`` mean 3: models write numbers in many ways, and a semantic id never consists of digits."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    digits = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else value
+
+
+Name = Annotated[Text, Field(min_length=1, max_length=200)]
+"""A semantic id."""
+
+Direction = Literal["up", "down", "left", "right"]
+
+
+class MaybeTarget(Record):
+    """What an action is done to, or nothing in particular: then the page, or what has the keyboard focus."""
+
+    element: Annotated[Number | Name | None, BeforeValidator(_as_number)] = None
+    """Number in the observation, or semantic id."""
+    mark: Annotated[Number | None, BeforeValidator(_as_number)] = None
+    """Number drawn on the screenshot."""
+    at: Point | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Something is named."""
+        return not (self.element is None and self.mark is None and self.at is None)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if sum(way is not None for way in (self.element, self.mark, self.at)) > 1:
+            raise ValueError("name the target once: by element, mark or at")
+        return self
+
+
+class Target(MaybeTarget):
+    """What an action is done to; named in exactly one way."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.is_named:
+            raise ValueError("name the target by element, mark or at")
+        return self
+
+
+class Click(Target):
+    """Press and release the left mouse button on the target."""
 
     type: Literal["click"] = "click"
-    element: int
 
 
-class Type(Record):
-    """Click a field, empty it and type the text."""
+class DoubleClick(Target):
+    """Click twice in a row."""
+
+    type: Literal["double_click"] = "double_click"
+
+
+class Type(MaybeTarget):
+    """Click a field and type; what was in it is replaced. Without a target: into what has the focus."""
 
     type: Literal["type"] = "type"
-    element: int
-    text: str
+    text: Text
+    clear: StrictBool = True
+    """Replace what is there; otherwise the text goes to its end."""
+    enter: StrictBool = False
+    """Press Enter afterwards."""
 
 
-class Select(Record):
+class Press(MaybeTarget):
+    """Press a key or chord such as ``Enter``, ``Control+a``; a target gets the keyboard focus first."""
+
+    type: Literal["press"] = "press"
+    key: Text = Field(min_length=1, max_length=64)
+
+
+class Hover(Target):
+    """Move the mouse over the target."""
+
+    type: Literal["hover"] = "hover"
+
+
+class Select(Target):
     """Choose an option of a drop-down list by its visible label."""
 
     type: Literal["select"] = "select"
-    element: int
-    text: str
+    text: Text
+
+
+class Check(Target):
+    """Turn a checkbox, radio button or switch on or off; does nothing if it is so already."""
+
+    type: Literal["check"] = "check"
+    on: StrictBool = True
+
+
+class Clear(Target):
+    """Empty a field."""
+
+    type: Literal["clear"] = "clear"
+
+
+class Scroll(MaybeTarget):
+    """Turn the mouse wheel over the target, or over the middle of the page."""
+
+    type: Literal["scroll"] = "scroll"
+    direction: Direction = "down"
+    amount: float = Field(default=0.75, gt=0, le=MAX_AMOUNT, allow_inf_nan=False)
+    """Heights (widths) of the viewport. By default a quarter of what was seen stays in view."""
+
+
+class Drag(Record):
+    """Press the mouse on one target, move, and release it on another."""
+
+    type: Literal["drag"] = "drag"
+    start: Target
+    end: Target
+
+
+class Upload(Target):
+    """Put files of the task's own folder into a file field (or one that the target opens when clicked)."""
+
+    type: Literal["upload"] = "upload"
+    files: tuple[Text, ...] = Field(min_length=1, max_length=16)
+    """Paths relative to the task's folder."""
+
+
+class Goto(Record):
+    """Load an address in this tab."""
+
+    type: Literal["goto"] = "goto"
+    url: Text = Field(min_length=1, max_length=8192)
+
+
+class Back(Record):
+    """Go back in this tab's history."""
+
+    type: Literal["back"] = "back"
+
+
+class Forward(Record):
+    """Go forward in this tab's history."""
+
+    type: Literal["forward"] = "forward"
+
+
+class Refresh(Record):
+    """Load this tab's page again."""
+
+    type: Literal["refresh"] = "refresh"
+
+
+class NewTab(Record):
+    """Open a tab, empty or with an address, and show it."""
+
+    type: Literal["new_tab"] = "new_tab"
+    url: Text | None = Field(default=None, min_length=1, max_length=8192)
+
+
+class SwitchTab(Record):
+    """Show another tab."""
+
+    type: Literal["switch_tab"] = "switch_tab"
+    tab: Annotated[Number, BeforeValidator(_as_number)]
+
+
+class CloseTab(Record):
+    """Close a tab, or the one that is shown."""
+
+    type: Literal["close_tab"] = "close_tab"
+    tab: Annotated[Number | None, BeforeValidator(_as_number)] = None
+
+
+class Wait(Record):
+    """Let the page's time pass."""
+
+    type: Literal["wait"] = "wait"
+    seconds: float = Field(default=1.0, gt=0, le=MAX_WAIT, allow_inf_nan=False)
+
+
+class Dialog(Record):
+    """Answer an alert, confirm or prompt of the page."""
+
+    type: Literal["dialog"] = "dialog"
+    accept: StrictBool
+    text: Text | None = None
+    """Typed into a prompt."""
+
+
+class Answer(Record):
+    """Tell the answer that the task asks for; ends the episode."""
+
+    type: Literal["answer"] = "answer"
+    text: Text
+
+
+class Terminate(Record):
+    """End the episode and say how it went."""
+
+    type: Literal["terminate"] = "terminate"
+    status: Literal["success", "failure"] = "success"
 
 
 class Invalid(Record):
     """What the policy wrote is no action. The page is not touched; the reason goes into the next observation."""
 
     type: Literal["invalid"] = "invalid"
-    reason: str
+    reason: Text
+    code: ErrorCode = ErrorCode.INVALID_ACTION
 
 
-Action = Annotated[Click | Type | Select | Invalid, Field(discriminator="type")]
+ElementAction = Click | DoubleClick | Type | Press | Hover | Select | Check | Clear | Scroll | Upload
+"""Actions that are themselves the target they act on."""
+
+Valid = (
+    ElementAction
+    | Drag
+    | Goto
+    | Back
+    | Forward
+    | Refresh
+    | NewTab
+    | SwitchTab
+    | CloseTab
+    | Wait
+    | Dialog
+    | Answer
+    | Terminate
+)
+"""Everything but `Invalid`."""
+
+Action = Annotated[Valid | Invalid, Field(discriminator="type")]
+
+ACTIONS: dict[str, type[Valid]] = {kind.model_fields["type"].default: kind for kind in get_args(Valid)}
+"""The records by name, `Invalid` left out."""
+
+_ADAPTER: TypeAdapter[Action] = TypeAdapter(Action)
+
+
+def read_action(data: dict[str, Any]) -> Action:
+    """The action that ``{"type": name, **arguments}`` says, or an `Invalid` with what is wrong. Never raises."""
+    name = data.get("type")
+    if not isinstance(name, str) or name not in ACTIONS:
+        known = ", ".join(ACTIONS)
+        return Invalid(reason=f"no such action: {_short(name)}; there are {known}", code=ErrorCode.UNKNOWN_ACTION)
+    try:
+        return _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        told = "; ".join(_path(each["loc"]) + each["msg"].removeprefix("Value error, ") for each in found[:3])
+        return Invalid(reason=f"{name}: {told}"[:MAX_REASON], code=ErrorCode.BAD_ACTION)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """``start.element: ``; the first part is the union's tag."""
+    names = [str(part) for part in location[1:] if not str(part).startswith(("constrained-", "function-"))]
+    return ".".join(names) + ": " if names else ""
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -75,6 +75,14 @@ class Hidden(Record):
     """The list was full."""
 
 
+class OpenTab(Record):
+    """One tab of an episode that has several."""
+
+    number: int = Field(ge=1)
+    active: bool
+    """It is the one that is seen and acted on."""
+
+
 class Observation(Record):
     """What the policy sees before a step. The screenshot travels beside it as JPEG bytes, never inside."""
 
@@ -95,3 +103,9 @@ class Observation(Record):
     """width, height of the main document in CSS pixels."""
     diff: ObservationDiff | None = None
     """``None`` for the first observation of an episode, or when it is not asked for."""
+    tabs: tuple[OpenTab, ...] = ()
+    """Empty while there is only one."""
+    dialog: str = ""
+    """``confirm: Delete it?``: the page waits for an answer, and nothing else of it can be seen."""
+    notices: tuple[str, ...] = ()
+    """What alerts said; they are confirmed at once."""

@@ -205,14 +205,17 @@ def _say(action: Action, label: str | None) -> str:
     """The action in words, e.g. ``click 3 “Submit”``."""
     if isinstance(action, Invalid):
         return f"no action: {action.reason}"
-    name = f"{action.element} “{label}”" if label else str(action.element)
+    told = action.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+    element = told.get("element")
+    name = f"{element} “{label}”" if label else str(element)
     match action:
-        case Click():
+        case Click() if element is not None:
             return f"click {name}"
-        case Type():
+        case Type() if element is not None:
             return f"type “{action.text}” into {name}"
-        case Select():
+        case Select() if element is not None:
             return f"select “{action.text}” in {name}"
+    return " ".join([action.type, *(f"{key} {value}" for key, value in told.items())])
 
 
 def _bounded(text: str) -> str:

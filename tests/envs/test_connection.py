@@ -16,7 +16,7 @@ from envs.browser.browser import Browser
 from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.connection import ConnectionTimes
-from envs.browser.context import Device
+from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
 from envs.browser.tab import Tab
@@ -34,6 +34,7 @@ class Rig:
     process: ChromiumProcess
     proxy: TcpProxy
     browser: Browser
+    context: BrowserContext
     tab: Tab
 
     def states(self) -> list[ConnectionState]:
@@ -52,11 +53,9 @@ async def rig() -> AsyncIterator[Rig]:
     try:
         async with TcpProxy(int(port)) as proxy:
             browser = await Browser.connect(f"ws://127.0.0.1:{proxy.port}{path}", TIMES)
-            context = await browser.open_context(owner="test", device=Device((300, 200)), style="")
-            await context.active.clock.run_freely()
-            await context.active.cdp.send("Page.navigate", {"url": PAGE})
-            await context.active.clock.settle(100)
-            yield Rig(process, proxy, browser, context.active)
+            context = await browser.open_context(ContextOptions(owner="test", device=Device((300, 200))))
+            await context.active.load(PAGE)
+            yield Rig(process, proxy, browser, context, context.active)
             await browser.close()
     finally:
         await process.stop()
@@ -70,12 +69,12 @@ def play(scenario: Callable[[Rig], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def hang(tab: Tab) -> float:
+async def hang(rig: Rig) -> float:
     """Ask for something that is never answered; seconds until it fails."""
     started = asyncio.get_running_loop().time()
     with pytest.raises(BrowserError):
-        await tab.guard(
-            tab.cdp.send("Runtime.evaluate", {"expression": "new Promise(() => 0)", "awaitPromise": True}), 30, "it"
+        await rig.context.guard(
+            rig.tab.cdp.send("Runtime.evaluate", {"expression": "new Promise(() => 0)", "awaitPromise": True}), 30, "it"
         )
     return asyncio.get_running_loop().time() - started
 
@@ -83,7 +82,7 @@ async def hang(tab: Tab) -> float:
 @pytest.mark.parametrize("fault", ["drop", "reset", "stall", "half_open"])
 def test_pending_calls_fail_and_the_page_is_found_again(fault: str) -> None:
     async def scenario(rig: Rig) -> None:
-        pending = asyncio.create_task(hang(rig.tab))
+        pending = asyncio.create_task(hang(rig))
         await asyncio.sleep(0.05)
         getattr(rig.proxy, fault)()
         await rig.until(ConnectionState.RECONNECTING, ConnectionState.CONNECTING)
@@ -98,7 +97,7 @@ def test_pending_calls_fail_and_the_page_is_found_again(fault: str) -> None:
 
 def test_a_wait_for_an_event_fails_with_its_socket() -> None:
     async def scenario(rig: Rig) -> None:
-        waiting = asyncio.create_task(rig.tab.guard(asyncio.Event().wait(), 30, "an event"))
+        waiting = asyncio.create_task(rig.context.guard(asyncio.Event().wait(), 30, "an event"))
         await asyncio.sleep(0.05)
         rig.proxy.drop()
         with pytest.raises(BrowserError, match="connection"):
@@ -139,7 +138,7 @@ def test_a_stopped_chromium_is_given_up_or_found_again() -> None:
         try:
             await rig.until(ConnectionState.DEGRADED)
             await rig.until(ConnectionState.RECONNECTING)
-            assert await hang(rig.tab) < 1  # a call fails at once while there is no connection
+            assert await hang(rig) < 1  # a call fails at once while there is no connection
         finally:
             os.kill(rig.process.pid, signal.SIGCONT)
         await rig.until(ConnectionState.READY, ConnectionState.CLOSED)
@@ -151,12 +150,12 @@ def test_a_stopped_chromium_is_given_up_or_found_again() -> None:
 
 def test_a_killed_chromium_is_given_up() -> None:
     async def scenario(rig: Rig) -> None:
-        pending = asyncio.create_task(hang(rig.tab))
+        pending = asyncio.create_task(hang(rig))
         await asyncio.sleep(0.05)
         os.kill(rig.process.pid, signal.SIGKILL)
         assert await pending < 5
         await rig.until(ConnectionState.CLOSED)
-        assert rig.browser.lost and rig.tab.dead
+        assert rig.browser.lost and rig.context.lost
         with pytest.raises(ConnectionLost, match="closed"):
             await rig.browser.connection.ready()
 
@@ -173,7 +172,7 @@ def test_a_page_that_went_away_meanwhile_is_dead() -> None:
         await direct.connection.close()
         rig.proxy.refuse = False
         await rig.until(ConnectionState.READY)
-        assert rig.tab.dead and await hang(rig.tab) < 1
+        assert rig.context.lost and await hang(rig) < 1
 
     play(scenario)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from envs.browser import BrowserPool, Frame
+from envs.browser import BrowserPool, StepResult
 from envs.oracles import oracle_action
 from envs.sites import Site
 from envs.types import Action, BrowserError, Click, Invalid, Select, Type, WebTask
@@ -26,7 +26,7 @@ DETERMINISM_KINDS = (
 )
 
 
-def print_of(frame: Frame) -> tuple[str, str, str]:
+def print_of(frame: StepResult) -> tuple[str, str, str]:
     """All that an episode can see of a frame (the port of the site aside)."""
     seen = frame.observation.model_copy(update={"url": ""})
     return seen.model_dump_json(), hashlib.sha256(frame.screenshot).hexdigest(), str(frame.page_facts)
@@ -71,7 +71,7 @@ def test_another_seed_gives_another_page(miniwob: Any, miniwob_tasks: dict[str, 
 
 
 def test_a_frame_is_whole(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    async def run() -> tuple[Frame, Frame]:
+    async def run() -> tuple[StepResult, StepResult]:
         async with miniwob() as (pool, site), pool.lease(site) as session:
             first = await session.reset(miniwob_tasks["click-test"], 3)
             return first, await session.step(Click(element=1))
@@ -98,7 +98,7 @@ def test_a_frame_is_whole(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> No
 def test_an_impossible_action_is_told_and_changes_nothing(
     miniwob: Any, miniwob_tasks: dict[str, WebTask], action: Action, code: str, hint: str
 ) -> None:
-    async def run() -> tuple[Frame, Frame]:
+    async def run() -> tuple[StepResult, StepResult]:
         async with miniwob() as (pool, site), pool.lease(site) as session:
             before = await session.reset(miniwob_tasks["choose-list"], 3)
             return before, await session.step(action)
@@ -119,7 +119,7 @@ for (const type of ["mousedown", "click", "keydown", "input", "change"])
 
 
 def test_events_are_trusted_and_typing_replaces(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> Frame:
+    async def run() -> StepResult:
         async with pages({"index.html": EVENTS}) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/index.html"), 0)
             await session.step(Type(element=1, text="Grüße, 7%"))

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.types import Click, Invalid, Select, Type
-from training.policy.parsing import format_action, parse_action
+from training.policy.parsing import Form, format_action, parse, parse_action
+
+from .strategies import every_action
 
 elements = st.integers(1, 9999)
 actions = st.one_of(
@@ -18,13 +20,28 @@ actions = st.one_of(
 
 
 @given(actions)
-def test_what_is_written_is_read_back(action):
+def test_what_the_tiny_policy_writes_is_read_back(action):
     assert parse_action(format_action(action)) == action
+    assert parse(format_action(action)).form == Form.BRACKETS
+
+
+@given(every_action, st.sampled_from([Form.BRACKETS, Form.JSON, Form.TOOL_CALL]))
+def test_what_is_written_is_read_back(action, form):
+    read = parse(format_action(action, form))
+    assert read.action == action and read.renamed == ()
+    assert read.form == form or (form == Form.BRACKETS and read.form == Form.JSON)
 
 
 @given(st.text(max_size=200))
 def test_any_text_gives_an_action(response):
-    assert parse_action(response).type in {"click", "type", "select", "invalid"}
+    assert parse_action(response).type
+
+
+@pytest.mark.parametrize("tag", ["</think>", "<think>", "<tool_call>", "</tool_call>", "<action>", "```", "{", '"'])
+@pytest.mark.parametrize("form", [Form.BRACKETS, Form.JSON, Form.TOOL_CALL])
+def test_a_text_may_hold_what_encloses_actions(tag, form):
+    for action in (Type(element=1, text=f"a {tag} b"), Type(text=tag, clear=False)):
+        assert parse_action(format_action(action, form)) == action
 
 
 @pytest.mark.parametrize(
@@ -35,9 +52,25 @@ def test_any_text_gives_an_action(response):
         ("click [3] please", "not of the form"),
         ('click [3] "x"', "takes no text"),
         ("type [3]", "needs a text"),
-        ('hover [3] "x"', "no such action"),
+        ('hover [3] "x"', "takes no text"),
+        ('wave [3] "x"', "no such action"),
         ('type [3] "a\\q"', "not a JSON string"),
         ("click [99999]", "not of the form"),
+        ("<think>click [1]", "thought has no end"),
+        ('{"action": "click", "element"', "not JSON"),
+        ('{"action": "click", "element": NaN}', "not JSON"),
+        ('{"action": "wave"}', "no such action: 'wave'; there are click"),
+        ('{"action": "click"}', "name the target by element, mark or at"),
+        ('{"action": "click", "element": true}', "element: Input should be a valid integer"),
+        ('{"action": "click", "element": 1, "mark": 2}', "name the target once"),
+        ('{"action": "click", "element": 1, "target": 2}', "given twice"),
+        ('{"action": "click", "element": 1, "force": true}', "force: Extra inputs"),
+        ('{"action": 3}', "no string"),
+        ('{"thought": "hm"}', "no action"),
+        ('<tool_call>{"name": "click", "arguments": "{"}</tool_call>', "arguments is not JSON"),
+        ("click(3, 4, 5)", "argument 2: Extra inputs"),
+        ("click(3; 4)", "cannot read the argument"),
+        ('{"action": "click", "at": [500, 1001]}', "less than or equal to 1000"),
     ],
 )
 def test_each_way_to_be_wrong_is_named(response, word):
@@ -48,3 +81,117 @@ def test_each_way_to_be_wrong_is_named(response, word):
 
 def test_thoughts_and_white_space_are_not_read():
     assert parse_action("<think>click [1]</think>\n click [2] ") == Click(element=2)
+
+
+FENCED = 'I open it.\n```json\n{"action": "click", "element": 3}\n```\nDone.'
+TOOL = '<tool_call>\n{"name": "click", "arguments": {"element": 3}}\n</tool_call>'
+CLICK = {"type": "click", "element": 3}
+
+
+@pytest.mark.parametrize(
+    ("response", "form", "told"),
+    [
+        ("click [3]", Form.BRACKETS, CLICK),
+        ("click [menu.save]", Form.BRACKETS, {"type": "click", "element": "menu.save"}),
+        ("press [Control+a]", Form.BRACKETS, {"type": "press", "key": "Control+a"}),
+        ('press [3] "Enter"', Form.BRACKETS, {"type": "press", "element": 3, "key": "Enter"}),
+        ("scroll [down]", Form.BRACKETS, {"type": "scroll"}),
+        ("go_back", Form.BRACKETS, {"type": "back"}),
+        ("stop [42 euros]", Form.BRACKETS, {"type": "answer", "text": "42 euros"}),
+        ("type [7] [Berlin] [1]", Form.WEBARENA, {"type": "type", "element": 7, "text": "Berlin", "enter": True}),
+        ('{"action": "click", "element": 3}', Form.JSON, CLICK),
+        ('{"type": "click", "element": 3}', Form.JSON, CLICK),
+        ('{"thought": "a", "action": {"type": "click", "target": "[3]"}}', Form.JSON, CLICK),
+        (TOOL, Form.TOOL_CALL, CLICK),
+        (f"I click.\n{TOOL.removesuffix('</tool_call>')}", Form.TOOL_CALL, CLICK),
+        (TOOL + TOOL.replace("3", "4"), Form.FIRST_TOOL_CALL, CLICK),
+        ("click(3)", Form.CALL, CLICK),
+        ("click('a51')", Form.CALL, {"type": "click", "element": "a51"}),
+        ("click(120, 340)", Form.CALL, {"type": "click", "at": (120, 340)}),
+        ("click(start_box='(1,2)')", Form.CALL, None),
+        ("click(at=(120, 340))", Form.CALL, {"type": "click", "at": (120, 340)}),
+        (r'type(1, "a \"b\", c")', Form.CALL, {"type": "type", "element": 1, "text": 'a "b", c'}),
+        ("<action>click [3]</action>", Form.TAG, CLICK),
+        (FENCED, Form.FENCE, CLICK),
+        ("Now ```click [3]```", Form.FENCE, CLICK),
+        ('First {"a": 1}, so {"action": "click", "element": 3}. Fine {"b": 2}.', Form.PROSE, CLICK),
+        ('{"action": "click", "element": 9} or {"action": "click", "element": 3}', Form.PROSE, CLICK),
+        ("I will save it.\nAction: click(3)", Form.LAST_LINE, CLICK),
+        ("I will save it.\n**click [3]**", Form.LAST_LINE, CLICK),
+        ("I do not know.", Form.NONE, None),
+    ],
+)
+def test_every_form_is_read_and_named(response, form, told):
+    read = parse(response)
+    assert read.form == form
+    if told is None:
+        assert isinstance(read.action, Invalid)
+    else:
+        assert read.action.model_dump(exclude_defaults=True) | {"type": read.action.type} == told
+
+
+def call(name: str, **arguments: object) -> str:
+    import json
+
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("response", "told", "renamed"),
+    [
+        (call("computer_use", action="left_click", coordinate=[500, 300]), {"type": "click", "at": (500, 300)}, 2),
+        (call("computer_use", action="type", text="hi"), {"type": "type", "text": "hi", "clear": False}, 0),
+        (call("computer_use", action="key", keys=["ctrl", "a"]), {"type": "press", "key": "ctrl+a"}, 2),
+        (call("computer_use", action="scroll", pixels=-500), {"type": "scroll", "amount": 0.5}, 0),
+        (
+            call("computer", action="scroll", coordinate=[10, 20], scroll_direction="up", scroll_amount=5),
+            {"type": "scroll", "at": (10, 20), "direction": "up", "amount": 0.5},
+            3,
+        ),
+        (
+            call("computer", action="left_click_drag", start_coordinate=[1, 2], coordinate=[3, 4]),
+            {"type": "drag", "start": {"at": (1, 2)}, "end": {"at": (3, 4)}},
+            3,
+        ),
+        (call("computer_use", action="wait", time=2), {"type": "wait", "seconds": 2}, 1),
+        (call("computer_use", action="terminate", status="failure"), {"type": "terminate", "status": "failure"}, 0),
+        (call("step_browser", action="key_press", key="Enter"), {"type": "press", "key": "Enter"}, 1),
+        (
+            call("step_browser", action="select", target="size", value="L"),
+            {"type": "select", "element": "size", "text": "L"},
+            2,
+        ),
+        (call("step_browser", action="terminate", answer="42"), {"type": "answer", "text": "42"}, 2),
+        (call("goto_url", url="/x"), {"type": "goto", "url": "/x"}, 1),
+        (
+            call("drag", **{"from": 3, "to": "bin"}),
+            {"type": "drag", "start": {"element": 3}, "end": {"element": "bin"}},
+            2,
+        ),
+        (call("uncheck", element=3), {"type": "check", "element": 3, "on": False}, 1),
+        (call("upload", element=3, file="a.txt"), {"type": "upload", "element": 3, "files": ("a.txt",)}, 1),
+    ],
+)
+def test_other_schemes_are_translated_and_counted(response, told, renamed):
+    read = parse(response)
+    shown = {key: value for key, value in read.action.model_dump(exclude_defaults=True).items() if value is not None}
+    assert shown | {"type": read.action.type} == told
+    assert len(read.renamed) == renamed
+
+
+def test_half_a_surrogate_pair_can_be_stored():
+    for response in ('type [1] "\ud800"', '{"action": "answer", "text": "\\ud800"}', "\udfff"):
+        assert parse_action(response).model_dump_json()
+
+
+def test_deep_and_long_texts_are_read_in_time():
+    for response in (
+        "[" * 50_000,
+        '{"a":' * 20_000,
+        '{"action":' + "[" * 5000,
+        "click(" * 5000,
+        "```" * 20_000,
+        "<action>" * 9000,
+    ):
+        assert isinstance(parse_action(response), Invalid)
+    assert parse_action("{" * 300 + '{"action": "back"}').type == "invalid"  # beyond the bound of tries

@@ -212,6 +212,7 @@ def _at_random_step(rng: random.Random, skill: str, task: str, page: list[_Part]
     step = rng.randrange(len(plan))
     page = list(page)
     for action in plan[:step]:
+        assert isinstance(action.element, int)  # plans are written with numbers
         part = page[action.element - 1]
         if isinstance(action, Type):
             page[action.element - 1] = part._replace(value=action.text)

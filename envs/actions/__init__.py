@@ -1,0 +1,29 @@
+"""An `Action` becomes trusted input events in a page, or a coded error with a hint.
+
+``execute`` is the whole of it: it takes a `Surface` (a tab, the last observation's elements, its tabs and dialogs) and gives an `Effect` or
+an `ActionError`. ``refuse`` is the part that needs no page; ``input`` and ``keyboard`` make the events, ``nodes`` and ``locate`` find where
+they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
+"""
+
+from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
+from envs.actions.errors import ActionError
+from envs.actions.execute import execute
+from envs.actions.intercept import Interceptor
+from envs.actions.refuse import refuse
+from envs.actions.surface import Clock, Effect, Handle, Surface, Tabs, Targets
+
+__all__ = [
+    "ActionError",
+    "CdpDialogs",
+    "Clock",
+    "Dialogs",
+    "Effect",
+    "Handle",
+    "Interceptor",
+    "PendingDialog",
+    "Surface",
+    "Tabs",
+    "Targets",
+    "execute",
+    "refuse",
+]

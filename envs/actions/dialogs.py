@@ -1,0 +1,74 @@
+"""Alerts, confirms and prompts of a page. While one is open the page stands still and takes no other input; not even a screenshot is made."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+
+@dataclass(frozen=True)
+class PendingDialog:
+    """A dialog that waits for an answer."""
+
+    kind: str
+    """``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
+    message: str
+    default: str = ""
+    """What a prompt suggests."""
+
+
+class Dialogs(Protocol):
+    """The dialogs of one tab."""
+
+    @property
+    def pending(self) -> PendingDialog | None:
+        """The open one; a page has at most one."""
+        ...
+
+    async def opened(self) -> None:
+        """Returns as soon as one is open."""
+        ...
+
+    async def answer(self, accept: bool, text: str | None) -> None:
+        """Answer the open one."""
+        ...
+
+
+class CdpDialogs:
+    """The dialogs of a tab, from its protocol session. ``Page`` events must be enabled there."""
+
+    def __init__(self, cdp: Cdp) -> None:
+        self._cdp = cdp
+        self._pending: PendingDialog | None = None
+        self._opened = asyncio.Event()
+        cdp.on("Page.javascriptDialogOpening", self._on_opening)
+        cdp.on("Page.javascriptDialogClosed", self._on_closed)
+
+    @property
+    def pending(self) -> PendingDialog | None:
+        """The open one."""
+        return self._pending
+
+    async def opened(self) -> None:
+        """Returns as soon as one is open."""
+        await self._opened.wait()
+
+    async def answer(self, accept: bool, text: str | None) -> None:
+        """Answer the open one; without a text a prompt gets what it suggests."""
+        default = self._pending.default if self._pending else ""
+        # Closed from now on: the page may open the next one before our call is answered.
+        self._on_closed({})
+        params = {"accept": accept, "promptText": default if text is None else text}
+        await self._cdp.send("Page.handleJavaScriptDialog", params)
+
+    def _on_opening(self, event: dict[str, Any]) -> None:
+        self._pending = PendingDialog(event["type"], event["message"], event.get("defaultPrompt", ""))
+        self._opened.set()
+
+    def _on_closed(self, _event: dict[str, Any]) -> None:
+        self._pending = None
+        self._opened.clear()

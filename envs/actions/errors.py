@@ -1,0 +1,71 @@
+"""Why an action was not carried out: a value that becomes one line of the next observation, never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from envs.actions.surface import Handle
+from envs.types import ErrorCode
+
+CLOSE_ENOUGH = 0.5
+"""Least similarity (difflib's ratio) of something that is offered: "save" and "safe button" have 0.53, "save" and "cancel" 0.4."""
+
+MOST_CANDIDATES = 3
+"""Candidates offered at most; more is a list, not a hint."""
+
+MOST_TEXT = 60
+"""Characters of a name or label in a message; what the policy or the page wrote may be of any length."""
+
+
+@dataclass(frozen=True)
+class ActionError:
+    """A coded error with a hint."""
+
+    code: ErrorCode
+    message: str
+    """What is wrong, e.g. ``there is no element 9``."""
+    hint: str = ""
+    """What to do instead, e.g. ``choose 1 to 2``."""
+    candidates: tuple[str, ...] = ()
+    """What may have been meant, best first, as the policy sees it: ``[3] button "Save"``."""
+
+    def line(self) -> str:
+        """``code: message; hint (did you mean [3] button "Save"?)``."""
+        hint = f"; {self.hint}" if self.hint else ""
+        meant = f" (did you mean {' or '.join(self.candidates)}?)" if self.candidates else ""
+        return f"{self.code}: {self.message}{hint}{meant}"
+
+
+def shown(handle: Handle) -> str:
+    """An element as prompts show it: ``[3] button "Save"``."""
+    return f'[{handle.index}] {handle.tag} "{short(handle.text)}"'
+
+
+def closest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names most like ``wanted`` without regard to case, best first."""
+    scored = sorted(((-likeness(wanted, name), place, name) for place, name in enumerate(names)))
+    return tuple(name for score, _, name in scored[:MOST_CANDIDATES] if -score >= CLOSE_ENOUGH)
+
+
+def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
+    """The elements whose semantic id or label is most like ``wanted``, best first, as `shown`."""
+    scored = sorted(
+        (-max(likeness(wanted, handle.name), likeness(wanted, handle.text)), place, shown(handle))
+        for place, handle in enumerate(handles)
+    )
+    return tuple(text for score, _, text in scored[:MOST_CANDIDATES] if -score >= CLOSE_ENOUGH)
+
+
+def likeness(one: str, other: str) -> float:
+    """0 to 1: how alike two names are; a name that holds the other whole counts at least as `CLOSE_ENOUGH`."""
+    one, other = one.casefold()[:MOST_TEXT], other.casefold()[:MOST_TEXT]
+    ratio = SequenceMatcher(None, one, other).ratio()
+    return max(ratio, CLOSE_ENOUGH) if one and other and (one in other or other in one) else ratio
+
+
+def short(text: str, limit: int = MOST_TEXT) -> str:
+    """``text`` on one line, cut to ``limit`` characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -1,0 +1,233 @@
+"""An action on a surface: refused from the observation, refused by the page, or carried out.
+
+What the policy did wrong comes back as an `ActionError`; an exception out of `execute` is a `BrowserError` of a broken browser or connection
+and ends the episode. Every action ends within the surface's deadline, and as soon as a dialog of the page opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from envs.actions import fields, navigate
+from envs.actions import input as hand
+from envs.actions.errors import ActionError, closest, short
+from envs.actions.keyboard import key_names, parse_chord
+from envs.actions.locate import Spot, control, locate
+from envs.actions.nodes import GONE, UNFOCUSABLE, Nodes, says
+from envs.actions.refuse import named, refuse
+from envs.actions.surface import Effect, Surface
+from envs.types import (
+    Action,
+    Answer,
+    Back,
+    BrowserError,
+    Check,
+    Clear,
+    Click,
+    CloseTab,
+    Dialog,
+    DoubleClick,
+    Drag,
+    ErrorCode,
+    Forward,
+    Goto,
+    Hover,
+    Invalid,
+    NewTab,
+    Press,
+    Refresh,
+    Scroll,
+    Select,
+    StopReason,
+    SwitchTab,
+    Terminate,
+    Type,
+    Upload,
+    Wait,
+)
+
+Outcome = Effect | ActionError
+
+
+async def execute(surface: Surface, action: Action) -> Outcome:
+    """Carry out an action.
+
+    Raises:
+        BrowserError: the browser or the connection failed.
+    """
+    match action:
+        case Answer():
+            return Effect(stop=StopReason.ANSWER, said=action.text)
+        case Terminate():
+            return Effect(stop=StopReason.TERMINATED, said=action.status)
+        case Dialog():
+            return await _within(surface, _answer_dialog(surface, action), action)
+    refusal = refuse(action, surface.targets) or _waiting_dialog(surface)
+    return refusal or await _until_dialog(surface, _act(surface, action), action)
+
+
+async def _act(surface: Surface, action: Action) -> Outcome:
+    nodes = Nodes(surface.cdp)
+    try:
+        outcome = await _perform(surface, nodes, action)
+    except BrowserError as error:
+        if not says(error, GONE):
+            raise
+        outcome = ActionError(ErrorCode.STALE_ELEMENT, "the page changed during the action", "look at it as it is now")
+    # Not when it was given up: a page that hangs would not answer. The next action's release takes these objects along.
+    await nodes.release()
+    return outcome
+
+
+async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
+    match action:
+        case Click() | DoubleClick() | Hover():
+            return await _point(surface, nodes, action)
+        case Type():
+            return await fields.type_text(surface, nodes, action)
+        case Clear():
+            return await fields.clear(surface, nodes, action)
+        case Select():
+            return await fields.select(surface, nodes, action)
+        case Check():
+            return await fields.check(surface, nodes, action)
+        case Upload():
+            return await fields.upload(surface, nodes, action)
+        case Press():
+            return await _press(surface, nodes, action)
+        case Scroll():
+            return await _scroll(surface, nodes, action)
+        case Drag():
+            return await _drag(surface, nodes, action)
+        case Goto():
+            return await navigate.goto(surface, action)
+        case Back() | Forward() | Refresh():
+            return await navigate.through_history(surface, action)
+        case NewTab() | SwitchTab() | CloseTab():
+            return await navigate.use_tabs(surface, action)
+        case Wait():
+            return Effect(wait_ms=action.seconds * 1000.0)
+        case Answer() | Terminate() | Dialog() | Invalid():
+            raise AssertionError(f"{action.type} is dealt with before")
+
+
+async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | Hover) -> Outcome:
+    spot = await locate(surface, nodes, action)
+    if isinstance(spot, ActionError):
+        return spot
+    if isinstance(action, Hover):
+        await hand.move(surface.cdp, *spot.point)
+    else:
+        await hand.click(surface.cdp, *spot.point, times=2 if isinstance(action, DoubleClick) else 1)
+    return Effect(spot.point)
+
+
+async def _press(surface: Surface, nodes: Nodes, action: Press) -> Outcome:
+    chord = parse_chord(action.key)
+    if chord is None:
+        like = closest(action.key.rpartition("+")[2], key_names())
+        return ActionError(
+            ErrorCode.BAD_ACTION, f"{short(action.key)!r} is no key", "write it like Enter, a or Control+a", like
+        )
+    spot: Spot | None = None
+    if action.is_named:
+        found = await locate(surface, nodes, action)
+        if isinstance(found, ActionError):
+            return found
+        spot = found
+        refusal = await _focus(surface, nodes, spot)
+        if refusal:
+            return refusal
+    await hand.press(surface.cdp, chord)
+    return Effect(spot.point if spot else None)
+
+
+async def _focus(surface: Surface, nodes: Nodes, spot: Spot) -> ActionError | None:
+    found = await control(surface, nodes, spot)
+    if isinstance(found, ActionError):
+        return found
+    try:
+        await surface.cdp.send("DOM.focus", {"objectId": found[0]})
+    except BrowserError as error:
+        if not says(error, UNFOCUSABLE):
+            raise
+        called = named(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
+        return ActionError(
+            ErrorCode.NOT_FOCUSABLE, f"{called} does not take the keyboard focus", "press without a target"
+        )
+    return None
+
+
+async def _scroll(surface: Surface, nodes: Nodes, action: Scroll) -> Outcome:
+    width, height = surface.viewport
+    point = (width / 2, height / 2)
+    if action.is_named:
+        spot = await locate(surface, nodes, action)
+        if isinstance(spot, ActionError):
+            return spot
+        point = spot.point
+    sign = 1.0 if action.direction in ("down", "right") else -1.0
+    vertical = action.direction in ("up", "down")
+    length = sign * action.amount * (height if vertical else width)
+    await hand.wheel(surface.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
+    await nodes.next_frame()
+    return Effect(point)
+
+
+async def _drag(surface: Surface, nodes: Nodes, action: Drag) -> Outcome:
+    start = await locate(surface, nodes, action.start)
+    end = await locate(surface, nodes, action.end)
+    if not isinstance(end, ActionError) and end.scrolled:
+        start = await locate(surface, nodes, action.start)  # it may have been moved away
+        if isinstance(start, Spot) and start.scrolled:
+            end = ActionError(
+                ErrorCode.OFF_SCREEN, "the two ends of the drag are not on the screen together", "scroll first"
+            )
+    if isinstance(start, ActionError):
+        return start
+    if isinstance(end, ActionError):
+        return end
+    await hand.drag(surface.cdp, surface.intercept, start.point, end.point)
+    return Effect(end.point)
+
+
+async def _answer_dialog(surface: Surface, action: Dialog) -> Outcome:
+    pending = surface.dialogs.pending
+    if pending is None:
+        return ActionError(ErrorCode.NO_DIALOG, "no dialog is open")
+    if action.text is not None and pending.kind != "prompt":
+        return ActionError(ErrorCode.BAD_ACTION, f"the {pending.kind} takes no text", "leave the text out")
+    await surface.dialogs.answer(action.accept, action.text)
+    return Effect()
+
+
+def _waiting_dialog(surface: Surface) -> ActionError | None:
+    pending = surface.dialogs.pending
+    if pending is None:
+        return None
+    what = f"the page waits for an answer to its {pending.kind} {short(pending.message)!r}"
+    return ActionError(ErrorCode.DIALOG_OPEN, what, "use dialog with accept true or false")
+
+
+async def _until_dialog(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
+    """Await ``work``, or until a dialog opens: from then on the page answers no input, and what is left of the gesture is given up."""
+    gesture = asyncio.ensure_future(_within(surface, work, action))
+    opened = asyncio.ensure_future(surface.dialogs.opened())
+    try:
+        await asyncio.wait({gesture, opened}, return_when=asyncio.FIRST_COMPLETED)
+        return gesture.result() if gesture.done() else Effect(dialog=True)
+    finally:
+        for task in (gesture, opened):
+            task.cancel()
+        await asyncio.gather(gesture, opened, return_exceptions=True)
+
+
+async def _within(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
+    try:
+        async with asyncio.timeout(surface.deadline):
+            return await work
+    except TimeoutError:
+        what = f"the page did not take the {action.type} within {surface.deadline:g} s"
+        return ActionError(ErrorCode.TIMEOUT, what, "wait, or go somewhere else")

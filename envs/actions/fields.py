@@ -1,0 +1,256 @@
+"""Actions on form fields: type, clear, select, check, upload. Each asks the page what the field is now, acts with trusted events, and gives
+an `Effect` or an `ActionError`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from envs.actions import input as hand
+from envs.actions.errors import ActionError, closest, short
+from envs.actions.keyboard import KEYS, Chord
+from envs.actions.locate import Spot, control, locate
+from envs.actions.nodes import GONE, UNFOCUSABLE, Facts, Nodes, says
+from envs.actions.refuse import named, no_such_option, option_index
+from envs.actions.surface import Effect, Surface
+from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
+
+CHOOSER_SECONDS = 2.0
+"""Real seconds for a click to open a file chooser (it takes 0.01 s). Only an element that opens none costs them."""
+
+_ENTER = Chord((), KEYS["Enter"])
+_DATE = r"(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)"
+_TIME = r"(?P<h>\d\d):(?P<min>\d\d)(?::\d\d)?"
+_TYPED = {
+    "date": re.compile(_DATE),
+    "time": re.compile(_TIME),
+    "datetime-local": re.compile(f"{_DATE}[T ]{_TIME}"),
+    "month": re.compile(r"(?P<y>\d{4})-(?P<m>\d\d)"),
+}
+"""Values of date and time fields as HTML writes them, by the field's type."""
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def keys_for(kind: str, text: str) -> str | None:
+    """What to type into a date or time field of the locale en-US for an HTML value; ``None`` if the text is no such value.
+
+    ``2024-05-17`` is typed ``05172024``, ``21:05`` is ``0905PM``; Chromium moves on to the next part by itself where a part is full.
+    """
+    match = _TYPED[kind].fullmatch(text.strip())
+    if match is None:
+        return None
+    part = match.groupdict()
+    if kind == "month":
+        return f"{_MONTHS[(int(part['m']) - 1) % 12]}\t{part['y']}"
+    day = f"{part['m']}{part['d']}{part['y']}" if "y" in part else ""
+    if "h" not in part:
+        return day
+    hour = int(part["h"]) % 24
+    clock = f"{(hour - 1) % 12 + 1:02d}{part['min']}{'AM' if hour < 12 else 'PM'}"
+    return f"{day}\t{clock}" if day else clock
+
+
+async def type_text(surface: Surface, nodes: Nodes, action: Type) -> Effect | ActionError:
+    """Click a field and write into it, or write into what has the focus."""
+    spot: Spot | None = None
+    if action.is_named:
+        found = await _field(surface, nodes, action)
+        if isinstance(found, ActionError):
+            return found
+        spot, own, facts = found
+        refusal = _not_editable(spot, facts)
+        if refusal:
+            return refusal
+        if facts.kind in _TYPED and facts.tag == "input":
+            return await _type_date(surface, spot, own, facts, action)
+        await hand.click(surface.cdp, *spot.point)
+    elif not await _takes_text(nodes):
+        return ActionError(
+            ErrorCode.NOT_EDITABLE, "nothing that takes text has the focus", "name the field to type into"
+        )
+    await (hand.replace_text if action.clear else hand.append_text)(surface.cdp, action.text)
+    if action.enter:
+        await hand.press(surface.cdp, _ENTER)
+    return Effect(spot.point if spot else None)
+
+
+async def clear(surface: Surface, nodes: Nodes, action: Clear) -> Effect | ActionError:
+    """Empty a field."""
+    return await type_text(surface, nodes, Type(element=action.element, mark=action.mark, at=action.at, text=""))
+
+
+async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | ActionError:
+    """Choose an option. The list is never opened: that would be a window of its own, which gets none of the page's input.
+
+    The keyboard goes from option to option and the page is told of each. So the list is first set, without any event, to the option
+    beside the wanted one; one arrow key then gives exactly one trusted ``input`` and ``change``, however long the list is.
+    """
+    found = await _field(surface, nodes, action)
+    if isinstance(found, ActionError):
+        return found
+    spot, own, facts = found
+    called = _called(spot, facts)
+    if facts.disabled:
+        return _disabled(called)
+    if not facts.menu:
+        hint = "click the option" if facts.options else "select needs a drop-down list"
+        return ActionError(ErrorCode.NOT_A_LIST, f"{called} is a {facts.tag}", hint)
+    labels = [option.text for option in facts.options]
+    wanted = option_index(labels, action.text)
+    if wanted is None:
+        return no_such_option(called, labels, action.text)
+    if not facts.options[wanted].open:
+        return ActionError(ErrorCode.DISABLED, f"option {short(action.text)!r} of {called} is disabled")
+    await surface.cdp.send("DOM.focus", {"objectId": own})
+    if wanted != facts.chosen and not await _choose(surface, nodes, own, facts, wanted):
+        return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the choice", "click what else chooses it")
+    return Effect(spot.point)
+
+
+async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | ActionError:
+    """Click a checkbox, radio button or switch if it is not as wanted."""
+    found = await _field(surface, nodes, action)
+    if isinstance(found, ActionError):
+        return found
+    spot, _, facts = found
+    called = _called(spot, facts)
+    if facts.checked is None:
+        return ActionError(ErrorCode.NOT_CHECKABLE, f"{called} is a {facts.tag} that is neither on nor off", "click it")
+    if facts.disabled:
+        return _disabled(called)
+    if facts.checked == action.on:
+        return Effect()
+    if facts.kind == "radio" and not action.on:
+        return ActionError(ErrorCode.NOT_CHECKABLE, f"{called} is a radio button", "turn another one of its group on")
+    await hand.click(surface.cdp, *spot.point)
+    return Effect(spot.point)
+
+
+async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | ActionError:
+    """Put files into a file field, or into the file chooser that a click on the target opens."""
+    paths = resolve_files(surface.files, action.files)
+    if isinstance(paths, ActionError):
+        return paths
+    found = await _field(surface, nodes, action)
+    if isinstance(found, ActionError):
+        return found
+    spot, own, facts = found
+    called = _called(spot, facts)
+    if facts.disabled:
+        return _disabled(called)
+    if facts.file:
+        if len(paths) > 1 and not facts.multiple:
+            return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one file, not {len(paths)}")
+        await surface.cdp.send("DOM.setFileInputFiles", {"files": paths, "objectId": own})
+        return Effect(spot.point)
+    async with surface.intercept.file_choosers() as chosen:
+        await hand.click(surface.cdp, *spot.point)
+        try:
+            async with asyncio.timeout(CHOOSER_SECONDS):
+                opened = await chosen
+        except TimeoutError:
+            return ActionError(ErrorCode.NOT_A_FILE_FIELD, f"{called} opens no file chooser", "name the file field")
+    if len(paths) > 1 and opened["mode"] == "selectSingle":
+        return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one file, not {len(paths)}")
+    await surface.cdp.send("DOM.setFileInputFiles", {"files": paths, "backendNodeId": opened["backendNodeId"]})
+    return Effect(spot.point)
+
+
+def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | ActionError:
+    """Absolute paths of files of the task's folder; links and ``..`` do not lead out of it."""
+    root = folder.resolve() if folder else None
+    there = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) if root else []
+    paths = []
+    for name in names:
+        # Compared with the files that are there, so that nothing outside of the folder can even be asked for.
+        path = (root / name).resolve() if root and name in there else None
+        if path is None or root is None or not path.is_relative_to(root):
+            listed = ", ".join(there[:8]) or "none"
+            like = tuple(f'"{each}"' for each in closest(name, there))
+            return ActionError(
+                ErrorCode.NO_SUCH_FILE, f"the task has no file {short(name)!r}", f"its files are {listed}", like
+            )
+        paths.append(str(path))
+    return paths
+
+
+async def _field(
+    surface: Surface, nodes: Nodes, action: Type | Select | Check | Upload
+) -> tuple[Spot, str, Facts] | ActionError:
+    """Where the target is, and the field that it stands for with its facts."""
+    spot = await locate(surface, nodes, action)
+    if isinstance(spot, ActionError):
+        return spot
+    found = await control(surface, nodes, spot)
+    return found if isinstance(found, ActionError) else (spot, *found)
+
+
+async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted: int) -> bool:
+    """Choose an open option that is not the chosen one; False if the page refused the key."""
+    open_ones = [place for place, option in enumerate(facts.options) if option.open]
+    before = [place for place in open_ones if place < wanted]
+    after = [place for place in open_ones if place > wanted]
+    beside, key = (before[-1], "ArrowDown") if before else (after[0], "ArrowUp") if after else (None, "Home")
+    if beside is not None:
+        await nodes.ask(own, "preset", beside)
+    await hand.press(surface.cdp, Chord((), KEYS[key]))
+    try:
+        chosen = (await nodes.facts(own)).chosen
+    except BrowserError as error:
+        if says(error, GONE):
+            return True  # the choice led to another page
+        raise
+    if chosen == beside and beside is not None:
+        await nodes.ask(own, "preset", facts.chosen)
+        return False
+    return True
+
+
+async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, action: Type) -> Effect | ActionError:
+    """Date and time fields consist of parts: they are typed part by part from the first, in the order of the locale."""
+    typed = keys_for(facts.kind, action.text) if action.text else ""
+    if typed is None:
+        example = {"date": "2024-05-17", "time": "21:05", "month": "2024-05"}.get(facts.kind, "2024-05-17T21:05")
+        return ActionError(
+            ErrorCode.BAD_ACTION, f"{short(action.text)!r} is no {facts.kind} value", f"write it like {example}"
+        )
+    try:
+        await surface.cdp.send("DOM.focus", {"objectId": own})
+    except BrowserError as error:
+        if says(error, UNFOCUSABLE):
+            return ActionError(ErrorCode.NOT_FOCUSABLE, f"{_called(spot, facts)} does not take the keyboard focus")
+        raise
+    if typed:
+        await hand.type_keys(surface.cdp, typed)
+    else:
+        await hand.replace_text(surface.cdp, "")
+    if action.enter:
+        await hand.press(surface.cdp, _ENTER)
+    return Effect(spot.point)
+
+
+async def _takes_text(nodes: Nodes) -> bool:
+    own = await nodes.focused()
+    if own is None:
+        return False
+    facts = await nodes.facts(own)
+    return facts.tag in ("iframe", "frame") or (facts.editable and not facts.readonly and not facts.disabled)
+
+
+def _not_editable(spot: Spot, facts: Facts) -> ActionError | None:
+    called = _called(spot, facts)
+    if facts.disabled:
+        return _disabled(called)
+    if not facts.editable:
+        return ActionError(ErrorCode.NOT_EDITABLE, f"{called} is a {facts.tag}", "click it")
+    return ActionError(ErrorCode.NOT_EDITABLE, f"{called} is read-only") if facts.readonly else None
+
+
+def _disabled(called: str) -> ActionError:
+    return ActionError(ErrorCode.DISABLED, f"{called} is disabled", "something else must be done before it can be used")
+
+
+def _called(spot: Spot, facts: Facts) -> str:
+    return named(spot.handle) if spot.handle else f"the {facts.tag} at that point"

@@ -1,0 +1,196 @@
+"""Names of keys and chords to what a US keyboard sends, as parameters of ``Input.dispatchKeyEvent``.
+
+Codes are those of the W3C UI Events specifications (``KeyboardEvent.key``, ``.code``) and of Windows virtual keys, which is what browsers
+report as ``keyCode``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
+"""Bits of CDP's ``modifiers``."""
+
+_NAMED = {
+    "Alt": 18,
+    "ArrowDown": 40,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "ArrowUp": 38,
+    "Backspace": 8,
+    "CapsLock": 20,
+    "ContextMenu": 93,
+    "Control": 17,
+    "Delete": 46,
+    "End": 35,
+    "Enter": 13,
+    "Escape": 27,
+    "Home": 36,
+    "Insert": 45,
+    "Meta": 91,
+    "PageDown": 34,
+    "PageUp": 33,
+    "Pause": 19,
+    "Shift": 16,
+    "Tab": 9,
+    **{f"F{number}": 111 + number for number in range(1, 13)},
+}
+"""Keys without a character, with their virtual key codes."""
+
+_SIDED = {"Alt", "Control", "Meta", "Shift"}
+"""Keys that there are two of; ours is the left one."""
+
+_PUNCTUATION = {
+    "Backquote": ("`~", 192),
+    "Minus": ("-_", 189),
+    "Equal": ("=+", 187),
+    "BracketLeft": ("[{", 219),
+    "BracketRight": ("]}", 221),
+    "Backslash": ("\\|", 220),
+    "Semicolon": (";:", 186),
+    "Quote": ("'\"", 222),
+    "Comma": (",<", 188),
+    "Period": (".>", 190),
+    "Slash": ("/?", 191),
+}
+"""Characters without and with Shift, and the virtual key code, by ``code``."""
+
+_SHIFTED_DIGITS = ")!@#$%^&*("
+
+_ALIASES = {
+    "cmd": "Meta",
+    "command": "Meta",
+    "ctrl": "Control",
+    "del": "Delete",
+    "down": "ArrowDown",
+    "esc": "Escape",
+    "left": "ArrowLeft",
+    "option": "Alt",
+    "page_down": "PageDown",
+    "page_up": "PageUp",
+    "pgdn": "PageDown",
+    "pgup": "PageUp",
+    "plus": "+",
+    "return": "Enter",
+    "right": "ArrowRight",
+    "space": " ",
+    "spacebar": " ",
+    "super": "Meta",
+    "up": "ArrowUp",
+    "win": "Meta",
+}
+"""Other names in use (xdotool's, pyautogui's), in lower case."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the keyboard."""
+
+    key: str
+    """What it gives: a character, or a name such as ``Enter``."""
+    code: str
+    """Where it is; empty for characters that the keyboard does not have."""
+    virtual: int
+    text: str = ""
+    """What it writes."""
+    shifted: bool = False
+    """Its character needs Shift."""
+
+
+def _table() -> dict[str, Key]:
+    keys = {name: Key(name, f"{name}Left" if name in _SIDED else name, code) for name, code in _NAMED.items()}
+    keys["Enter"] = Key("Enter", "Enter", 13, "\r")
+    keys[" "] = Key(" ", "Space", 32, " ")
+    for digit, sign in enumerate(_SHIFTED_DIGITS):
+        keys[str(digit)] = Key(str(digit), f"Digit{digit}", 48 + digit, str(digit))
+        keys[sign] = Key(sign, f"Digit{digit}", 48 + digit, sign, shifted=True)
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        code, upper = f"Key{letter.upper()}", letter.upper()
+        keys[letter] = Key(letter, code, ord(upper), letter)
+        keys[upper] = Key(upper, code, ord(upper), upper, shifted=True)
+    for code, (pair, virtual) in _PUNCTUATION.items():
+        plain, other = pair[0], pair[1]
+        keys[plain] = Key(plain, code, virtual, plain)
+        keys[other] = Key(other, code, virtual, other, shifted=True)
+    return keys
+
+
+KEYS = _table()
+"""All keys by what they give."""
+
+_BY_NAME = {name.casefold(): name for name in KEYS if len(name) > 1}
+
+
+@dataclass(frozen=True)
+class Chord:
+    """A key with the modifiers that are held down meanwhile, in the order in which they go down."""
+
+    held: tuple[Key, ...]
+    key: Key
+
+
+def character(text: str) -> Key:
+    """The key of one character; those that the keyboard does not have are written without a key code. A line break is Enter, a tab Tab."""
+    named = {"\n": "Enter", "\r": "Enter", "\t": "Tab"}.get(text, text)
+    return KEYS.get(named) or Key(text, "", 0, text)
+
+
+def parse_chord(text: str) -> Chord | None:
+    """The chord that ``Control+a``, ``ctrl+shift+ArrowLeft``, ``Enter`` or ``+`` names; ``None`` for what is no key."""
+    *names, last = text.split("+") if not text.endswith("+") else [*text[:-1].rstrip("+").split("+"), "+"]
+    held = [_find(name) for name in names if name != ""]
+    key = _find(last)
+    if key is None or not all(each is not None and each.key in MODIFIERS for each in held):
+        return None
+    return Chord(tuple(each for each in held if each is not None), key)
+
+
+def key_names() -> tuple[str, ...]:
+    """Names of the keys that write nothing, for hints."""
+    return tuple(name for name in KEYS if len(name) > 1)
+
+
+def events(chord: Chord) -> list[dict[str, Any]]:
+    """The key events of pressing and releasing a chord, in order."""
+    keys = list(chord.held)
+    if chord.key.shifted and not any(key.key == "Shift" for key in keys):
+        keys.append(KEYS["Shift"])
+    bits = 0
+    down: list[dict[str, Any]] = []
+    up: list[dict[str, Any]] = []
+    for key in keys:
+        up.insert(0, {"type": "keyUp", **_fields(key), "modifiers": bits})
+        bits |= MODIFIERS[key.key]
+        down.append({"type": "rawKeyDown", **_fields(key), "modifiers": bits})
+    return [*down, *stroke(chord.key, bits), *up]
+
+
+def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
+    """Down and up of one key. With Control, Alt or Meta held nothing is written: it is a command."""
+    if key.key in MODIFIERS:
+        held = modifiers | MODIFIERS[key.key]
+        return [
+            {"type": "rawKeyDown", **_fields(key), "modifiers": held},
+            {"type": "keyUp", **_fields(key), "modifiers": modifiers},
+        ]
+    common = {**_fields(key), "modifiers": modifiers}
+    if key.text and not modifiers & ~MODIFIERS["Shift"]:
+        return [{"type": "keyDown", "text": key.text, **common}, {"type": "keyUp", **common}]
+    return [{"type": "rawKeyDown", **common}, {"type": "keyUp", **common}]
+
+
+def _find(name: str) -> Key | None:
+    if len(name) == 1:
+        # A letter in a chord means its key: Control+A is Control+a. Upper case alone is written with Shift.
+        return KEYS.get(name)
+    bare = name.strip()
+    known = _BY_NAME.get(bare.casefold()) or _ALIASES.get(bare.casefold())
+    return KEYS[known] if known else KEYS.get(bare)
+
+
+def _fields(key: Key) -> dict[str, Any]:
+    fields: dict[str, Any] = {"key": key.key}
+    if key.code:
+        fields |= {"code": key.code, "windowsVirtualKeyCode": key.virtual}
+    return fields

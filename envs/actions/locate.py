@@ -1,0 +1,146 @@
+"""From a target to a place where the mouse really reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from envs.actions.errors import ActionError
+from envs.actions.nodes import GONE, NO_BOX, Facts, Hit, Nodes, says
+from envs.actions.refuse import find, named
+from envs.actions.surface import Handle, Surface
+from envs.types import BrowserError, ErrorCode
+from envs.types.actions import GRID, MaybeTarget
+
+SPOTS = (
+    (0.5, 0.5),
+    (0.25, 0.5),
+    (0.75, 0.5),
+    (0.5, 0.2),
+    (0.5, 0.8),
+    (0.1, 0.15),
+    (0.9, 0.85),
+    (0.9, 0.15),
+    (0.1, 0.85),
+)
+"""Parts of a box that are tried in turn: the middle, then points nearer to the corners."""
+
+MOST_BOXES = 8
+"""Boxes of one element that are tried; a link over more lines than that is reached by the first ones."""
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where to act."""
+
+    point: tuple[float, float]
+    """CSS pixels of the viewport."""
+    handle: Handle | None
+    """``None`` for a target by coordinates."""
+    hit: Hit | None
+    """What is at the point; ``None`` if it was not asked."""
+    scrolled: bool = False
+    """The page was scrolled to show it."""
+
+
+def pixels(at: tuple[float, float], viewport: tuple[int, int]) -> tuple[float, float]:
+    """A normalised point (0..1000) in CSS pixels, inside of the viewport."""
+    return tuple(min(share / GRID * size, size - 1.0) for share, size in zip(at, viewport, strict=True))  # type: ignore[return-value]
+
+
+def in_view(box: Box, viewport: tuple[int, int]) -> Box | None:
+    """The part of a box that the viewport shows; ``None`` if it is less than a pixel."""
+    left, top = max(box[0], 0.0), max(box[1], 0.0)
+    right, bottom = min(box[2], float(viewport[0])), min(box[3], float(viewport[1]))
+    return (left, top, right, bottom) if right - left >= 1 and bottom - top >= 1 else None
+
+
+async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget) -> Spot | ActionError:
+    """A place that belongs to the target; the page is scrolled to it if need be. A target by coordinates is its own place."""
+    if target.at is not None:
+        return Spot(pixels(target.at, surface.viewport), None, None)
+    handle = find(target, surface.targets)
+    if handle is None or isinstance(handle, ActionError):
+        return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
+    if handle.point is not None and not handle.occluded:
+        hit = await nodes.at(handle.point)
+        if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
+            return Spot(handle.point, handle, hit)
+    return await _search(surface, nodes, handle)
+
+
+async def control(surface: Surface, nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:
+    """The field that a spot stands for (itself, or what its label names), with its facts."""
+    hit = spot.hit or await nodes.at(spot.point)
+    if hit is None:
+        return ActionError(ErrorCode.OFF_SCREEN, "there is nothing at that point")
+    node = hit.node if spot.handle is None else spot.handle.backend_node_id
+    own = await nodes.object(node, hit.frame)
+    field = own and await nodes.follow(own, "control")
+    if not field:
+        return _gone(spot.handle)
+    return field, await nodes.facts(field)
+
+
+async def _search(surface: Surface, nodes: Nodes, handle: Handle) -> Spot | ActionError:
+    """Scroll to an element and try the parts of its boxes, then those of its label."""
+    node = handle.backend_node_id
+    try:
+        await nodes.scroll_to(backendNodeId=node)
+        boxes = await nodes.boxes(backendNodeId=node)
+    except BrowserError as error:
+        if says(error, GONE):
+            return _gone(handle)
+        if not says(error, NO_BOX):
+            raise
+        boxes = []
+    found, cover = await _try(surface, nodes, handle, boxes)
+    if found is None:
+        found, _ = await _try(surface, nodes, handle, await _label_boxes(nodes, node))
+    if found is not None:
+        return found
+    if cover is not None:
+        return await _occluded(nodes, handle, cover)
+    return ActionError(
+        ErrorCode.OFF_SCREEN,
+        f"{named(handle)} has no place on the screen",
+        "it is hidden or outside of what can be scrolled to",
+    )
+
+
+async def _try(surface: Surface, nodes: Nodes, handle: Handle, boxes: list[Box]) -> tuple[Spot | None, Hit | None]:
+    """The first spot that belongs to the element, and what lies over it otherwise."""
+    cover: Hit | None = None
+    for whole in boxes[:MOST_BOXES]:
+        box = in_view(whole, surface.viewport)
+        for across, down in SPOTS if box else ():
+            assert box is not None
+            point = (box[0] + (box[2] - box[0]) * across, box[1] + (box[3] - box[1]) * down)
+            hit = await nodes.at(point)
+            if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
+                return Spot(point, handle, hit, scrolled=True), None
+            cover = cover or hit
+    return None, cover
+
+
+async def _label_boxes(nodes: Nodes, node: int) -> list[Box]:
+    """Boxes of the visible label of a field that has no place of its own (pages draw their own checkboxes)."""
+    own = await nodes.object(node, await nodes.main_frame())
+    label = own and await nodes.follow(own, "label")
+    if not label:
+        return []
+    await nodes.scroll_to(objectId=label)
+    return await nodes.boxes(objectId=label)
+
+
+async def _occluded(nodes: Nodes, handle: Handle, cover: Hit) -> ActionError:
+    over = await nodes.object(cover.node, cover.frame)
+    facts = await nodes.facts(over) if over else None
+    what = f'a {facts.tag} "{facts.text}"' if facts else "something else"
+    return ActionError(ErrorCode.OCCLUDED, f"{named(handle)} is covered by {what}", "close or move what covers it")
+
+
+def _gone(handle: Handle | None) -> ActionError:
+    what = named(handle) if handle else "what was at that point"
+    return ActionError(ErrorCode.STALE_ELEMENT, f"{what} is not in the page any more", "look at the page as it is now")

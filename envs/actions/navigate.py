@@ -1,0 +1,118 @@
+"""Actions on a tab's history and on the tabs: begun here, settled by the session."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin, urlsplit
+
+from envs.actions.errors import ActionError, short
+from envs.actions.surface import Effect, Surface
+from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
+
+BLANK = "about:blank"
+
+REFUSALS = (
+    "ERR_BLOCKED",
+    "ERR_NAME_NOT_RESOLVED",
+    "ERR_TUNNEL_CONNECTION_FAILED",
+    "ERR_PROXY",
+    "ERR_UNSAFE_PORT",
+    "ERR_ADDRESS_UNREACHABLE",
+    "ERR_DISALLOWED_URL_SCHEME",
+)
+"""Network errors that mean that the way out is closed, not that the other side is broken: the egress rules."""
+
+
+def checked_url(url: str, current: str, surface: Surface) -> str | ActionError:
+    """The whole address to load: relative ones are taken from the current page, and ``http://`` is put before a bare host.
+
+    Only http and https: ``file:``, ``javascript:``, ``data:`` and the browser's own pages are refused, as are hosts that the task may
+    not reach.
+    """
+    url = url.strip()
+    if url == BLANK:
+        return url
+    if url.startswith(("/", "?", "#", "./", "../")):
+        url = urljoin(current, url)
+    elif "://" not in url and not url.partition(":")[0].isalpha():
+        url = f"http://{url}"
+    elif "://" not in url and url.partition(":")[2].partition("/")[0].isdigit():
+        url = f"http://{url}"  # localhost:8000/path
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
+    if parts.scheme not in ("http", "https"):
+        return ActionError(ErrorCode.BLOCKED_HOST, f"{short(url)!r} is no web address", "only http and https are open")
+    if not usable:
+        return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
+    if not surface.allowed(url):
+        return ActionError(
+            ErrorCode.BLOCKED_HOST, f"{short(parts.netloc)} is not open to this task", "stay on its sites"
+        )
+    return url
+
+
+async def goto(surface: Surface, action: Goto) -> Effect | ActionError:
+    """Begin to load an address. An answer of any status is a page; no answer is an error, and the tab shows the browser's own page for it."""
+    url = checked_url(action.url, (await _history(surface))[1], surface)
+    if isinstance(url, ActionError):
+        return url
+    await surface.clock.run_freely()
+    try:
+        begun = await surface.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
+    except BrowserError as error:
+        if "invalid URL" in str(error):
+            return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
+        raise
+    failed = begun.get("errorText", "")
+    if not failed or failed == "net::ERR_ABORTED":  # a download or an empty answer: the page stays
+        return Effect(navigation=url)
+    if any(refusal in failed for refusal in REFUSALS):
+        return ActionError(
+            ErrorCode.BLOCKED_HOST, f"{short(url)} cannot be reached ({failed})", "stay on the task's sites"
+        )
+    return ActionError(ErrorCode.NAVIGATION_FAILED, f"{short(url)} does not answer ({failed})", "go back or try again")
+
+
+async def through_history(surface: Surface, action: Back | Forward | Refresh) -> Effect | ActionError:
+    """Begin to go back or forward, or to load the page again."""
+    if isinstance(action, Refresh):
+        await surface.cdp.send("Page.reload")
+        return Effect(navigation=action.type)
+    entries, _, place = await _history(surface)
+    place += 1 if isinstance(action, Forward) else -1
+    # The first entry is the empty tab that the episode began with.
+    if not 0 <= place < len(entries) or (isinstance(action, Back) and place == 0 and entries[0]["url"] == BLANK):
+        return ActionError(ErrorCode.NO_HISTORY, f"there is no page to go {action.type} to")
+    await surface.cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[place]["id"]})
+    return Effect(navigation=action.type)
+
+
+async def use_tabs(surface: Surface, action: NewTab | SwitchTab | CloseTab) -> Effect | ActionError:
+    """Open, show or close a tab."""
+    if isinstance(action, NewTab):
+        url = None if action.url is None else checked_url(action.url, BLANK, surface)
+        if isinstance(url, ActionError):
+            return url
+        await surface.tabs.new(url)
+        return Effect(tab=True, navigation=url)
+    numbers = surface.tabs.numbers()
+    tab = surface.tabs.active if action.tab is None else action.tab
+    if tab not in numbers:
+        listed = ", ".join(map(str, numbers))
+        return ActionError(ErrorCode.NO_SUCH_TAB, f"there is no tab {tab}", f"the open ones are {listed}")
+    if isinstance(action, SwitchTab):
+        await surface.tabs.switch(tab)
+    elif len(numbers) == 1:
+        return ActionError(ErrorCode.BAD_ACTION, "the last tab stays open", "end the episode with answer or terminate")
+    else:
+        await surface.tabs.close(tab)
+    return Effect(tab=True)
+
+
+async def _history(surface: Surface) -> tuple[list[dict[str, object]], str, int]:
+    """Entries of the tab's history, the current address, and its place among them."""
+    answer = await surface.cdp.send("Page.getNavigationHistory")
+    place = int(answer["currentIndex"])
+    return answer["entries"], str(answer["entries"][place]["url"]), place

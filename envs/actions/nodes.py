@@ -1,0 +1,201 @@
+"""One action's view of nodes in the page: where they are, what lies there, and facts about them, through CDP.
+
+Questions that CDP has no method for are asked in an isolated world of the node's frame (``probe.js``), which pages can neither see nor
+patch. Objects made for that are let go by `Nodes.release`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envs.types import BrowserError
+
+if TYPE_CHECKING:
+    from envs.browser.cdp import Cdp
+
+WORLD = "rollwright-actions"
+"""Name of the isolated worlds; Chromium gives the same one for the same name and frame."""
+
+_GROUP = "rollwright-actions"
+
+GONE = (
+    "No node found for given backend id",
+    "No node with given id found",
+    "Could not find node with given id",
+    "Node is detached from document",
+    "Cannot find context with specified id",
+    "Could not find object with given id",
+    "Inspected target navigated or closed",
+)
+"""What Chromium 156 says of a node that is not in the page any more, or whose page is gone."""
+
+NO_BOX = ("Node does not have a layout object", "Could not compute content quads")
+NOWHERE = ("No node found at given location",)
+UNFOCUSABLE = ("Element is not focusable",)
+
+
+def says(error: BrowserError, messages: tuple[str, ...]) -> bool:
+    """Chromium refused a call with one of these messages. All others (a lost connection) are the session's to handle."""
+    return any(message in str(error) for message in messages)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """The innermost node at a point."""
+
+    node: int
+    """Backend node id."""
+    frame: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a drop-down list."""
+
+    text: str
+    open: bool
+    """It can be chosen."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an element is at this moment."""
+
+    tag: str
+    kind: str
+    """``type`` of an input, else the role."""
+    disabled: bool
+    editable: bool
+    """Text can be typed into it."""
+    readonly: bool
+    checked: bool | None
+    """``None``: it cannot be checked."""
+    text: str
+    menu: bool
+    """It is a drop-down list."""
+    chosen: int
+    """Place of the chosen option, -1 for none."""
+    options: tuple[Option, ...]
+    file: bool
+    """It is a file field."""
+    multiple: bool
+
+
+class Nodes:
+    """The nodes that one action looks at."""
+
+    def __init__(self, cdp: Cdp) -> None:
+        self._cdp = cdp
+        self._worlds: dict[str, int] = {}
+
+    async def at(self, point: tuple[float, float]) -> Hit | None:
+        """What is at a point of the viewport (CSS pixels); ``None`` outside of it."""
+        view = (await self._cdp.send("Page.getLayoutMetrics"))["cssVisualViewport"]
+        # The point of this method is one of the document, in whole pixels.
+        params = {"x": int(point[0] + view["pageX"]), "y": int(point[1] + view["pageY"])}
+        try:
+            found = await self._cdp.send("DOM.getNodeForLocation", {**params, "includeUserAgentShadowDOM": False})
+        except BrowserError as error:
+            if says(error, NOWHERE):
+                return None
+            raise
+        return Hit(found["backendNodeId"], found["frameId"])
+
+    async def is_hit(self, node: int, hit: Hit) -> bool:
+        """Whether a click on ``hit`` is one on ``node``: the node itself, something in it, or its label."""
+        if hit.node == node:
+            return True
+        own, other = await self.object(node, hit.frame), await self.object(hit.node, hit.frame)
+        if own is None or other is None:
+            return False  # of another frame
+        return bool(await self.ask(own, "belongs", {"objectId": other}))
+
+    async def boxes(self, **node: int | str) -> list[tuple[float, float, float, float]]:
+        """left, top, right, bottom of each box of a node (``backendNodeId`` or ``objectId``) in CSS pixels of the viewport."""
+        quads = (await self._cdp.send("DOM.getContentQuads", dict(node)))["quads"]
+        return [(min(q[0::2]), min(q[1::2]), max(q[0::2]), max(q[1::2])) for q in quads]
+
+    async def scroll_to(self, **node: int | str) -> None:
+        """Scroll a node into view, as far as it is not there."""
+        await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
+
+    async def main_frame(self) -> str:
+        """Id of the tab's own frame."""
+        return str((await self._cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"])
+
+    async def object(self, node: int, frame: str) -> str | None:
+        """Object of a node in the isolated world of a frame; ``None`` if it is not of that frame or gone."""
+        params = {"backendNodeId": node, "executionContextId": await self.world(frame), "objectGroup": _GROUP}
+        try:
+            answer = await self._cdp.send("DOM.resolveNode", params)
+        except BrowserError as error:
+            if says(error, (*GONE, "Node with given id does not belong to the document")):
+                return None
+            raise
+        found: str | None = answer["object"].get("objectId")
+        return found
+
+    async def world(self, frame: str) -> int:
+        """Execution context of the isolated world of a frame."""
+        if frame not in self._worlds:
+            made = await self._cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": WORLD})
+            self._worlds[frame] = made["executionContextId"]
+        return self._worlds[frame]
+
+    async def ask(self, own: str, what: str, other: Any = None) -> Any:
+        """The answer of ``probe.js`` about an object; ``other`` is ``{"objectId": …}`` or a plain value."""
+        return (await self._call(own, what, other, by_value=True)).get("value")
+
+    async def follow(self, own: str, what: str) -> str | None:
+        """The object that ``probe.js`` gives for an object; ``None`` for null."""
+        found: str | None = (await self._call(own, what, None, by_value=False)).get("objectId")
+        return found
+
+    async def facts(self, own: str) -> Facts:
+        """What an element is at this moment."""
+        raw = await self.ask(own, "facts")
+        raw.pop("connected")
+        options = tuple(Option(each["text"], each["open"]) for each in raw.pop("options") or ())
+        return Facts(options=options, **raw)
+
+    async def next_frame(self) -> None:
+        """Wait until the page has drawn twice: only then it knows how far a wheel scrolled it. Frames are drawn on a stopped clock as well."""
+        twice = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        context = await self.world(await self.main_frame())
+        params = {"expression": twice, "contextId": context, "awaitPromise": True, "returnByValue": True}
+        await self._cdp.send("Runtime.evaluate", params)
+
+    async def focused(self) -> str | None:
+        """Object of what has the keyboard focus in the tab's own frame (an inner frame stands for what is in it)."""
+        context = await self.world(await self.main_frame())
+        params = {"expression": "document.documentElement", "contextId": context, "objectGroup": _GROUP}
+        root = (await self._cdp.send("Runtime.evaluate", params))["result"].get("objectId")
+        return await self.follow(root, "focused") if root else None
+
+    async def release(self) -> None:
+        """Let all objects go, so that the page can free its nodes."""
+        if self._worlds:
+            self._worlds.clear()
+            await self._cdp.send("Runtime.releaseObjectGroup", {"objectGroup": _GROUP})
+
+    async def _call(self, own: str, what: str, other: Any, *, by_value: bool) -> dict[str, Any]:
+        argument = other if isinstance(other, dict) else {"value": other}
+        params = {
+            "objectId": own,
+            "functionDeclaration": _probe(),
+            "arguments": [{"value": what}, argument],
+            "returnByValue": by_value,
+            "objectGroup": _GROUP,
+        }
+        answer = await self._cdp.send("Runtime.callFunctionOn", params)
+        if "exceptionDetails" in answer:
+            raise BrowserError(f"probe.js failed at {what}: {answer['exceptionDetails']}")
+        return dict(answer["result"])
+
+
+@cache
+def _probe() -> str:
+    return (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")

@@ -1,0 +1,56 @@
+// Questions about one node (`this`), asked in an isolated world: the page can neither see nor change the answers. Called as (what, other).
+function (what, other) {
+  const TEXT = ["text", "search", "email", "url", "tel", "password", "number", "date", "time", "datetime-local", "month", "week", ""];
+  const squash = (text) => (text || "").replace(/\s+/g, " ").trim();
+  const above = (node) => [node.assignedSlot, node.parentNode || node.host].filter(Boolean);
+  const slotted = (node) => this.querySelectorAll && [...this.querySelectorAll("slot")].some((s) => s.assignedNodes({flatten: true}).includes(node));
+  // A hit on anything inside of an element, slotted into it, or on its label is a hit on the element.
+  const belongs = (node) => {
+    const seen = new Set(), open = [node];
+    while (open.length) {
+      const at = open.pop();
+      if (seen.has(at)) continue;
+      seen.add(at);
+      if (at === this || (at.localName === "label" && at.control === this) || slotted(at)) return true;
+      open.push(...above(at));
+    }
+    return this.localName === "area" && node.localName === "img" && this.parentNode && node.useMap === "#" + this.parentNode.name;
+  };
+  const isControl = (node) => ["input", "textarea", "select"].includes(node.localName) || node.isContentEditable ||
+    ["checkbox", "radio", "switch", "menuitemcheckbox", "menuitemradio"].includes(node.getAttribute && node.getAttribute("role"));
+  // What a person who points at the node means by typing, choosing or checking: the field itself, or the one that a label names.
+  const control = () => {
+    for (let node = this; node && node.nodeType === 1; node = node.parentElement || node.getRootNode().host) {
+      if (isControl(node)) return node;
+      if (node.localName === "label" && node.control) return node.control;
+    }
+    const inside = this.querySelectorAll ? this.querySelectorAll("input:not([type=hidden]),textarea,select,[contenteditable]") : [];
+    return inside.length === 1 ? inside[0] : this;
+  };
+  const checked = () => {
+    if (this.localName === "input" && ["checkbox", "radio"].includes(this.type)) return this.checked;
+    const said = this.getAttribute("aria-checked");
+    return said === null ? null : said === "true";
+  };
+  const facts = () => ({
+    tag: this.localName, kind: this.type || this.getAttribute("role") || "", connected: this.isConnected,
+    disabled: this.matches(":disabled") || !!this.closest("[aria-disabled=true]"),
+    editable: this.isContentEditable || this.localName === "textarea" || (this.localName === "input" && TEXT.includes(this.type)),
+    readonly: !!this.readOnly, checked: checked(), text: squash(this.innerText || this.value || "").slice(0, 60),
+    menu: this.localName === "select" && !this.multiple && this.size <= 1, chosen: this.selectedIndex === undefined ? -1 : this.selectedIndex,
+    options: this.localName === "select" ? [...this.options].map((o) => ({text: squash(o.text), open: !o.matches(":disabled")})) : null,
+    file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
+  });
+  switch (what) {
+    case "belongs": return belongs(other);
+    case "control": return control();
+    case "label": return [...(this.labels || [])].find((label) => label.getClientRects().length) || null;
+    case "facts": return this.nodeType === 1 ? facts() : null;
+    case "preset": { const was = this.selectedIndex; this.selectedIndex = other; return was; }
+    case "focused": {
+      let at = this.ownerDocument.activeElement;
+      while (at && at.shadowRoot && at.shadowRoot.activeElement) at = at.shadowRoot.activeElement;
+      return at;
+    }
+  }
+}

@@ -1,0 +1,100 @@
+"""What can be refused from the last observation alone, without asking the page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envs.actions.errors import ActionError, closest, closest_handles, short
+from envs.actions.surface import Handle, Targets
+from envs.types import Action, Check, Clear, Click, DoubleClick, Drag, ErrorCode, Invalid, Select, Type, Upload
+from envs.types.actions import ElementAction, MaybeTarget
+
+NEVER_EDITABLE = frozenset(
+    {"button", "link", "checkbox", "radio", "select", "option", "tab", "menuitem", "switch", "treeitem", "shape"}
+)
+"""Tags that no text can be typed into. Of all others the page is asked."""
+
+NEEDS_USE = (Click, DoubleClick, Type, Select, Check, Clear, Upload)
+"""Actions that a disabled element does not take."""
+
+
+def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
+    """The element that a target names; ``None`` if it names a point or nothing."""
+    if isinstance(target.element, str):
+        return targets.by_id(target.element) or _unknown_id(target.element, targets.handles())
+    if target.element is not None:
+        return targets.by_index(target.element) or _unknown_number("element", target.element, targets.handles())
+    if target.mark is not None:
+        return targets.by_mark(target.mark) or _unknown_number("mark", target.mark, targets.handles())
+    return None
+
+
+def refuse(action: Action, targets: Targets) -> ActionError | None:
+    """Why an action cannot be carried out, as far as the observation tells; ``None`` if it may be tried."""
+    if isinstance(action, Invalid):
+        return ActionError(action.code, action.reason)
+    for target in targets_of(action):
+        found = find(target, targets)
+        if isinstance(found, ActionError):
+            return found
+        refusal = None if found is None else _unfit(action, found)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
+    """What an action is done to."""
+    if isinstance(action, Drag):
+        return (action.start, action.end)
+    return (action,) if isinstance(action, ElementAction) else ()
+
+
+def option_index(options: Sequence[str], label: str) -> int | None:
+    """Position of an option by its label: exact first, then without regard to case and spaces at the ends."""
+    if label in options:
+        return options.index(label)
+    folded = [option.strip().casefold() for option in options]
+    wanted = label.strip().casefold()
+    return folded.index(wanted) if wanted in folded else None
+
+
+def no_such_option(named: str, options: Sequence[str], label: str) -> ActionError:
+    """The error of a list that lacks an option."""
+    listed = ", ".join(short(option, 24) for option in options[:8]) + (", …" if len(options) > 8 else "")
+    like = tuple(f'"{short(option)}"' for option in closest(label, options))
+    return ActionError(
+        ErrorCode.NO_SUCH_OPTION, f"{named} has no option {short(label)!r}", f"it has {listed or 'none'}", like
+    )
+
+
+def named(handle: Handle) -> str:
+    """How messages call an element."""
+    return f"element {handle.index}"
+
+
+def _unfit(action: Action, handle: Handle) -> ActionError | None:
+    tag = f"{named(handle)} is a {handle.tag}"
+    if handle.disabled and isinstance(action, NEEDS_USE):
+        return ActionError(
+            ErrorCode.DISABLED, f"{named(handle)} is disabled", "something else must be done before it can be used"
+        )
+    if isinstance(action, Type | Clear) and handle.tag in NEVER_EDITABLE:
+        return ActionError(ErrorCode.NOT_EDITABLE, tag, "click it")
+    if isinstance(action, Select):
+        if handle.options is None:
+            return ActionError(ErrorCode.NOT_A_LIST, tag, "select needs a drop-down list")
+        if option_index(handle.options, action.text) is None:
+            return no_such_option(named(handle), handle.options, action.text)
+    return None
+
+
+def _unknown_number(what: str, number: int, handles: Sequence[Handle]) -> ActionError:
+    known = f"choose {handles[0].index} to {handles[-1].index}" if handles else "the page shows none"
+    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no {what} {number}", known)
+
+
+def _unknown_id(name: str, handles: Sequence[Handle]) -> ActionError:
+    hint = "use an element's number or id" if handles else "the page shows none"
+    like = closest_handles(name, handles)
+    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {short(name)!r}", hint, like)

@@ -1,0 +1,163 @@
+"""What an action is carried out on: one tab as its session knows it at this moment, behind small protocols.
+
+The session owns the tabs, the clock and the last observation, and makes a `Surface` of them for each action. Nothing here is a site's, a
+task's or a policy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from envs.types import StopReason
+
+if TYPE_CHECKING:
+    from envs.actions.dialogs import Dialogs
+    from envs.actions.intercept import Interceptor
+    from envs.browser.cdp import Cdp
+
+ACTION_SECONDS = 10.0
+"""Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
+
+
+class Handle(Protocol):
+    """What an action needs to know about an element of the last observation."""
+
+    @property
+    def index(self) -> int:
+        """Number in the observation, from 1."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Semantic id; empty where the observation has none."""
+        ...
+
+    @property
+    def tag(self) -> str:
+        """Kind shown to the policy: button, link, input…"""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Visible label, shortened."""
+        ...
+
+    @property
+    def point(self) -> tuple[float, float] | None:
+        """A point of the viewport in CSS pixels that hits the element; ``None`` when it is not on the screen."""
+        ...
+
+    @property
+    def options(self) -> tuple[str, ...] | None:
+        """Labels of a drop-down list; ``None`` for everything else."""
+        ...
+
+    @property
+    def disabled(self) -> bool:
+        """It takes no input."""
+        ...
+
+    @property
+    def occluded(self) -> bool:
+        """Something else lies over all of it."""
+        ...
+
+    @property
+    def backend_node_id(self) -> int:
+        """Chromium's id of the node."""
+        ...
+
+
+class Targets(Protocol):
+    """The elements of the last observation."""
+
+    def by_index(self, index: int) -> Handle | None:
+        """The element with this number."""
+        ...
+
+    def by_id(self, name: str) -> Handle | None:
+        """The element with this semantic id."""
+        ...
+
+    def by_mark(self, mark: int) -> Handle | None:
+        """The element with this mark on the screenshot."""
+        ...
+
+    def handles(self) -> Sequence[Handle]:
+        """All of them, in reading order."""
+        ...
+
+
+class Tabs(Protocol):
+    """The tabs of the episode, by the numbers that the observation shows."""
+
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the open tabs."""
+        ...
+
+    @property
+    def active(self) -> int:
+        """Number of the tab that is shown."""
+        ...
+
+    async def new(self, url: str | None) -> None:
+        """Open a tab, with an address that was found allowed, and show it."""
+        ...
+
+    async def switch(self, tab: int) -> None:
+        """Show an open tab."""
+        ...
+
+    async def close(self, tab: int) -> None:
+        """Close an open tab; of several, another is shown then."""
+        ...
+
+
+class Clock(Protocol):
+    """The page's clock, as far as beginning a navigation needs it."""
+
+    async def run_freely(self) -> None:
+        """Let the clock run: a navigation by address never commits on a stopped one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Surface:
+    """One tab and what belongs to it."""
+
+    cdp: Cdp
+    viewport: tuple[int, int]
+    """width, height in CSS pixels."""
+    targets: Targets
+    tabs: Tabs
+    dialogs: Dialogs
+    intercept: Interceptor
+    clock: Clock
+    allowed: Callable[[str], bool]
+    """Whether the task may load this http(s) address; the egress proxy has the last word."""
+    files: Path | None = None
+    """The task's own folder, the only one that uploads come from."""
+    deadline: float = ACTION_SECONDS
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an action did. The session settles the page and looks."""
+
+    point: tuple[float, float] | None = None
+    """Where the mouse went, in CSS pixels."""
+    navigation: str | None = None
+    """The address (or ``back``, ``forward``, ``refresh``) of a navigation that was begun by the action itself; a click may begin others."""
+    wait_ms: float = 0.0
+    """Virtual milliseconds that the page is to get on top of the usual ones."""
+    dialog: bool = False
+    """A dialog of the page opened meanwhile: the page stands still until it is answered."""
+    tab: bool = False
+    """Tabs were opened, closed or switched: another one may be shown now."""
+    stop: StopReason | None = None
+    """The policy ended the episode."""
+    said: str = field(default="")
+    """Its answer, or its status."""

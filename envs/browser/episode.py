@@ -1,0 +1,205 @@
+"""One episode on one browser context: how it is begun, how an action is carried out, how the page is looked at.
+
+Every operation goes through the episode's queues of the `Dispatcher`; nothing here waits for a fixed time. Deadlines and failures are the
+session's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from envs.actions import ActionError, Effect, Surface, execute, refuse
+from envs.actions import input as hand
+from envs.browser.context import BrowserContext
+from envs.browser.dispatcher import Environment
+from envs.browser.operations import OperationKind
+from envs.browser.result import StepResult
+from envs.browser.tab import Tab
+from envs.browser.targets import ContextTabs, ObservedTargets
+from envs.egress import AllowList
+from envs.observation import Observer, Reading
+from envs.settle import Settled
+from envs.sites.base import Site
+from envs.types import Action, BrowserError, Observation, OpenTab, WebTask
+
+T = TypeVar("T")
+
+MOST_ALERTS = 10
+"""Alerts that are confirmed in one step. They say something and ask nothing; a page that goes on is not usable."""
+
+MOST_STARTS = 20
+"""Budgets that a site's page gets to be ready. MiniWoB's need one or two."""
+
+
+@dataclass
+class EpisodePage:
+    """The page of one episode. Made at its reset, used by one session."""
+
+    context: BrowserContext
+    environment: Environment
+    site: Site
+    task: WebTask
+    budget_ms: float
+    allow: AllowList
+    marks: bool = False
+    """Draw the elements' numbers on the screenshots."""
+    files: Path | None = None
+    """Folder that uploads may come from."""
+
+    def __post_init__(self) -> None:
+        self._observer = Observer(self.site.observation, exclude=self.site.exclude)
+        self._reading: Reading | None = None
+        self._instruction = self.task.instruction or ""
+        self._notices: list[str] = []
+        self._screenshot = b""
+
+    @property
+    def tab(self) -> Tab:
+        return self.context.active
+
+    async def begin(self, seed: int) -> tuple[StepResult, bool]:
+        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded."""
+        context, task, site = self.context, self.task, self.site
+        load = context.path != task.path or site.reload_for(task)
+        if load:
+            context.path = None
+            settled = await self._run(OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + task.path))
+            await self._alerts(settled)
+            context.path = task.path
+        width, height = site.viewport
+        await hand.move(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
+        script = site.reset_script(task, seed)
+        if script:
+            await self._run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
+        if script or not load:
+            settled = await self._settle(self.budget_ms)
+        for _ in range(MOST_STARTS):
+            if await self._run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
+                break
+            settled = await self._settle(self.budget_ms)
+        else:
+            raise BrowserError(
+                f"{task.task_id} is not ready after {MOST_STARTS * self.budget_ms / 1000:g} s of its own time"
+            )
+        context.episodes += 1
+        return replace(await self._look(None), settled=settled), load
+
+    async def act(self, action: Action, last: StepResult) -> StepResult:
+        """Carry out an action and look. ``last`` is what was seen before."""
+        targets = ObservedTargets(self._reading)
+        refusal = refuse(action, targets)
+        if refusal is not None:
+            return _refused(last, refusal)  # the page stood still, so what was seen is still true
+        surface = Surface(
+            cdp=self.tab.cdp,
+            viewport=self.site.viewport,
+            targets=targets,
+            tabs=ContextTabs(self.context),
+            dialogs=self.tab.dialogs,
+            intercept=self.tab.intercept,
+            clock=self.tab.clock,
+            allowed=lambda url: self.allow.refuse_url(url) is None,
+            files=self.files,
+        )
+        outcome = await self._run(OperationKind.INPUT, lambda: execute(surface, action))
+        if isinstance(outcome, Effect) and outcome.stop is not None:
+            return replace(_refused(last, None), done=True, stop=outcome.stop, said=outcome.said)
+        error = outcome if isinstance(outcome, ActionError) else None
+        effect = outcome if isinstance(outcome, Effect) else Effect()
+        settled = await self._settle(self.budget_ms + effect.wait_ms)
+        result = await self._look(effect.point, error)
+        return replace(result, settled=settled, error=error.code if error else None)
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    async def _settle(self, budget_ms: float) -> Settled:
+        tabs = len(self.context.tabs)
+        settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+        settled = await self._alerts(settled)
+        await self.context.settled()
+        if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
+            settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+        return settled
+
+    async def _alerts(self, settled: Settled) -> Settled:
+        """Confirm alerts and go on; confirms and prompts are the policy's to answer."""
+        for _ in range(MOST_ALERTS):
+            pending = self.tab.dialogs.pending
+            if pending is None or pending.kind not in ("alert", "beforeunload"):
+                return settled
+            if pending.kind == "alert":
+                self._notices.append(pending.message)
+            await self.tab.dialogs.answer(True, None)
+            settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+        if self.tab.dialogs.pending is None:
+            return settled
+        raise BrowserError(f"the page of {self.task.task_id} opened more than {MOST_ALERTS} alerts in one step")
+
+    async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> StepResult:
+        notices, self._notices = self._notices, []
+        line = error.line() if error else None
+        if self.tab.dialogs.pending is not None:
+            return self._waiting(point, line)
+        tab, site, kind = self.tab, self.site, OperationKind
+        observed = self._run(kind.OBSERVATION, lambda: self._observe(tab, line))
+        facts = self._run(kind.EVALUATION, lambda: tab.evaluate(site.facts_script(self.task)))
+        if site.final_screenshot or point is None:
+            # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
+            reading, said, screenshot = await asyncio.gather(
+                observed, facts, self._run(kind.SCREENSHOT, tab.screenshot)
+            )
+        else:
+            reading, said = await asyncio.gather(observed, facts)
+            screenshot = b"" if said["done"] else await self._run(kind.SCREENSHOT, tab.screenshot)
+        self._reading, self._screenshot = reading, screenshot
+        # At its end a page may show no instruction any more; the last one holds.
+        self._instruction = self.task.instruction or said["instruction"] or self._instruction
+        reader = tab.signals
+        signals = await self._run(kind.EVALUATION, lambda: reader.read(virtual=True)) if reader else None
+        return StepResult(
+            observation=self._complete(reading.observation, tuple(notices)),
+            screenshot=reading.marked(screenshot) if self.marks and screenshot else screenshot,
+            done=bool(said["done"]),
+            page_facts=dict(said["facts"]),
+            point=point,
+            dom_hash=reading.dom_hash,
+            status=tab.clock.requests.main_status,
+            signals=signals,
+        )
+
+    async def _observe(self, tab: Tab, error: str | None) -> Reading:
+        return await self._observer.observe(
+            tab.cdp, viewport=self.site.viewport, instruction=self._instruction, error=error
+        )
+
+    def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:
+        tabs = self.context.tabs
+        listed = tuple(OpenTab(number=tab.number, active=tab is self.tab) for tab in tabs) if len(tabs) > 1 else ()
+        update = {"instruction": self._instruction, "tabs": listed, "notices": notices}
+        return observation.model_copy(update=update)
+
+    def _waiting(self, point: tuple[float, float] | None, error: str | None) -> StepResult:
+        """A dialog stops the page: nothing of it can be read until it is answered. The picture is the last one."""
+        pending = self.tab.dialogs.pending
+        assert pending is not None
+        observation = Observation(
+            instruction=self._instruction,
+            elements=(),
+            url=self._reading.observation.url if self._reading else "",
+            viewport=self.site.viewport,
+            error=error,
+            dialog=f"{pending.kind}: {pending.message}",
+        )
+        return StepResult(observation, self._screenshot, done=False, point=point)
+
+    async def _run(self, kind: OperationKind, operation: Callable[[], Awaitable[T]]) -> T:
+        return await self.environment.run(kind, operation)
+
+
+def _refused(last: StepResult, error: ActionError | None) -> StepResult:
+    seen = last.observation.model_copy(update={"error": error.line() if error else None})
+    return replace(last, observation=seen, point=None, error=error.code if error else None, settled=None, signals=None)

@@ -1,0 +1,38 @@
+"""What there is to know after a reset or a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from envs.settle import Settled
+from envs.types import ErrorCode, Observation, StopReason
+from envs.types.signals import PageSignals
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The page after a reset or a step, and what the step did."""
+
+    observation: Observation
+    screenshot: bytes
+    """JPEG of the viewport, or ``b""`` at the end on a site that then shows nothing of the task."""
+    done: bool
+    """The page declared the end, or the policy did (``stop``)."""
+    page_facts: dict[str, float | bool | str] = field(default_factory=dict)
+    """What the page declares (MiniWoB: raw_reward, done, reason)."""
+    point: tuple[float, float] | None = None
+    """Where the mouse went, in CSS pixels; ``None`` if the page was not touched."""
+    error: ErrorCode | None = None
+    """Why the action was not carried out; the whole message is ``observation.error``."""
+    stop: StopReason | None = None
+    """The policy's own end: ``answer`` or ``terminated``."""
+    said: str = ""
+    """Its answer, or its status."""
+    settled: Settled | None = None
+    """How the page came to rest; ``None`` if it was not touched."""
+    dom_hash: str = ""
+    """Of structure, text and form state."""
+    status: int | None = None
+    """HTTP status of the document."""
+    signals: PageSignals | None = None
+    """What the browser says of the step, when it is asked for."""

@@ -1,0 +1,97 @@
+"""The last observation as actions see it: elements by number, semantic id or mark; and the tabs of a context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from envs.browser.context import BrowserContext
+from envs.browser.tab import Tab
+from envs.observation import Reading
+
+
+@dataclass(frozen=True)
+class Target:
+    """An element of the observation with what an action needs to know of it (`envs.actions.Handle`)."""
+
+    index: int
+    name: str
+    tag: str
+    text: str
+    point: tuple[float, float] | None
+    options: tuple[str, ...] | None
+    disabled: bool
+    backend_node_id: int
+    occluded: bool = False
+    """What is covered is not listed, so nothing listed is."""
+
+
+class ObservedTargets:
+    """`envs.actions.Targets` of a reading. Marks are the elements' numbers."""
+
+    def __init__(self, reading: Reading | None) -> None:
+        self._all: dict[int, Target] = {}
+        if reading is None:
+            return
+        for element in reading.observation.elements:
+            handle = reading.handles[element.index]
+            self._all[element.index] = Target(
+                index=element.index,
+                name=element.id,
+                tag=element.tag,
+                text=element.text,
+                point=handle.point,
+                options=handle.options,
+                disabled=handle.disabled,
+                backend_node_id=handle.backend_node,
+            )
+
+    def by_index(self, index: int) -> Target | None:
+        """The element with this number."""
+        return self._all.get(index)
+
+    def by_id(self, name: str) -> Target | None:
+        """The element with this semantic id."""
+        return next((target for target in self._all.values() if target.name and target.name == name), None)
+
+    def by_mark(self, mark: int) -> Target | None:
+        """The element with this mark on the screenshot."""
+        return self.by_index(mark)
+
+    def handles(self) -> Sequence[Target]:
+        """All of them, in reading order."""
+        return tuple(self._all.values())
+
+
+class ContextTabs:
+    """`envs.actions.Tabs` of a context."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self._context = context
+
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the open tabs."""
+        return tuple(tab.number for tab in self._context.tabs)
+
+    @property
+    def active(self) -> int:
+        """Number of the tab that is shown."""
+        return self._context.active.number
+
+    async def new(self, url: str | None) -> None:
+        """Open a tab and show it."""
+        tab = await self._context.new_tab()
+        if url is not None:
+            await tab.clock.begin()
+            await tab.cdp.send("Page.navigate", {"url": url})
+
+    async def switch(self, tab: int) -> None:
+        """Show an open tab."""
+        await self._context.show(self._tab(tab))
+
+    async def close(self, tab: int) -> None:
+        """Close an open tab."""
+        await self._context.close_tab(self._tab(tab))
+
+    def _tab(self, number: int) -> Tab:
+        return next(tab for tab in self._context.tabs if tab.number == number)

@@ -1,0 +1,113 @@
+"""The form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select [2] "label"``; the text is a JSON string.
+
+The same for the other actions: ``hover [3]``, ``press [Enter]``, ``scroll [down]``, ``goto "http://…"``, ``back``, ``answer "42"``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from envs.types import Click, ErrorCode, Invalid, Select, Type
+from envs.types.actions import ACTIONS
+from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
+
+MOST_DIGITS = 4
+"""Of an element's number: no page shows 10,000 elements."""
+
+_FORM = re.compile(rf"(?P<name>[a-z_]+) \[(?P<element>\d{{1,{MOST_DIGITS}}})\](?: (?P<text>\".*\"))?", re.DOTALL)
+_WIDE = re.compile(
+    r"(?P<name>[a-z_]+)(?: \[(?P<word>[^\[\]\"\s][^\[\]\"\n]{0,2000})\])?(?: (?P<text>\".*\"))?", re.DOTALL
+)
+_WEBARENA = re.compile(r"type \[(?P<element>[\w.-]{1,80})\] \[(?P<text>.*?)\](?: \[(?P<enter>[01])\])?", re.DOTALL)
+
+_WITH_TEXT: dict[str, type[Type] | type[Select]] = {"type": Type, "select": Select}
+
+_ALONE = frozenset({"back", "forward", "refresh", "new_tab", "close_tab", "wait", "terminate", "scroll"})
+"""Actions that may stand without any argument."""
+
+_TEXTS = {
+    "answer": "text",
+    "goto": "url",
+    "new_tab": "url",
+    "press": "key",
+    "select": "text",
+    "terminate": "status",
+    "type": "text",
+    "upload": "files",
+    "scroll": "direction",
+}
+"""The argument that the quoted text is."""
+
+_WORDS = {
+    "answer": "text",
+    "close_tab": "tab",
+    "goto": "url",
+    "new_tab": "url",
+    "press": "key",
+    "scroll": "direction",
+    "switch_tab": "tab",
+    "terminate": "status",
+    "wait": "seconds",
+}
+"""The argument that the word in brackets is; for all others it is the element."""
+
+
+def read_brackets(text: str) -> Reading | None:
+    """``name [element] "text"``; ``None`` if the text is not of this form."""
+    match = _FORM.fullmatch(text)
+    if match is None or (match["name"] not in ("click", *_WITH_TEXT) and canonical(match["name"]) in ACTIONS):
+        return _read_wide(text)
+    name, element = match["name"], int(match["element"])
+    if name == "click":
+        return Reading(Click(element=element) if match["text"] is None else Invalid(reason="click takes no text"))
+    if name not in _WITH_TEXT:
+        return Reading(
+            Invalid(
+                reason=f"no such action: {short(name)}; there are {', '.join(ACTIONS)}", code=ErrorCode.UNKNOWN_ACTION
+            )
+        )
+    if match["text"] is None:
+        return Reading(Invalid(reason=f'{name} needs a text: {name} [{element}] "…"'))
+    value = _string(match["text"])
+    return Reading(value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value))
+
+
+def read_webarena(text: str) -> Reading | None:
+    """WebArena's own ``type [id] [text] [1]``: without quotes, and Enter is pressed unless the last number is 0."""
+    match = _WEBARENA.fullmatch(text)
+    if match is None:
+        return None
+    return read_named("type", {"element": match["element"], "text": match["text"], "enter": match["enter"] != "0"})
+
+
+def _read_wide(text: str) -> Reading | None:
+    match = _WIDE.fullmatch(text)
+    if match is None:
+        return None
+    name, word, quoted = canonical(match["name"]), match["word"], match["text"]
+    if name not in ACTIONS or (word is None and quoted is None and name not in _ALONE):
+        return None
+    if word is not None and word.isdigit() and len(word) > MOST_DIGITS:
+        return None
+    arguments: dict[str, Any] = {}
+    if quoted is not None:
+        if name not in _TEXTS:
+            return Reading(Invalid(reason=f"{name} takes no text", code=ErrorCode.BAD_ACTION))
+        value = _string(quoted)
+        if isinstance(value, Invalid):
+            return Reading(value)
+        arguments[_TEXTS[name]] = value
+    if word is not None:
+        # `press [Enter]` names a key, `press [3] "Enter"` an element; so with scroll.
+        arguments["element" if quoted is not None else _WORDS.get(name, "element")] = word
+    return read_named(match["name"], arguments)
+
+
+def _string(quoted: str) -> str | Invalid:
+    try:
+        return str(json.loads(quoted, strict=False))
+    except ValueError as error:
+        why = getattr(error, "msg", str(error))
+        return Invalid(reason=f"the text is not a JSON string ({why}): {short(quoted)}")

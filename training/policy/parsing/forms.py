@@ -1,0 +1,136 @@
+"""The forms of a model turn, and the order in which they are tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from envs.types import Action, ErrorCode, Invalid
+from training.policy.parsing.brackets import read_brackets, read_webarena
+from training.policy.parsing.calls import read_call
+from training.policy.parsing.objects import last_action_object, read_object
+from training.policy.parsing.vocabulary import Reading, short
+
+_LANGUAGE = re.compile(r"[a-zA-Z_]*\n")
+_CALL_OPEN, _CALL_CLOSE = "<tool_call>", "</tool_call>"
+_PREFIX = re.compile(r"(?:[Nn]ext )?[Aa]ction\s*:\s*")
+
+
+class Form(StrEnum):
+    """How a turn was read; appears as it is in metrics. See the package's table."""
+
+    BRACKETS = "brackets"
+    WEBARENA = "webarena"
+    JSON = "json"
+    TOOL_CALL = "tool_call"
+    FIRST_TOOL_CALL = "first_tool_call"
+    CALL = "call"
+    TAG = "tag"
+    FENCE = "fence"
+    PROSE = "prose"
+    LAST_LINE = "last_line"
+    NONE = "none"
+
+
+STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL})
+"""Forms that policies are asked for; all others but ``none`` are fallbacks."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a model turn says."""
+
+    action: Action
+    form: Form
+    renamed: tuple[str, ...] = ()
+    """Names of other schemes that were translated, e.g. ``left_click``, ``coordinate``."""
+
+
+def parse_action(response: str) -> Action:
+    """The action that ``response`` names, or ``Invalid`` with why it is none."""
+    return parse(response).action
+
+
+def parse(response: str) -> Parsed:
+    """The action that ``response`` names, or ``Invalid``, with how it was read."""
+    # Half a surrogate pair can neither be stored nor sent; it can only come from a broken detokenisation.
+    text = response.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    written = text.rpartition("</think>")[2].strip()
+    if not written.startswith("<think>"):
+        for form, read in _READERS:
+            reading = read(written)
+            if reading is not None:
+                return Parsed(reading.action, form, reading.renamed)
+    return Parsed(_unread(written), Form.NONE)
+
+
+def _tool_call(text: str) -> Reading | None:
+    return _first_call(text) if text.count(_CALL_OPEN) == 1 else None
+
+
+def _first_call(text: str) -> Reading | None:
+    # The closing tag is optional: some engines stop there and leave it out.
+    _, opened, rest = text.partition(_CALL_OPEN)
+    return read_object(rest.partition(_CALL_CLOSE)[0].strip()) if opened else None
+
+
+def _tag(text: str) -> Reading | None:
+    before, closed, _ = text.rpartition("</action>")
+    _, opened, inside = before.rpartition("<action>")
+    return _any_of(inside.strip()) if opened and closed else None
+
+
+def _fence(text: str) -> Reading | None:
+    parts = text.split("```")
+    if len(parts) < 3:
+        return None
+    # Outside, inside, outside, …: the last inside that is closed.
+    block = parts[-2] if len(parts) % 2 else parts[-3]
+    language = _LANGUAGE.match(block)
+    return _any_of(block[language.end() :].strip() if language else block.strip())
+
+
+def _any_of(text: str) -> Reading | None:
+    return read_brackets(text) or read_webarena(text) or _whole_object(text) or read_call(text)
+
+
+def _whole_object(text: str) -> Reading | None:
+    return read_object(text) if text.startswith("{") and text.endswith("}") else None
+
+
+def _json(text: str) -> Reading | None:
+    reading = _whole_object(text)
+    # What only begins and ends like JSON may still hold some: `{a} … {"action": …}`.
+    broken = reading is not None and isinstance(reading.action, Invalid) and reading.action.code == ErrorCode.BAD_JSON
+    return None if broken else reading
+
+
+def _last_line(text: str) -> Reading | None:
+    line = _PREFIX.sub("", text.rpartition("\n")[2].strip(), count=1).strip("`* ")
+    return read_brackets(line) or read_webarena(line) or read_call(line)
+
+
+_READERS: tuple[tuple[Form, Callable[[str], Reading | None]], ...] = (
+    (Form.BRACKETS, read_brackets),
+    (Form.WEBARENA, read_webarena),
+    (Form.JSON, _json),
+    (Form.TOOL_CALL, _tool_call),
+    (Form.FIRST_TOOL_CALL, _first_call),
+    (Form.CALL, read_call),
+    (Form.TAG, _tag),
+    (Form.FENCE, _fence),
+    (Form.PROSE, last_action_object),
+    (Form.LAST_LINE, _last_line),
+)
+
+
+def _unread(written: str) -> Invalid:
+    if written.startswith("<think>"):
+        return Invalid(reason="the thought has no end; close it with </think> and write an action")
+    if written.startswith("{"):
+        reading = read_object(written)
+        if reading is not None and isinstance(reading.action, Invalid):
+            return reading.action
+    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {short(written)}')

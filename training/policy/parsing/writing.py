@@ -1,0 +1,52 @@
+"""An action as a model is to write it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from envs.types import Action, Click, Invalid, Select, Type
+from training.policy.parsing.forms import Form
+
+_TAGS = re.compile(r"<(?=/?(?:think|tool_call|action)>)")
+
+
+def format_action(action: Action, form: Form = Form.BRACKETS) -> str:
+    """The response that ``parse_action`` reads as ``action``; the inverse for every valid action.
+
+    Args:
+        form: ``brackets`` (of the three actions of the tiny policy on numbered elements; JSON for all others), ``json`` or ``tool_call``.
+    """
+    if isinstance(action, Invalid):
+        raise ValueError(f"an invalid action has no form: {action.reason}")
+    short = _brackets(action) if form == Form.BRACKETS else None
+    if short is not None:
+        return short
+    arguments = _arguments(action)
+    if form == Form.TOOL_CALL:
+        return f"<tool_call>\n{_json({'name': action.type, 'arguments': arguments})}\n</tool_call>"
+    if form not in (Form.BRACKETS, Form.JSON):
+        raise ValueError(f"actions are written as brackets, json or tool_call, not as {form}")
+    return _json({"action": action.type, **arguments})
+
+
+def _brackets(action: Action) -> str | None:
+    match action:
+        case Click(element=int()):
+            return f"click [{action.element}]"
+        case Type(element=int(), clear=True, enter=False) | Select(element=int()):
+            return f"{action.type} [{action.element}] {_json(action.text)}"
+    return None
+
+
+def _arguments(action: Action) -> dict[str, Any]:
+    arguments = action.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+    if isinstance(action, Type) and not action.is_named:
+        arguments["clear"] = action.clear  # its default depends on the target
+    return arguments
+
+
+def _json(value: Any) -> str:
+    # A text may hold the tags that enclose thoughts and actions; escaped, they are not taken for them.
+    return _TAGS.sub(r"\\u003c", json.dumps(value, ensure_ascii=False))
