@@ -55,9 +55,18 @@ class RolloutConfig(Settings):
     attempts: int = Field(
         3, ge=1, le=10, description="Tries of an episode that abstains before the group goes on without."
     )
+    repeats: int = Field(
+        3, ge=0, le=100, description="Equal steps in a row (picture, document, action) that end an episode; 0: never."
+    )
     stop_on_invalid: bool = Field(
         True, description="An output that is no action ends the episode (else: error shown, next step)."
     )
+    browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker that share its episodes.")
+    browser_per_episode: bool = Field(False, description="A Chromium for each episode instead, ended with it.")
+    browser_address: str = Field(
+        "", description="Debugging address of a browser to use instead of own ones (ws://… or http://host:port)."
+    )
+    signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
 
 
 class EvaluationConfig(Settings):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from envs.browser import StepResult, WebSession
+from envs.browser.context import PageCrashed
 from envs.browser.pool import BrowserPool
 from envs.rewards import page_reward, score
 from envs.sites.base import Site
@@ -15,8 +16,9 @@ from envs.types import BrowserError, Invalid, RewardBundle, Step, StepSeconds, S
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor
 from tasks_lib.config import RolloutConfig
+from tasks_lib.ending import EpisodeWatch
 from training.groups import GroupSpec
-from training.policy.parsing import parse_action
+from training.policy.parsing import parse
 from training.store import RunStore
 
 
@@ -47,6 +49,8 @@ class EpisodeRunner:
         try:
             async with asyncio.timeout(self.rollout.episode_deadline):
                 await episode.play()
+        except PageCrashed as error:
+            episode.abstain(StopReason.CRASH, str(error))
         except BrowserError as error:
             episode.abstain(StopReason.BROWSER_ERROR, str(error))
         except TimeoutError:
@@ -68,7 +72,9 @@ class _Episode:
         self.steps: list[Step] = []
         self.facts: dict[str, float | bool | str] = {}
         self.stop_reason = StopReason.HORIZON
+        self.answer = ""
         self.error: str | None = None
+        self.watch = EpisodeWatch(runner.rollout.repeats)
 
     async def play(self) -> None:
         """Reset, then step until done. Raises ``BrowserError``."""
@@ -80,22 +86,35 @@ class _Episode:
         with self.runner.clock("browser"):
             frame = await session.reset(self.task, self.group.seeds[self.sample])
         observed = time.perf_counter() - started
-        while len(self.steps) < self.task.horizon and not frame.done:
+        while len(self.steps) < self.task.horizon and not self._over(frame):
+            before = frame
             frame, observed = await self._step(session, frame, observed)
-            if isinstance(self.steps[-1].action, Invalid) and self.runner.rollout.stop_on_invalid:
+            action = self.steps[-1].action
+            if isinstance(action, Invalid) and self.runner.rollout.stop_on_invalid:
                 self.stop_reason = StopReason.INVALID_ACTION
                 break
-        if frame.done:
-            self.stop_reason = StopReason.DONE
-        self.facts = dict(frame.page_facts)
+            if not frame.done and self.watch.repeats(before, action):
+                self.stop_reason = StopReason.REPETITION
+                break
+        self._over(frame)
+        self.facts, self.answer = dict(frame.page_facts), frame.said
+
+    def _over(self, frame: StepResult) -> bool:
+        """Whether the page or the policy declared the end, or the site cannot be used."""
+        unusable = None if frame.done else self.watch.unusable(frame)
+        if unusable is not None:
+            self.abstain(*unusable)
+        elif frame.done:
+            self.stop_reason = frame.stop or StopReason.DONE
+        return frame.done or unusable is not None
 
     async def _step(self, session: WebSession, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
         clock = time.perf_counter()
         turn = await self.runner.actor.act(self.group, self.sample, frame, self.steps)
         generated = time.perf_counter()
-        action = parse_action(turn.response)
+        parsed = parse(turn.response)
         with self.runner.clock("browser"):
-            after = await session.step(action)
+            after = await session.step(parsed.action, step_id=len(self.steps))
         acted = time.perf_counter()
         self.steps.append(
             Step(
@@ -108,8 +127,11 @@ class _Episode:
                 response_ids=turn.response_ids,
                 logprobs=turn.logprobs,
                 policy_version=turn.policy_version,
-                action=action,
+                action=parsed.action,
+                form=parsed.form,
                 point=after.point,
+                error=after.error,
+                signals=after.signals,
                 seconds=StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
             )
         )
@@ -141,6 +163,7 @@ class _Episode:
             stop_reason=self.stop_reason,
             reward=reward,
             page_facts=self.facts,
+            answer=self.answer,
             error=self.error,
             seconds=seconds,
         )

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import distributed
 import psutil
 
-from envs.browser.pool import BrowserPool
+from envs.browser import BrowserPool, PoolOptions
 from envs.sites import make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
@@ -180,7 +180,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             await site.start()
             self._sites[name] = site
         if self._pool is None:
-            self._pool = BrowserPool(max_sessions=rollout.concurrency, step_deadline=rollout.step_deadline)
+            self._pool = BrowserPool(pool_options(rollout))
 
     async def _close(self) -> None:
         if self._pool is not None:
@@ -198,12 +198,23 @@ class _Needs(NamedTuple):
 
     run_dir: str
     template: str
-    concurrency: int
-    step_deadline: float
+    pool: PoolOptions
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
-        return cls(order.run_dir, order.policy.template, order.rollout.concurrency, order.rollout.step_deadline)
+        return cls(order.run_dir, order.policy.template, pool_options(order.rollout))
+
+
+def pool_options(rollout: RolloutConfig) -> PoolOptions:
+    """The browser pool that a rollout asks for."""
+    return PoolOptions(
+        max_sessions=rollout.concurrency,
+        step_deadline=rollout.step_deadline,
+        processes=rollout.browsers,
+        process_per_episode=rollout.browser_per_episode,
+        external=rollout.browser_address,
+        signals=rollout.signals,
+    )
 
 
 async def _run_slot(

@@ -6,10 +6,11 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from envs.types.actions import Action
+from envs.types.actions import Action, ErrorCode
 from envs.types.observations import Observation
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle
+from envs.types.signals import PageSignals
 
 TRAJECTORY_SCHEMA = 1
 """Version of the stored trajectory; a reader refuses any other."""
@@ -71,6 +72,12 @@ class Step(Record):
     policy_version: int
     """Version that generated every token of this response."""
     action: Action
+    form: str = ""
+    """How the response was read as an action (`training.policy.parsing`)."""
+    error: ErrorCode | None = None
+    """Why the action was not carried out; the message is in the next observation."""
+    signals: PageSignals | None = None
+    """What the browser said of the page after the action, when it was asked."""
     point: tuple[float, float] | None = None
     """Where the mouse went, in CSS pixels."""
     seconds: StepSeconds = StepSeconds()
@@ -96,6 +103,8 @@ class Trajectory(Record):
     reward: RewardBundle
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
+    answer: str = ""
+    """What the policy answered, or the status it ended with."""
     error: str | None = None
     """The failure's message for an abstention."""
     seconds: float = 0.0
