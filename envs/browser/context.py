@@ -224,6 +224,8 @@ class BrowserContext:
     async def _refuse(self, session: CdpSession) -> None:
         self.popups_refused += 1
         try:
+            # Its opener waits until it goes on, even to its end.
+            await session.send("Runtime.runIfWaitingForDebugger")
             await self._connection.browser.send("Target.closeTarget", {"targetId": session.target_id})
         except BrowserError as error:
             logger.warning("a popup too many was not closed: %s", error)

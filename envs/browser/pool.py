@@ -268,9 +268,10 @@ class BrowserPool:
     async def _open(self, site: Site) -> BrowserContext:
         while self._idle and len(self._idle) + len(self._lent) >= self.options.max_sessions:
             await self._close_context(self._idle.pop(0))  # another site's
-        browser = await self._browser()
+        await self.egress.start()
         listener = await self.egress.open(AllowList.of(site.origin, *site.hosts), label=site.name)
         try:
+            browser = await self._browser()
             context = await browser.open_context(self._context_options(site, listener))
         except BaseException:
             await listener.close()

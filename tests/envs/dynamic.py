@@ -10,16 +10,19 @@ from envs.browser import BrowserPool
 from envs.sites.static_server import StaticSite
 from envs.types import Click, SeedRange, Split, WebTask
 from tests.envs.dynamic_site import FOLDER, DynamicSite
+from tests.envs.dynamic_site import GO as PLACE
 
-GO = Click(element=1)
-"""The button that every fixture page begins with."""
+VIEWPORT = (600, 400)
+
+GO = Click(at=(1000 * PLACE[0] / VIEWPORT[0], 1000 * PLACE[1] / VIEWPORT[1]))
+"""Press the button of a fixture page."""
 
 
 class ServedSite(StaticSite):
     """A `Site` that somebody else serves."""
 
     def __init__(self, origin: str, hosts: tuple[str, ...]) -> None:
-        super().__init__("dynamic", FOLDER, viewport=(600, 400))
+        super().__init__("dynamic", FOLDER, viewport=VIEWPORT)
         self._at = origin
         self.hosts = hosts
 

@@ -50,7 +50,8 @@ def play(path: str, scenario: Scenario, **options: object) -> None:
 
 async def step(session: WebSession, action: Click | Goto = GO) -> tuple[StepResult, float]:
     started = time.monotonic()
-    return await session.step(action), time.monotonic() - started
+    result = await session.step(action)
+    return result, time.monotonic() - started
 
 
 def test_an_endless_loop_is_stopped_and_said() -> None:
