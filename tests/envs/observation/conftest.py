@@ -26,9 +26,7 @@ Script = Callable[[Page, CDPSession], Awaitable[T]]
 async def chromium_page(scale: float = 1.0) -> AsyncIterator[tuple[Page, CDPSession]]:
     """A new page of a new Chromium, and its CDP session."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=find_chromium(), args=[*LAUNCH_ARGS, *ONE_PROCESS]
-        )
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=[*LAUNCH_ARGS, *ONE_PROCESS])
         try:
             width, height = VIEWPORT
             page = await browser.new_page(viewport={"width": width, "height": height}, device_scale_factor=scale)
