@@ -8,7 +8,8 @@ keeps names over the steps of an episode, ``text``, ``marks`` and ``coordinates`
 `Observer` puts them together, one for each episode. Nothing here acts on a page.
 """
 
+from envs.observation.ids import IdBook
 from envs.observation.observer import Handle, Observer, Reading, compose
 from envs.observation.options import FULL, SMALL, ObservationOptions
 
-__all__ = ["FULL", "SMALL", "Handle", "ObservationOptions", "Observer", "Reading", "compose"]
+__all__ = ["FULL", "SMALL", "Handle", "IdBook", "ObservationOptions", "Observer", "Reading", "compose"]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 SCALE = 1000
 """As in Qwen2.5-VL's relative and Gemini's coordinates."""
 
@@ -12,7 +14,7 @@ SCALE = 1000
 def to_normalised(point: tuple[float, float], viewport: tuple[int, int]) -> tuple[int, int]:
     """CSS pixels to whole thousandths, at the middle of the pixel."""
     x, y = ((int(value) + 0.5) * SCALE / side for value, side in zip(point, viewport, strict=True))
-    return min(SCALE, max(0, round(x))), min(SCALE, max(0, round(y)))
+    return min(SCALE, max(0, ceil(x - 0.5))), min(SCALE, max(0, ceil(y - 0.5)))
 
 
 def to_pixels(point: tuple[float, float], viewport: tuple[int, int]) -> tuple[float, float]:

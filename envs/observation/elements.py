@@ -81,7 +81,8 @@ def find(
         if at is not None:
             found.append(_describe(kinds, namer, node, kind, at[1], at[0], options, focus))
             continue
-        namer.read_labels(node, kind)
+        if not full:
+            namer.read_labels(node, kind)
         away = reach.away(node) if full else None
         if away is not None:
             hidden[away] += 1
@@ -131,7 +132,7 @@ class _Reach:
         self._all: list[list[float]] = rects.tolist()
         self._clips: list[list[float]] = clips.tolist()
         seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
-        self._near: list[bool] = (seen >= LEAST_SIDE).all(axis=1).tolist()
+        self._near: list[bool] = np.asarray((seen >= LEAST_SIDE).all(axis=1)).tolist()
 
     def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
         """Point and box of each element that has a point of its own, all tried together place by place."""

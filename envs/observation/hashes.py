@@ -84,10 +84,14 @@ def action_signature(action: Action, elements: Sequence[Element]) -> str:
 
     Two actions with equal signatures do the same even if the element's number changed between them.
     """
-    fields = action.model_dump(exclude={"type"})
-    words = [action.type]
-    by_index = {element.index: element.id or f"#{element.index}" for element in elements}
-    for name in sorted(fields, key=lambda name: (name != "element", name)):
+    lasting = {element.index: element.id or f"#{element.index}" for element in elements}
+    fields = action.model_dump(exclude={"type"}, exclude_none=True)
+    words: list[str] = [action.type]
+    for name in sorted(fields, key=lambda name: (not _names_element(name), name)):
         value = fields[name]
-        words.append(by_index.get(value, f"#{value}") if name == "element" else repr(value))
+        words.append(lasting.get(value, f"#{value}") if _names_element(name) else repr(value))
     return " ".join(words)
+
+
+def _names_element(field: str) -> bool:
+    return field == "element" or field.endswith("_element")

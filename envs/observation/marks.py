@@ -6,6 +6,8 @@ import io
 from collections.abc import Iterable
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from envs.types import Element
@@ -15,6 +17,11 @@ COLOURS = ("#d00000", "#0050d0", "#007a20", "#a000a0", "#b05000", "#007080")
 
 FONT_SIZE = 11
 """Pixels; the smallest that a model reads at 1280 x 720 without covering a line of text."""
+
+TAG_WEIGHT = 4
+"""How many times worse it is to hide a number than a part of an element."""
+
+Box = tuple[float, float, float, float]
 
 QUALITY = 80
 """Of the JPEG; the same as of the screenshots."""
@@ -45,37 +52,47 @@ def draw_scaled(screenshot: bytes, elements: Iterable[Element], viewport: tuple[
     return draw(screenshot, moved)
 
 
-def place_tag(
-    box: tuple[float, float, float, float], size: tuple[float, float], taken: list[tuple[float, float, float, float]]
-) -> tuple[float, float, float, float]:
-    """Where a number goes (left, top, right, bottom): the first free corner of the box, inside or above, else its top left corner."""
+def place_tag(box: Box, size: tuple[float, float], avoid: NDArray[np.float64], picture: tuple[int, int]) -> Box:
+    """Where a number goes: of the places at the corners of a box, the one that hides least of what is to be avoided.
+
+    Args:
+        box: x, y, width, height of the element.
+        size: Width and height of the number.
+        avoid: (n, 4) left, top, right, bottom of the other elements and of the numbers that are there already.
+        picture: Width and height of the picture.
+
+    Returns:
+        left, top, right, bottom, inside of the picture.
+    """
     x, y, width, height = box
     wide, high = size
-    corners = ((x, y - high), (x + width - wide, y - high), (x, y + height), (x, y), (x + width - wide, y))
-    for left, top in corners:
-        place = (left, top, left + wide, top + high)
-        if left >= 0 and top >= 0 and not any(_overlap(place, other) for other in taken):
-            return place
-    return max(0.0, x), max(0.0, y), max(0.0, x) + wide, max(0.0, y) + high
+    corners = ((x, y - high), (x + width, y), (x + width - wide, y - high), (x - wide, y), (x, y + height), (x, y))
+    starts = np.clip(np.array(corners), 0, np.maximum(np.array(picture) - size, 0))
+    places = np.hstack([starts, starts + np.array(size)])
+    low = np.maximum(places[:, None, :2], avoid[None, :, :2])
+    high_end = np.minimum(places[:, None, 2:], avoid[None, :, 2:])
+    hidden = np.maximum(high_end - low, 0).prod(axis=2).sum(axis=1)
+    left, top, right, bottom = places[int(hidden.argmin())].tolist()
+    return left, top, right, bottom
 
 
 def _mark(picture: Image.Image, elements: list[Element]) -> Image.Image:
     pen, font = ImageDraw.Draw(picture), _font()
-    taken: list[tuple[float, float, float, float]] = []
+    boxes = np.array([element.box for element in elements]).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    tags = np.zeros((0, 4))
     for element in elements:
         colour = COLOURS[element.index % len(COLOURS)]
         x, y, width, height = element.box
         pen.rectangle((x, y, x + max(1.0, width - 1), y + max(1.0, height - 1)), outline=colour, width=1)
         left, top, right, bottom = pen.textbbox((0, 0), str(element.index), font=font)
-        place = place_tag(element.box, (right - left + 4, bottom - top + 4), taken)
-        taken.append(place)
+        # A number hidden by another is worse than a hidden piece of a label.
+        size, avoid = (right - left + 4, bottom - top + 4), np.vstack([boxes, *[tags] * TAG_WEIGHT])
+        place = place_tag(element.box, size, avoid, picture.size)
+        tags = np.vstack([tags, place])
         pen.rectangle(place, fill=colour)
         pen.text((place[0] + 2 - left, place[1] + 2 - top), str(element.index), fill="white", font=font)
     return picture
-
-
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _encode(picture: Image.Image) -> bytes:

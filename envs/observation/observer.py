@@ -21,7 +21,7 @@ from envs.observation.occlusion import Scene, stage
 from envs.observation.options import FULL, ObservationOptions
 from envs.observation.snapshot import capture, decode
 from envs.observation.text import Page, describe, lay_out, render
-from envs.types import Element, Hidden, Observation
+from envs.types import Element, Hidden, Observation, ObservationDiff
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,11 @@ class Observer:
             viewport: width, height in CSS pixels.
             error: Why the last action had no effect.
         """
-        if self._focus is None or self._focus.cdp is not cdp:
-            self._focus = FocusReader(cdp)
-        async with asyncio.TaskGroup() as group:
-            focus = group.create_task(self._focus.read())
-            raw = group.create_task(capture(cdp))
-            hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
+        focus, raw, hover = await self._ask(cdp)
         reading = compose(
-            raw.result(),
-            focus=focus.result(),
-            hover=hover.result() if hover is not None else frozenset(),
+            raw,
+            focus=focus,
+            hover=hover,
             viewport=viewport,
             options=self.options,
             exclude=self.exclude,
@@ -105,6 +100,19 @@ class Observer:
             reading = with_diff(reading, self.last)
         self.last = reading
         return reading
+
+    async def _ask(self, cdp: Cdp) -> tuple[int | None, dict[str, Any], Set[int]]:
+        """Focus, snapshot and hover listeners, asked for at once."""
+        if self._focus is None or self._focus.cdp is not cdp:
+            self._focus = FocusReader(cdp)
+        try:
+            async with asyncio.TaskGroup() as group:
+                focus = group.create_task(self._focus.read())
+                raw = group.create_task(capture(cdp))
+                hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # a lost connection fails them all, and callers wait for its error
+        return focus.result(), raw.result(), hover.result() if hover is not None else frozenset()
 
 
 def compose(
@@ -126,13 +134,13 @@ def compose(
         hover: backendNodeIds of those that listen for hovering.
     """
     dom = decode(raw)
-    kinds = classify(dom, options, viewport, exclude)
+    kinds = classify(dom, options, viewport, exclude, hover)
     scene = stage(dom, viewport)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
     found, away, namer = find(kinds, scene, options, focused)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
     found = found[: options.max_elements]
-    elements = _elements(kinds, found, hover, IdBook() if book is None else book)
+    elements = _elements(kinds, found, IdBook() if book is None else book)
     page = _page(kinds, scene, namer, found, elements, options) if options.text_chars is not None else Page([], 0)
     observation = Observation(
         instruction=instruction,
@@ -155,13 +163,13 @@ def with_diff(reading: Reading, last: Reading) -> Reading:
     """The reading with what changed since another of the same episode."""
     before, after = last.observation, reading.observation
     if reading.document != last.document:
-        changes = diff.ObservationDiff(navigated=True)
+        changes = ObservationDiff(navigated=True)
     else:
         changes = diff.compare(before.elements, after.elements, last.words, reading.words)
     return replace(reading, observation=after.model_copy(update={"diff": changes}))
 
 
-def _elements(kinds: Kinds, found: list[Found], hover: Set[int], book: IdBook) -> tuple[Element, ...]:
+def _elements(kinds: Kinds, found: list[Found], book: IdBook) -> tuple[Element, ...]:
     places = Places(kinds.dom, kinds)
     alive: set[tuple[str, int]] = set()
 
@@ -184,7 +192,7 @@ def _elements(kinds: Kinds, found: list[Found], hover: Set[int], book: IdBook) -
             box=at.box,
             id=ids.get(at.node, ""),
             disabled=at.disabled,
-            hoverable=kinds.dom.backend[at.node] in hover,
+            hoverable=at.node in kinds.hover,
             in_viewport=at.point is not None,
             input_type=at.input_type,
             options=at.options,
@@ -204,7 +212,7 @@ def _page(
     listed = {at.node: index for index, at in enumerate(found, start=1) if at.kind != "text"}
     said = {element.index: describe(element, options.ids) for element in elements}
     # Of a card, the label says only how it begins; of everything else it is all that there is.
-    told = {at.node for at in found if at.kind not in ("item", "text") or not at.shortened}
+    told = {at.node for at in found if at.kind not in ("item", "hover", "text") or not at.shortened}
     return lay_out(kinds, scene, listed, said, told | namer.used)
 
 

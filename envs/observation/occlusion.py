@@ -98,8 +98,8 @@ class Scene:
         """Whether something opaque is painted over what has these ranks at these points."""
         if not len(points) or not self.node:
             return np.zeros(len(points), dtype=np.bool_)
-        flags: Flags = (self._under(points, self.opaque) & (self.rank > ranks[:, None])).any(axis=1)
-        return flags
+        above = self._under(points, self.opaque) & (self.rank > ranks[:, None])
+        return np.asarray(above.any(axis=1))
 
     def _under(self, points: Points, wanted: Flags) -> Flags:
         """(points, items): which items are under which points."""

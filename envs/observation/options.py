@@ -33,7 +33,8 @@ class ObservationOptions:
     offscreen: bool = False
     """Also list what has to be scrolled to. It is counted in any case."""
     hoverable: bool = False
-    """Ask for listeners of the mouse entering (one more call) and mark the elements that have one."""
+    """Ask for listeners of the mouse coming over elements (one more call), mark the elements that have one, and list those that have no
+    other use as ``hover``."""
     diff: bool = True
     """Say what changed since the observer's last observation."""
 

@@ -1,7 +1,7 @@
 """The page as text: numbered elements and the words between them, in the order of the document.
 
     # Log in
-    [1] input "User name" value "ann" focused
+    [1] textbox "User name" value "ann" focused
     [2] password "Password" [3] button "Log in"
     … 14 more elements below, 2,300 characters of text cut
 
@@ -28,6 +28,9 @@ PASSAGE_CHARS = (400, 200, 100, 40, 0)
 
 SHOWN_OPTIONS = 6
 """Choices of a list that are shown; all of them are in the element."""
+
+WRITTEN = {"input": "textbox"}
+"""Where the word that models know differs from the observation's tag."""
 
 HEADINGS = frozenset({"H1", "H2", "H3", "H4", "H5", "H6"})
 
@@ -90,7 +93,7 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
 
 def describe(element: Element, by: str = "index") -> str:
     """One element: ``[3] checkbox "Remember me" checked``. ``by="id"`` puts its semantic id into the brackets."""
-    parts = [f"[{element.id if by == 'id' and element.id else element.index}] {element.tag}"]
+    parts = [f"[{element.id if by == 'id' and element.id else element.index}] {WRITTEN.get(element.tag, element.tag)}"]
     if element.text:
         parts.append(f'"{element.text}"')
     if element.value:

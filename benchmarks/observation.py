@@ -1,0 +1,213 @@
+"""The observation: milliseconds and characters on a 50 kB page, against the accessibility tree; recall and precision on the labelled page.
+
+The accessibility tree is written as BrowserGym writes it: one line a node with its number, role, name and properties, text that only repeats
+its parent's name left out, and nothing whose box is outside of the viewport. Times are the best of many turns: what the work takes when
+nothing else has the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+from playwright.async_api import Page, async_playwright
+from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks import Figure
+from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.observation import FULL, IdBook, Observer, Reading, compose
+from envs.observation.dom import Dom
+from envs.observation.snapshot import capture, decode
+from envs.sites.static_server import StaticServer
+
+PAGES = Path(__file__).parent / "pages"
+VIEWPORT = (1280, 720)
+TURNS = 40
+"""Observations of each measurement."""
+PRODUCTS = 60
+"""Of the shop's page, which then has 50 kB, 1,600 nodes and 232 interactive elements; 76 of them are in the viewport."""
+
+QUIET_PROPERTIES = frozenset({"editable", "readonly", "level", "settable", "multiline", "invalid", "focusable", "url"})
+"""Properties that BrowserGym leaves out."""
+
+
+def run() -> list[Figure]:
+    """Figures of the shop's page and of the labelled page."""
+    return asyncio.run(_run())
+
+
+async def _run() -> list[Figure]:
+    near, far = StaticServer(PAGES), StaticServer(PAGES)
+    await near.start()
+    await far.start()
+    try:
+        async with _browser() as (page, cdp):
+            await page.set_content(shop_page(PRODUCTS))
+            figures = await _speed(cdp)
+            await page.goto(f"{near.origin}/labelled.html?far={far.origin.rsplit(':', 1)[1]}")
+            await page.frame_locator("#far").locator("p").wait_for()
+            return [*figures, *await _accuracy(cdp)]
+    finally:
+        await near.close()
+        await far.close()
+
+
+async def _speed(cdp: PageSocket) -> list[Figure]:
+    observer = Observer(FULL)
+    whole = await _best(lambda: observer.observe(cdp, viewport=VIEWPORT, instruction=""))
+    snapshot = await _best(lambda: capture(cdp))
+    raw = await capture(cdp)
+    book = IdBook()
+    started = time.perf_counter()
+    best = float("inf")
+    for _ in range(TURNS):
+        started = time.perf_counter()
+        reading = compose(raw, focus=None, viewport=VIEWPORT, book=book)
+        best = min(best, time.perf_counter() - started)
+    tree = accessibility_text(await cdp.send("Accessibility.getFullAXTree"), decode(raw))
+    share = len(reading.observation.text) / len(tree)
+    return [
+        Figure("whole observation of a 50 kB page", 1000 * whole, "ms", "<= 10"),
+        Figure("of it: the snapshot, as decoded JSON", 1000 * snapshot, "ms", ""),
+        Figure("of it: decode and compose", 1000 * best, "ms", ""),
+        Figure("characters of the text", len(reading.observation.text), "characters", ""),
+        Figure("text / visible accessibility tree", share, "ratio", "<= 0.25"),
+    ]
+
+
+async def _accuracy(cdp: PageSocket) -> list[Figure]:
+    reading = await Observer(FULL).observe(cdp, viewport=VIEWPORT, instruction="")
+    recall, precision = accuracy(reading, decode(await capture(cdp)))
+    return [
+        Figure("labelled page: recall", recall, "ratio", ">= 1"),
+        Figure("labelled page: precision", precision, "ratio", ">= 0.95"),
+    ]
+
+
+def accuracy(reading: Reading, dom: Dom) -> tuple[float, float]:
+    """Recall and precision of the enabled elements against the ``data-want`` attributes of the page."""
+    nodes = dom.with_attribute("data-want")
+    wanted = {dom.backend[node] for node in nodes if dom.attribute(node, "data-want") == "yes"}
+    listed = {handle.backend_node for handle in reading.handles.values() if not handle.disabled}
+    return len(wanted & listed) / len(wanted), len(wanted & listed) / len(listed)
+
+
+def accessibility_text(answer: dict[str, Any], dom: Dom) -> str:
+    """The visible part of an accessibility tree as lines of ``[number] role 'name', property=value``."""
+    nodes = {node["nodeId"]: node for node in answer["nodes"]}
+    place = {backend: node for node, backend in enumerate(dom.backend)}
+    lines: list[str] = []
+
+    def write(node: dict[str, Any], depth: int, above: str) -> None:
+        role, name = node.get("role", {}).get("value", ""), str(node.get("name", {}).get("value", ""))
+        told = [
+            f"{one['name']}={one['value'].get('value')}"
+            for one in node.get("properties", ())
+            if one["name"] not in QUIET_PROPERTIES and one["value"].get("value") not in (False, "", None)
+        ]
+        repeats = role in ("StaticText", "InlineTextBox", "ListMarker") and (name in above or role == "InlineTextBox")
+        empty = role in ("generic", "none", "") and not name
+        shown = not (node.get("ignored") or repeats or empty) and _in_view(node, dom, place)
+        if shown:
+            number = f"[{node.get('backendDOMNodeId', 0)}] " if role != "StaticText" else ""
+            lines.append("\t" * depth + ", ".join([f"{number}{role} {name!r}", *told]))
+        for child in node.get("childIds", ()):
+            if child in nodes:
+                write(nodes[child], depth + shown, name if shown else above)
+
+    write(answer["nodes"][0], 0, "")
+    return "\n".join(lines)
+
+
+def _in_view(node: dict[str, Any], dom: Dom, place: dict[int, int]) -> bool:
+    at = place.get(node.get("backendDOMNodeId", -1), -1)
+    box = dom.box_of[at] if at >= 0 else -1
+    if box < 0:
+        return False
+    left, top, right, bottom = dom.rects[box].tolist()
+    return bool(left < VIEWPORT[0] and top < VIEWPORT[1] and right > 0 and bottom > 0)
+
+
+def shop_page(products: int) -> str:
+    """A page as shops have it: a search field, categories, and cards with a picture, a name, a price and a button."""
+    card = (PAGES / "card.html").read_text(encoding="utf-8")
+    cards = "".join(card.replace("NUMBER", str(number)) for number in range(products))
+    links = "".join(f'<li><a href="/c/{number}">Category {number}</a></li>' for number in range(50))
+    return (PAGES / "shop.html").read_text(encoding="utf-8").replace("LINKS", links).replace("CARDS", cards)
+
+
+async def _best(work: Callable[[], Any]) -> float:
+    """Seconds of the fastest turn."""
+    best = float("inf")
+    for _ in range(TURNS):
+        started = time.perf_counter()
+        await work()
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+class PageSocket:
+    """The DevTools protocol of one page over a socket of its own, one call after another; events are not read."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._socket = connection
+        self._last = 0
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._reader = asyncio.create_task(self._read())
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call a method and return its result."""
+        self._last += 1
+        answer = self._answers[self._last] = asyncio.get_running_loop().create_future()
+        message = {"id": self._last, "method": method, "params": params or {}}
+        await self._socket.send(orjson.dumps(message), text=True)
+        result: dict[str, Any] = (await answer)["result"]
+        return result
+
+    def on(self, event: Any, f: Callable[..., Any]) -> None:
+        """Nothing: the benchmark needs no events."""
+
+    async def close(self) -> None:
+        """Stop reading."""
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for data in self._socket:
+            message = orjson.loads(data)
+            if "id" in message:
+                self._answers.pop(message["id"]).set_result(message)
+
+
+@asynccontextmanager
+async def _browser() -> AsyncIterator[tuple[Page, PageSocket]]:
+    """A page driven by Playwright, and a socket to it without Playwright's driver between."""
+    arguments = ["--disable-site-isolation-trials", "--disable-features=IsolateOrigins,site-per-process"]
+    port = _free_port()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=find_chromium(), args=[*LAUNCH_ARGS, *arguments, f"--remote-debugging-port={port}"]
+        )
+        width, height = VIEWPORT
+        page = await browser.new_page(viewport={"width": width, "height": height})
+        target = (await (await page.context.new_cdp_session(page)).send("Target.getTargetInfo"))["targetInfo"]
+        url = f"ws://127.0.0.1:{port}/devtools/page/{target['targetId']}"
+        async with connect(url, max_size=None, compression=None, proxy=None) as connection:
+            cdp = PageSocket(connection)
+            try:
+                yield page, cdp
+            finally:
+                await cdp.close()
+        await browser.close()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port

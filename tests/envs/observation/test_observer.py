@@ -1,0 +1,238 @@
+"""An observer on live pages: it changes nothing, keeps ids, sees live state, focus and what changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from playwright.async_api import CDPSession, Page
+
+from envs.observation import FULL, SMALL, Observer, Reading
+from envs.observation.hashes import action_signature
+from envs.types import Click, Element
+
+VIEWPORT = (1280, 720)
+
+
+async def look(observer: Observer, cdp: CDPSession) -> Reading:
+    return await observer.observe(cdp, viewport=VIEWPORT, instruction="Do it.")
+
+
+def by_text(reading: Reading, text: str) -> Element:
+    return next(element for element in reading.observation.elements if element.text == text)
+
+
+WATCHED = """<button>a</button><input value=x><iframe srcdoc="<button>f</button>"></iframe><div id=host></div><script>
+const root = host.attachShadow({mode: "open"}); root.innerHTML = "<button>s</button>";
+window.changes = 0; window.scripts = 0;
+for (const node of [document, root]) new MutationObserver((all) => { changes += all.length; })
+  .observe(node, {subtree: true, childList: true, attributes: true, characterData: true});
+for (const name of ["activeElement", "querySelector", "querySelectorAll", "elementFromPoint"]) {
+  const own = Object.getOwnPropertyDescriptor(Document.prototype, name);
+  Object.defineProperty(document, name, {get() { scripts += 1; return own.get ? own.get.call(document) : own.value.bind(document); }});
+}
+const rect = Element.prototype.getBoundingClientRect;
+Element.prototype.getBoundingClientRect = function () { scripts += 1; return rect.call(this); };
+</script>"""
+
+
+def test_the_page_sees_no_change_and_no_call(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> Any:
+        observer = Observer(replace(FULL, hoverable=True))
+        await page.focus("input")
+        await page.evaluate("changes = scripts = 0")
+        globals_before = await page.evaluate("Object.getOwnPropertyNames(window).length")
+        for _ in range(3):
+            await look(observer, cdp)
+        return await page.evaluate(f"[changes, scripts, Object.getOwnPropertyNames(window).length - {globals_before}]")
+
+    assert on_page(WATCHED, script) == [0, 0, 0]
+
+
+LIVE = """<form id=login><input placeholder=Name value=old><input type=checkbox aria-label=Keep>
+<select aria-label=Size><option>S<option>M</select><textarea aria-label=Note></textarea></form>"""
+
+
+def test_form_state_is_live(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> tuple[Reading, Reading]:
+        observer = Observer()
+        before = await look(observer, cdp)
+        await page.fill("[placeholder=Name]", "new")
+        await page.check("[aria-label=Keep]")
+        await page.select_option("select", "M")
+        await page.fill("textarea", "words")
+        return before, await look(observer, cdp)
+
+    before, after = on_page(LIVE, script)
+    assert [element.value for element in before.observation.elements] == ["old", "", "S", ""]
+    assert [element.value for element in after.observation.elements] == ["new", "", "M", "words"]
+    assert by_text(after, "Keep").checked and by_text(after, "Note").focused
+    diff = after.observation.diff
+    assert diff is not None and not diff.added and not diff.removed
+    told = {(change.id, change.name): (change.before, change.after) for change in diff.changed}
+    assert told[("login.name", "value")] == ("old", "new") and told[("login.keep", "checked")] == ("false", "true")
+    assert before.observation.diff is None and before.dom_hash != after.dom_hash
+
+
+LIST = (
+    "<ul>"
+    + "".join(f"<li><button>Delete</button> thing {number}</li>" for number in range(3))
+    + "</ul><nav><a href=#>Home</a></nav>"
+)
+
+
+def test_ids_stay_when_things_come_and_go(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[Reading]:
+        observer = Observer()
+        readings = [await look(observer, cdp)]
+        for change in (
+            "document.body.insertAdjacentHTML('afterbegin', '<button>Delete</button><p>News</p>')",
+            "document.querySelectorAll('li')[0].remove()",
+            "document.querySelector('a').textContent = 'Start'",
+            "document.querySelector('nav').innerHTML = '<a href=#>Home</a>'",
+        ):
+            await page.evaluate(change)
+            readings.append(await look(observer, cdp))
+        return readings
+
+    first, inserted, removed, renamed, redrawn = on_page(LIST, script)
+    ids = [[element.id for element in reading.observation.elements] for reading in (first, inserted, removed)]
+    assert ids[0] == ["delete", "delete_2", "delete_3", "nav.home"]
+    assert ids[1] == ["delete_4", *ids[0]], "the new first button does not take the old one's id"
+    assert ids[2] == ["delete_4", "delete_2", "delete_3", "nav.home"]
+    assert by_text(renamed, "Start").id == "nav.home" and by_text(redrawn, "Home").id == "nav.home"
+    assert inserted.observation.diff is not None and inserted.observation.diff.added == ("delete_4",)
+    assert inserted.observation.diff.text_added == ("News",)
+    assert removed.observation.diff is not None and removed.observation.diff.removed == ("delete",)
+    assert removed.observation.diff.text_removed == ("thing 0",)
+    one = action_signature(Click(element=2), first.observation.elements)
+    assert one == "click delete_2" == action_signature(Click(element=3), inserted.observation.elements)
+    assert one != action_signature(Click(element=2), inserted.observation.elements)
+
+
+FOCUS = """<input placeholder=plain><div id=open></div><div id=closed></div><iframe srcdoc="<input placeholder=framed>"></iframe><script>
+const inner = {};
+for (const mode of ["open", "closed"]) {
+  const root = document.getElementById(mode).attachShadow({mode});
+  root.innerHTML = `<input placeholder=${mode}>`; inner[mode] = root.firstChild;
+}
+window.focusOn = (name) => (inner[name] || (name === "framed" ? document.querySelector("iframe").contentDocument.querySelector("input")
+  : document.querySelector("input"))).focus();
+</script>"""
+
+
+def test_focus_is_found_in_shadow_roots_and_frames(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[list[str]]:
+        observer, found = Observer(), []
+        found.append([element.text for element in (await look(observer, cdp)).observation.elements if element.focused])
+        for name in ("plain", "open", "closed", "framed"):
+            await page.evaluate(f"focusOn('{name}')")
+            elements = (await look(observer, cdp)).observation.elements
+            found.append([element.text for element in elements if element.focused])
+        return found
+
+    assert on_page(FOCUS, script) == [[], ["plain"], ["open"], ["closed"], ["framed"]]
+
+
+def test_focus_in_a_frame_of_another_origin(on_labelled: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[tuple[str, str]]:
+        await page.frame_locator("#far").get_by_placeholder("Field in a frame").click()
+        elements = (await look(Observer(), cdp)).observation.elements
+        return [(element.text, element.id) for element in elements if element.focused]
+
+    assert on_labelled(script) == [("Field in a frame", "far.field_in_a_frame")]
+
+
+TALL = "<button>Top</button><div style='height: 3000px'>high</div><button>Bottom</button><p>The end</p>"
+
+
+def test_what_is_out_of_view_is_counted_or_listed(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[Reading]:
+        readings = [await look(Observer(), cdp), await look(Observer(replace(FULL, offscreen=True)), cdp)]
+        await page.evaluate("scrollTo(0, 5000)")
+        return [*readings, await look(Observer(), cdp)]
+
+    seen, listed, scrolled = (reading.observation for reading in on_page(TALL, script))
+    assert [element.text for element in seen.elements] == ["Top"] and seen.hidden.below == 1
+    assert seen.text == '[1] button "Top"\nhigh\n… 1 more element below, 7 characters of text out of view'
+    assert [(element.text, element.in_viewport) for element in listed.elements] == [("Top", True), ("Bottom", False)]
+    assert listed.elements[1].box[1] > 3000
+    assert [element.text for element in scrolled.elements] == ["Bottom"] and scrolled.hidden.above == 1
+    assert scrolled.scroll[1] > 2000 and scrolled.page_size[1] > 3000
+
+
+def test_a_dialog_covers_what_is_below_it(on_page: Any) -> None:
+    page = "<button>Below</button><p>Text below</p><dialog id=d style='width:100%;height:100%;max-width:none'><button>Inside</button></dialog>"
+
+    async def script(page: Page, cdp: CDPSession) -> Reading:
+        await page.evaluate("d.showModal()")
+        return await look(Observer(), cdp)
+
+    seen = on_page(page, script).observation
+    assert [element.text for element in seen.elements] == ["Inside"] and "Text below" not in seen.text
+    assert seen.hidden.covered == 1
+
+
+def test_what_is_excluded_is_neither_shown_nor_hashed(on_page: Any) -> None:
+    page = "<div id=clock><button>Stop</button> 12:00</div><button class='ad big'>Ad</button><button>Go</button>"
+
+    async def script(page: Page, cdp: CDPSession) -> list[Reading]:
+        observer = Observer(exclude="#clock, button.ad")
+        first = await look(observer, cdp)
+        await page.evaluate("document.getElementById('clock').innerHTML = '<b>12</b>:<b>01</b>'")
+        second = await look(observer, cdp)
+        await page.evaluate("document.body.append('more')")
+        return [first, second, await look(observer, cdp)]
+
+    first, second, third = on_page(page, script)
+    assert first.observation.text == second.observation.text == '[1] button "Go"'
+    assert first.dom_hash == second.dom_hash != third.dom_hash
+
+
+def test_a_navigation_is_told_and_a_push_of_the_address_is_none(on_labelled: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[Any]:
+        observer = Observer()
+        await look(observer, cdp)
+        await page.evaluate("history.pushState(null, '', '?elsewhere')")
+        pushed = await look(observer, cdp)
+        await page.goto(page.url.replace("labelled.html?elsewhere", "labelled_frame.html"))
+        return [pushed.observation.diff, (await look(observer, cdp)).observation.diff]
+
+    pushed, gone = on_labelled(script)
+    assert not pushed.navigated and pushed.changed == pushed.added == () and gone.navigated
+
+
+def test_hover_listeners_are_listed_where_asked_for(on_labelled: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[str]:
+        reading = await look(Observer(replace(FULL, hoverable=True)), cdp)
+        return [element.text for element in reading.observation.elements if element.hoverable]
+
+    assert on_labelled(script) == ["Hover only"]
+
+
+def test_small_pages_read_line_by_line_with_short_texts(on_page: Any) -> None:
+    page = """<div style="position:relative;width:160px;font-size:10px"><button style="position:absolute;left:80px;top:2px">Right</button>
+      <button style="position:absolute;left:0;top:0">Left</button><span style="position:absolute;left:0;top:40px">3 + 4 =</span>
+      <input style="position:absolute;left:50px;top:40px;width:40px" disabled><span class="icon star" onclick="1"
+      style="position:absolute;left:120px;top:40px;width:9px;height:9px"></span></div>"""
+
+    async def script(page: Page, cdp: CDPSession) -> Reading:
+        return await look(Observer(SMALL), cdp)
+
+    seen = on_page(page, script).observation
+    assert [(element.tag, element.text) for element in seen.elements] == [
+        ("button", "Left"),
+        ("button", "Right"),
+        ("text", "3 + 4 ="),
+        ("item", "icon star"),
+    ]
+    assert seen.text == "" and seen.diff is None
+
+
+def test_an_empty_page_gives_an_empty_reading(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> Reading:
+        await page.goto("about:blank")
+        return await look(Observer(), cdp)
+
+    seen = on_page("", script)
+    assert seen.observation.elements == () and seen.observation.text == "" and seen.handles == {}

@@ -1,0 +1,154 @@
+"""The pure parts: coordinates, words, selectors, the diff, marks and hashes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageDraw
+
+from envs.observation.coordinates import SCALE, to_normalised, to_pixels
+from envs.observation.diff import compare
+from envs.observation.hashes import action_signature, hamming, screen_hash
+from envs.observation.marks import draw, draw_scaled, place_tag
+from envs.observation.selector import parse
+from envs.observation.words import SLUG_CHARS, colour, cut, slug
+from envs.types import Click, ConfigError, Element, Invalid, Type
+
+sides = st.integers(1, 4000)
+
+
+@given(st.tuples(sides, sides), st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)))
+def test_coordinates_come_back_to_within_a_thousandth(viewport: tuple[int, int], share: tuple[float, float]) -> None:
+    pixel = (float(int(share[0] * viewport[0])), float(int(share[1] * viewport[1])))
+    back = to_pixels(to_normalised(pixel, viewport), viewport)
+    for one, other, side in zip(pixel, back, viewport, strict=True):
+        assert abs(one - other) <= (0 if side <= SCALE else np.ceil(side / SCALE / 2))
+
+
+@given(st.tuples(sides, sides), st.tuples(st.integers(-500, 1500), st.integers(-500, 1500)))
+def test_any_coordinates_lie_in_the_viewport(viewport: tuple[int, int], point: tuple[int, int]) -> None:
+    x, y = to_pixels(point, viewport)
+    assert 0 <= x < viewport[0] and 0 <= y < viewport[1]
+
+
+def test_the_corners_of_a_viewport() -> None:
+    assert to_pixels((0, 0), (1280, 720)) == (0, 0) and to_pixels((1000, 1000), (1280, 720)) == (1279, 719)
+    assert to_pixels((500, 500), (1280, 720)) == (640, 360) and to_normalised((640, 360), (1280, 720)) == (500, 501)
+
+
+@given(st.text(max_size=200))
+def test_a_slug_is_short_and_plain(text: str) -> None:
+    made = slug(text)
+    assert len(made) <= SLUG_CHARS and made == slug(made) and not made.startswith("_") and not made.endswith("_")
+
+
+@pytest.mark.parametrize(
+    ("css", "name"),
+    [
+        ("rgb(255, 0, 0)", "red"),
+        ("rgb(250, 10, 10)", "red"),
+        ("rgb(20, 20, 24)", "grey"),
+        ("rgb(30, 144, 255)", "blue"),
+        ("rgb(255, 255, 10)", "yellow"),
+        ("rgba(0, 0, 0, 0)", ""),
+        ("none", ""),
+    ],
+)
+def test_colours_have_plain_names(css: str, name: str) -> None:
+    assert colour(css) == name
+
+
+def test_labels_are_squashed_and_shortened() -> None:
+    assert cut("  Add\n to   basket ", 6) == "Add to" and cut(None, 5) == "" and slug("Añadir (2)") == "añadir_2"
+
+
+def test_selectors() -> None:
+    assert parse("#query, a.b[href]") == (("", (("id", "query"),)), ("A", (("class", "b"), ("href", None))))
+    assert parse('[role="alert"]') == (("", (("role", "alert"),)),) and parse("") == ()
+    with pytest.raises(ConfigError, match=r"'div > p'"):
+        parse("div > p")
+
+
+def element(index: int, **fields: Any) -> Element:
+    return Element(**{"index": index, "tag": "button", "text": "t", "box": (0, 0, 10, 10), "id": f"e{index}", **fields})
+
+
+def test_the_diff_goes_by_id_and_not_by_number() -> None:
+    before = [element(1), element(2, value="x"), element(3)]
+    after = [element(1, id="new"), element(2, id="e1"), element(3, id="e2", value="y", box=(9, 9, 9, 9))]
+    diff = compare(before, after, ["a", "b", "b"], ["b", "c", "a"])
+    assert diff.added == ("new",) and diff.removed == ("e3",)
+    assert [(change.id, change.name, change.before, change.after) for change in diff.changed] == [
+        ("e2", "value", "x", "y")
+    ]
+    assert diff.text_added == ("c",) and diff.text_removed == ("b",)
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc"), max_size=6))
+def test_the_text_diff_leads_from_one_to_the_other(before: list[str], after: list[str]) -> None:
+    diff = compare([], [], before, after)
+    assert sorted([*before, *diff.text_added]) == sorted([*after, *diff.text_removed])
+    assert not set(diff.text_added) & set(diff.text_removed)
+
+
+def test_signatures_name_elements_by_id() -> None:
+    elements = [element(1), element(2, id="")]
+    assert action_signature(Click(element=1), elements) == "click e1"
+    assert action_signature(Click(element=2), elements) == "click #2"
+    assert action_signature(Type(element=1, text="a b"), elements) == "type e1 'a b'"
+    assert action_signature(Click(element=7), elements) == "click #7"
+    assert action_signature(Invalid(reason="r"), elements) == "invalid 'r'"
+
+
+def picture(size: tuple[int, int] = (200, 100), text: str = "") -> bytes:
+    image = Image.new("RGB", size, "white")
+    pen = ImageDraw.Draw(image)
+    pen.rectangle((0, 0, size[0] // 3, size[1]), fill="navy")
+    pen.text((size[0] // 2, 10), text, fill="black")
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+def changed(one: bytes, other: bytes) -> Any:
+    pixels = [np.asarray(Image.open(io.BytesIO(data)).convert("L"), dtype=np.int16) for data in (one, other)]
+    return np.abs(pixels[0] - pixels[1]) > 60
+
+
+def test_marks_are_drawn_where_the_elements_are() -> None:
+    shot = picture()
+    marked = draw(shot, [element(1, box=(100, 40, 40, 20)), element(2, box=(10, 10, 5, 5), in_viewport=False)])
+    there = changed(shot, marked)
+    assert there[40:60, 100:140].any() and not there[:20, :60].any() and not there[80:].any()
+    assert not changed(shot, draw(shot, [element(1, tag="text")])).any()
+
+
+def test_marks_follow_the_device_scale() -> None:
+    shot = picture((400, 200))
+    there = changed(shot, draw_scaled(shot, [element(1, box=(150, 60, 20, 20))], (200, 100)))
+    assert there[118:162, 298:342].any() and not there[:100].any()
+
+
+def test_numbers_stay_in_the_picture_and_off_each_other() -> None:
+    avoid = np.array([[0.0, 0.0, 20.0, 20.0]])
+    places = []
+    for _ in range(3):
+        place = place_tag((0, 0, 20, 20), (8, 8), avoid, (100, 50))
+        assert place[0] >= 0 and place[1] >= 0 and place[2] <= 100 and place[3] <= 50
+        avoid = np.vstack([avoid, *[place] * 4])
+        places.append(place)
+    assert len(set(places)) == 3
+    right = place_tag((90, 40, 10, 10), (8, 8), np.array([[90.0, 40.0, 100.0, 50.0]]), (100, 50))
+    assert right[2] <= 100 and right[3] <= 50
+
+
+def test_a_picture_is_near_itself_and_far_from_another() -> None:
+    one, text = screen_hash(picture()), screen_hash(picture(text="words"))
+    other = screen_hash(draw(picture(), [element(n, box=(70 + 20 * n, 20, 15, 60)) for n in range(1, 6)]))
+    assert len(one) == 16 and hamming(one, one) == 0
+    assert hamming(one, text) < hamming(one, other)
