@@ -85,7 +85,9 @@ def action_signature(action: Action, elements: Sequence[Element]) -> str:
     Two actions with equal signatures do the same even if the element's number changed between them.
     """
     lasting = {element.index: element.id or f"#{element.index}" for element in elements}
-    fields = action.model_dump(exclude={"type"}, exclude_none=True)
+    known = type(action).model_fields
+    dumped = action.model_dump(exclude={"type"})
+    fields = {name: value for name, value in dumped.items() if value != known[name].default}
     words: list[str] = [action.type]
     for name in sorted(fields, key=lambda name: (not _names_element(name), name)):
         value = fields[name]
