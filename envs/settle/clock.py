@@ -54,6 +54,12 @@ NAVIGATION_BUDGET_MS = 1000.0
 FOLLOW_MS = 100.0
 """Virtual milliseconds for what a frame, an animation's end or a message led to. It is given again as long as there is more."""
 
+UNKNOWN_METHOD = ("wasn't found", "not supported")
+"""Parts of what a browser says that cannot hold a clock."""
+
+SAME_MS = 1000.0
+"""Two readings of a stopped clock differ by less; a clock in use is ahead of a new one by `LEAD_MS`."""
+
 ROUNDS = 4
 """How often it is given again: a page that changes at every look (a ticking display) is not waited for longer."""
 
@@ -75,6 +81,9 @@ SOCKET_SECONDS = 0.3
 
 SOCKET_QUIET_SECONDS = 0.02
 """Real seconds after a message until the next one is not a part of the same answer."""
+
+WORKER_SECONDS = 2.0
+"""Real seconds for a worker that goes on for ever."""
 
 WORKER_QUIET_SECONDS = 0.15
 """Real seconds without a sign of life from a page with workers. A worker's timers cannot be seen; this is the longest that is waited for."""
@@ -100,7 +109,7 @@ class VirtualClock:
         self._begun = False
         self._open_session = open_session
         self._expired: asyncio.Future[None] | None = None
-        self._now = 0.0
+        self._now = self._since = 0.0
         self._dialog = asyncio.Event()
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
@@ -126,28 +135,37 @@ class VirtualClock:
         self._workers.discard(name)
 
     async def begin(self) -> None:
-        """Stop the clock at the epoch. To be called on the blank page, before anything is loaded; again is nothing."""
+        """Stop the clock at the epoch. To be called on the blank page, before anything is loaded; again is nothing.
+
+        On a page whose process has a clock already (a window that a page opened, a page that is attached to again) the clock is taken as it is.
+        """
         if self._begun:
             return
         self._begun = True
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
-        if not self._virtual:
-            return
-        try:
-            initial = EPOCH_SECONDS - LEAD_MS / 1000
-            await self._policy({"policy": "pause", "initialVirtualTime": initial})
-        except Exception as error:
-            # Clients have their own classes of errors, but the words are the browser's.
-            if "wasn't found" not in str(error) and "not supported" not in str(error).lower():
-                raise
-            self._virtual = False
-            return
-        await self._spend("advance", LEAD_MS)
-        self._now = 1000 * EPOCH_SECONDS
         if self._open_session is not None:
             attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", attach)
+        if self._virtual and await self._stop_at(EPOCH_SECONDS - LEAD_MS / 1000):
+            await self._spend("advance", LEAD_MS)
+
+    async def _stop_at(self, seconds: float) -> bool:
+        """Stop the clock; whether it is a new one, which then stands at ``seconds`` since 1970."""
+        try:
+            await self._policy({"policy": "pause", "initialVirtualTime": seconds})
+        except Exception as error:
+            # Clients have their own classes of errors, but the words are the browser's.
+            if not any(words in str(error) for words in UNKNOWN_METHOD):
+                raise
+            self._virtual = False
+            return False
+        self._now = await self._watch.clock()
+        return abs(self._now - 1000 * seconds) < SAME_MS
+
+    def attached_again(self) -> None:
+        """The session was bound to its page anew: what was set up on it is set up again by the next call."""
+        self._begun = False
 
     async def run_freely(self) -> None:
         """Let the clock run, for a driver that needs it to begin a navigation; without one, call `begin` and navigate.
@@ -170,7 +188,7 @@ class VirtualClock:
         """
         started = time.perf_counter()
         await self.begin()
-        before = self._now
+        self._since = self._now
         work = asyncio.create_task(self._settle(budget_ms) if self._virtual else self._wait_for_quiet())
         dialog = asyncio.create_task(self._dialog.wait())
         waited: set[asyncio.Future[Any]] = {work, dialog}
@@ -189,12 +207,15 @@ class VirtualClock:
             await asyncio.gather(work, dialog, return_exceptions=True)
         mode = SettleMode.VIRTUAL if self._virtual else SettleMode.QUIET
         real_ms = 1000 * (time.perf_counter() - started)
-        return Settled(mode, self._now - before, real_ms, reason, complete, self.requests.places())
+        return Settled(
+            mode, self._now - self._since if self._virtual else 0.0, real_ms, reason, complete, self.requests.places()
+        )
 
     async def _settle(self, budget_ms: float) -> SettleReason:
         """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
         heard_before = self.requests.heard_at
-        await self._drawn()
+        look = await self._drawn()
+        self._since = self._now = look.now or self._now  # another page of the process may have moved the clock
         for turn in range(1 + ROUNDS):
             await self._give(budget_ms if turn == 0 else FOLLOW_MS)
             await self._listen()
@@ -259,26 +280,34 @@ class VirtualClock:
 
     async def _listen(self) -> None:
         """Wait for the answer on a socket on which the page has spoken, and for the rest of it."""
+        requests = self.requests
+        end = requests.clock() + SOCKET_SECONDS
         while True:
-            requests = self.requests
             limit = SOCKET_SECONDS if requests.unanswered else SOCKET_QUIET_SECONDS
-            left = requests.heard_at + limit - requests.clock()
+            left = min(end, requests.heard_at + limit) - requests.clock()
             if left <= 0:
                 requests.unanswered = 0  # who does not answer now is not waited for again
                 return
-            requests.changed.clear()
-            await self._change(asyncio.get_running_loop().create_future(), left)
+            await self._hear(left)
 
     async def _wait_for_workers(self) -> None:
         """Both clocks go on, until nothing is seen of the page's workers for a while."""
         requests = self.requests
-        quiet_since = requests.clock()
-        while (left := quiet_since + WORKER_QUIET_SECONDS - requests.clock()) > 0:
-            requests.changed.clear()
-            await self._change(asyncio.get_running_loop().create_future(), min(left, SLICE_MS / 1000))
+        quiet_since = began = requests.clock()
+        while True:
+            now = requests.clock()
+            left = min(quiet_since + WORKER_QUIET_SECONDS, began + WORKER_SECONDS) - now
+            if left <= 0:
+                return
+            await self._hear(min(left, SLICE_MS / 1000))
             await self._give(SLICE_MS)
             if (await self._watch.look()).changed or requests.waiting() or requests.finished_at > quiet_since:
                 quiet_since = requests.clock()
+
+    async def _hear(self, seconds: float) -> None:
+        """Until something is heard of a request or a socket, or the time is over."""
+        self.requests.changed.clear()
+        await self._change(asyncio.get_running_loop().create_future(), seconds)
 
     async def _wait_for_quiet(self) -> SettleReason:
         await wait_until_quiet(self._watch, self.requests)

@@ -1,8 +1,9 @@
 """A site on loopback that does everything a page can do to whoever waits for it: delays, streams, sockets, loops, floods.
 
 The pages are in ``fixtures/``. A page begins to act when its button ``#go`` is pressed (its middle is at `GO`) and its
-`#state` says ``done`` when it is complete; `FIXTURES` says for each what is expected. The server runs in a thread of
-its own and serves the same at two origins, ``127.0.0.1:<port>`` and ``localhost:<other port>``.
+`#state` says ``done`` when it is complete; `FIXTURES` says for each what is expected.
+For faults there are also ``alerts.html`` (a thousand), ``popups.html`` (a hundred), ``canaries.html``, ``/huge?mb=200`` and
+``/status/<code>``. The server runs in a thread of its own and serves the same at two origins, ``127.0.0.1:<port>`` and ``localhost:<other port>``.
 """
 
 from __future__ import annotations
@@ -52,10 +53,16 @@ FIXTURES = (
     *(Fixture(name) for name in ("transition", "keyframes", "animate", "fetches", "assets", "observers")),
     *(Fixture(name) for name in ("popup", "iframe", "cross-iframe", "worker", "shared-worker", "websocket")),
     *(Fixture(name) for name in ("long-poll", "stalled", "trickle", "long-poll-fetches", "events")),
-    *(Fixture(name) for name in ("busy", "messages", "endless-frames")),
+    *(Fixture(name) for name in ("busy", "feed", "messages", "endless-frames")),
     *(Fixture(name, complete=False) for name in ("loop", "redirect-loop", "hops")),
 )
 """Every page that a settled step is proven on."""
+
+CANARIES = (
+    *("cookie", "localStorage", "sessionStorage", "indexedDB", "cacheStorage"),
+    *("serviceWorker", "httpCache", "history", "windowName"),
+)
+"""Stores in which ``canaries.html`` leaves a trace at a press of its button; at its load it says in ``#found`` which it found."""
 
 DONE_PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>done</title>
 <link rel="icon" href="data:,"></head><body><p id="state">loading</p>
@@ -79,6 +86,10 @@ async def _delay(request: Request) -> None:
 async def _json(request: Request) -> Response:
     await _delay(request)
     return JSONResponse({"now": "then"})
+
+
+async def _cached(_request: Request) -> Response:
+    return JSONResponse({"canary": 1}, headers={"Cache-Control": "max-age=3600"})
 
 
 async def _page(request: Request) -> Response:
@@ -172,6 +183,16 @@ async def _echo(websocket: WebSocket) -> None:
         pass
 
 
+async def _feed(websocket: WebSocket) -> None:
+    await websocket.accept()
+    try:
+        while True:
+            await websocket.send_text("tick")
+            await asyncio.sleep(0.005)
+    except WebSocketDisconnect:
+        pass
+
+
 class DynamicSite:
     """``with DynamicSite() as site``: `origin` and `other_origin` are served until the end of the block."""
 
@@ -207,6 +228,7 @@ class DynamicSite:
             routes=[
                 Route("/config.js", config),
                 Route("/json", _json),
+                Route("/cached", _cached),
                 Route("/page", _page),
                 Route("/slow/{name}", _slow),
                 Route("/form", _form, methods=["POST"]),
@@ -220,6 +242,7 @@ class DynamicSite:
                 Route("/events", _events),
                 Route("/huge", _huge),
                 WebSocketRoute("/ws", _echo),
+                WebSocketRoute("/feed", _feed),
                 Mount("/", StaticFiles(directory=FOLDER)),
             ]
         )

@@ -1,0 +1,175 @@
+"""Equal episodes look equal, to the bit."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from typing import Any
+
+from envs.settle import FONT_FAMILIES, FONTS_CONF, PROCESS_ARGS
+from tests.envs.devtools import chromium
+from tests.envs.driving import Driven, open_driven
+from tests.envs.dynamic_site import DynamicSite
+
+REPETITIONS = 50
+VALUES = "JSON.stringify([...document.querySelectorAll('input')].map((field) => field.value))"
+
+
+async def seen(page: Driven, site: DynamicSite) -> tuple[str, str]:
+    """What can be seen of a page, as one hash; and its text, for the message of a failure."""
+    shot = await page.cdp.send("Page.captureScreenshot", {"format": "png"})
+    snapshot = await page.cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": ["opacity", "transform"]})
+    strings = json.dumps(snapshot["strings"]).replace(site.origin, "")
+    text = f"{strings} {await page.cdp.evaluate(VALUES)}"
+    return hashlib.sha256(f"{shot['data']} {text}".encode()).hexdigest(), text
+
+
+async def episode(page: Driven, site: DynamicSite) -> list[tuple[str, str]]:
+    """Load, press three times, type: what was seen after each."""
+    await page.load(f"{site.origin}/episode.html")
+    frames = [await seen(page, site)]
+    for _ in range(3):
+        await page.press()
+        await page.clock.settle()
+        frames.append(await seen(page, site))
+    await page.cdp.send("Input.insertText", {"text": "typed"})
+    await page.clock.settle()
+    return [*frames, await seen(page, site)]
+
+
+def test_fifty_episodes_give_one_hash() -> None:
+    async def run() -> list[list[tuple[str, str]]]:
+        played = []
+        with DynamicSite() as site:
+            async with chromium(*PROCESS_ARGS) as browser:
+                for _ in range(REPETITIONS):
+                    page = await open_driven(browser, seed=7)
+                    played.append(await episode(page, site))
+                    await page.close()
+        return played
+
+    played = asyncio.run(run())
+    for step, frames in enumerate(zip(*played, strict=True)):
+        hashes = Counter(digest for digest, _ in frames)
+        assert len(hashes) == 1, (step, hashes, {text for _, text in frames})
+    assert len({digest for digest, _ in played[0]}) == 5  # and it is not the same picture all along
+
+
+def test_another_seed_gives_other_numbers_and_no_seed_gives_new_ones() -> None:
+    numbers = "JSON.stringify([Math.random(), crypto.randomUUID(), [...crypto.getRandomValues(new Uint32Array(2))]])"
+
+    async def draw(browser: Any, site: DynamicSite, seed: int | None) -> list[Any]:
+        page = await open_driven(browser, seed=seed)
+        await page.load(f"{site.origin}/rest.html")
+        return list(json.loads(await page.cdp.evaluate(numbers)))
+
+    async def run() -> None:
+        with DynamicSite() as site:
+            async with chromium(*PROCESS_ARGS) as browser:
+                one, again, other = [await draw(browser, site, seed) for seed in (1, 1, 2)]
+                assert one == again
+                assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
+                assert await draw(browser, site, None) != await draw(browser, site, None)
+                page = await open_driven(browser, seed=1)
+                await page.load(f"{site.origin}/rest.html")
+                many = json.loads(await page.cdp.evaluate("JSON.stringify(Array.from({length: 10000}, Math.random))"))
+                assert len(set(many)) == 10_000 and all(0 <= number < 1 for number in many)
+                assert abs(sum(many) / len(many) - 0.5) < 0.02
+                assert await page.cdp.evaluate(
+                    "/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID())"
+                )
+
+    asyncio.run(run())
+
+
+def test_the_script_leaves_no_name_and_no_source_behind() -> None:
+    names = "JSON.stringify([...Object.getOwnPropertyNames(window), ...Object.getOwnPropertySymbols(window).map(String)].sort())"
+    sources = (
+        "[Math.random, crypto.randomUUID, crypto.getRandomValues, requestAnimationFrame, cancelAnimationFrame, performance.now, scrollTo,"
+        " Object.getOwnPropertyDescriptor(Event.prototype, 'timeStamp').get].map(String).every((text) => text.includes('[native code]'))"
+    )
+
+    async def run() -> None:
+        with DynamicSite() as site:
+            async with chromium(*PROCESS_ARGS) as browser:
+                bare = await browser.page()
+                await bare.send("Page.navigate", {"url": f"{site.origin}/rest.html"})
+                page = await open_driven(browser, seed=1)
+                await page.load(f"{site.origin}/rest.html")
+                assert await page.cdp.evaluate(names) == await bare.evaluate(names)
+                assert await page.cdp.evaluate(sources)
+                refused = "(() => { try { %s; return 'taken'; } catch (error) { return error.name; } })()"
+                assert await page.cdp.evaluate(refused % "requestAnimationFrame(1)") == "TypeError"
+                assert (
+                    await page.cdp.evaluate(refused % "crypto.getRandomValues(new Float32Array(1))")
+                    == "TypeMismatchError"
+                )
+
+    asyncio.run(run())
+
+
+def test_frames_run_on_the_clock_and_can_be_cancelled() -> None:
+    async def run() -> None:
+        with DynamicSite() as site:
+            async with chromium(*PROCESS_ARGS) as browser:
+                page = await open_driven(browser)
+                await page.load(f"{site.origin}/rest.html")
+                await page.cdp.evaluate(
+                    "window.drawn = []; const draw = (now) => { drawn.push(now - performance.now()); requestAnimationFrame(draw); };"
+                    "requestAnimationFrame(draw); cancelAnimationFrame(requestAnimationFrame(() => drawn.push('cancelled')));"
+                    "requestAnimationFrame(() => { throw new Error('one bad callback'); }); requestAnimationFrame(() => drawn.push('after')); 0"
+                )
+                settled = await page.clock.settle(500)
+                drawn = json.loads(await page.cdp.evaluate("JSON.stringify(drawn)"))
+                assert "cancelled" not in drawn and drawn.count("after") == 1
+                frames = [late for late in drawn if late != "after"]
+                assert settled.virtual_ms == 500
+                assert len(frames) == 30 and all(abs(late) < 1 for late in frames)
+
+    asyncio.run(run())
+
+
+def test_generic_fonts_are_pinned() -> None:
+    async def run() -> None:
+        async with chromium(*PROCESS_ARGS) as browser:
+            page = (await open_driven(browser)).cdp
+            for domain in ("DOM", "CSS"):
+                await page.send(f"{domain}.enable")
+            for family, key in (
+                ("serif", "serif"),
+                ("sans-serif", "sansSerif"),
+                ("monospace", "fixed"),
+                ("cursive", "cursive"),
+            ):
+                await page.evaluate(f"document.body.innerHTML = '<p style=\"font-family: {family}\">text</p>'; 0")
+                root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
+                node = await page.send("DOM.querySelector", {"nodeId": root, "selector": "p"})
+                await page.evaluate("document.body.offsetWidth")
+                (font,) = (await page.send("CSS.getPlatformFontsForNode", node))["fonts"]
+                assert font["familyName"] == FONT_FAMILIES[key]
+
+    asyncio.run(run())
+
+
+def test_named_fonts_are_pinned_by_the_configuration(monkeypatch: Any) -> None:
+    monkeypatch.setenv("FONTCONFIG_FILE", str(FONTS_CONF))
+
+    async def run() -> None:
+        async with chromium(*PROCESS_ARGS) as browser:
+            page = (await open_driven(browser)).cdp
+            for domain in ("DOM", "CSS"):
+                await page.send(f"{domain}.enable")
+            for family, expected in (
+                ("Arial", "Liberation Sans"),
+                ("Georgia", "Liberation Serif"),
+                ("Consolas", "Liberation Mono"),
+            ):
+                await page.evaluate(f"document.body.innerHTML = '<p style=\"font-family: {family}\">text</p>'; 0")
+                root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
+                node = await page.send("DOM.querySelector", {"nodeId": root, "selector": "p"})
+                (font,) = (await page.send("CSS.getPlatformFontsForNode", node))["fonts"]
+                assert font["familyName"] == expected
+
+    asyncio.run(run())

@@ -1,0 +1,133 @@
+"""The bookkeeping of requests, without a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from envs.settle.requests import ENDLESS_SECONDS, STALL_SECONDS, RequestTracker
+
+
+class Page:
+    """A session whose events are made by hand, and the time."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.handlers: dict[str, Any] = {}
+        self.tracker = RequestTracker(clock=lambda: self.now)
+        self.tracker.watch(self)
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        raise AssertionError("a tracker only listens")
+
+    def on(self, event: Any, f: Any) -> None:
+        self.handlers[event] = f
+
+    def sent(self, name: str, kind: str = "Fetch", url: str = "http://a/x?q=1", frame: str = "F", **more: Any) -> None:
+        event = {"requestId": name, "request": {"url": url}, "type": kind, "frameId": frame, "loaderId": "L1", **more}
+        self.handlers["Network.requestWillBeSent"](event)
+
+    def event(self, name: str, **params: Any) -> None:
+        self.handlers[name](params)
+
+
+@pytest.fixture
+def page() -> Page:
+    return Page()
+
+
+def test_a_request_is_waited_for_until_it_ends(page: Page) -> None:
+    page.sent("1")
+    assert [request.url for request in page.tracker.waiting()] == ["http://a/x?q=1"]
+    assert page.tracker.places() == ("http://a/x",)  # a query may hold a secret
+    page.event("Network.loadingFinished", requestId="1")
+    assert page.tracker.waiting() == [] and page.tracker.places() == ()
+
+
+def test_a_redirect_is_one_request(page: Page) -> None:
+    page.sent("1", "Document")
+    page.sent("1", "Document", url="http://a/y", redirectResponse={"status": 302})
+    assert len(page.tracker.waiting()) == 1
+    page.event("Network.loadingFinished", requestId="1")
+    assert page.tracker.waiting() == []
+
+
+def test_a_request_without_a_byte_is_given_up_and_not_waited_for_again(page: Page) -> None:
+    page.sent("1", url="http://a/poll?since=1")
+    page.now += STALL_SECONDS - 0.01
+    assert page.tracker.give_up() == [] and page.tracker.patience() == pytest.approx(0.01)
+    page.now += 0.01
+    assert len(page.tracker.give_up()) == 1
+    assert page.tracker.waiting() == [] and page.tracker.endless()
+    page.event("Network.loadingFinished", requestId="1")
+    assert not page.tracker.endless()
+    page.sent("2", url="http://a/poll?since=2")
+    assert page.tracker.waiting() == [] and page.tracker.endless()
+
+
+def test_bytes_keep_a_request_alive_but_not_for_ever(page: Page) -> None:
+    page.sent("1")
+    began = page.now
+    while page.now + 1 < began + ENDLESS_SECONDS:
+        page.now += 1
+        page.event("Network.dataReceived", requestId="1", dataLength=1)
+        assert page.tracker.give_up() == []
+    page.now = began + ENDLESS_SECONDS
+    assert len(page.tracker.give_up()) == 1
+
+
+@pytest.mark.parametrize("kind", ["Document", "Stylesheet", "Script"])
+def test_what_makes_the_page_is_not_given_up(page: Page, kind: str) -> None:
+    page.sent("1", kind)
+    page.now += 1000
+    assert page.tracker.give_up() == [] and page.tracker.patience() == float("inf")
+
+
+def test_streams_sockets_and_beacons_are_not_waited_for(page: Page) -> None:
+    page.sent("1", "EventSource", url="http://a/events")
+    assert page.tracker.waiting() == [] and page.tracker.endless() and page.tracker.unanswered == 1
+    page.event("Network.eventSourceMessageReceived", requestId="1")
+    assert page.tracker.unanswered == 0
+    page.sent("2", "Ping", url="http://a/beacon")
+    page.event("Network.loadingFinished", requestId="1")
+    assert not page.tracker.endless()  # a beacon holds no clock
+
+
+def test_a_navigation_forgets_the_requests_of_the_old_document(page: Page) -> None:
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L0"})
+    page.sent("old", url="http://a/never", loaderId="L0")
+    page.sent("new", "Document", url="http://a/next", loaderId="L1")
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    assert [request.url for request in page.tracker.waiting()] == ["http://a/next"]
+
+
+def test_a_frame_takes_its_requests_with_it(page: Page) -> None:
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    page.sent("1", frame="child")
+    page.sent("2", frame="F")
+    page.event("Page.frameDetached", frameId="child", reason="remove")
+    assert len(page.tracker.waiting()) == 1
+
+
+def test_a_navigation_that_was_asked_for_is_waited_for(page: Page) -> None:
+    page.event("Page.frameRequestedNavigation", frameId="F", url="http://a/next", disposition="currentTab")
+    assert len(page.tracker.waiting()) == 1
+    page.sent("1", "Document", url="http://a/next")
+    page.event("Network.loadingFinished", requestId="1")
+    assert page.tracker.waiting() == []
+
+
+def test_counts_and_the_status_of_the_main_document(page: Page) -> None:
+    page.sent("1", "Document")
+    assert page.tracker.main_status is None
+    page.event("Network.responseReceived", requestId="1", type="Document", frameId="F", response={"status": 503})
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    page.sent("2", "Document", frame="child")
+    page.event("Network.responseReceived", requestId="2", type="Document", frameId="child", response={"status": 404})
+    assert page.tracker.main_status == 503 and page.tracker.refused == 2
+    page.sent("3")
+    page.event("Network.loadingFailed", requestId="3", canceled=True)
+    page.sent("4")
+    page.event("Network.loadingFailed", requestId="4")
+    assert page.tracker.failed == 1

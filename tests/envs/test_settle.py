@@ -1,0 +1,241 @@
+"""A page has settled: proven on a real Chromium with pages that do everything to whoever waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from envs.settle import PROCESS_ARGS, SettleMode, SettleReason, VirtualClock
+from envs.settle.clock import ANSWER_SECONDS, EPOCH_SECONDS
+from tests.envs.devtools import Devtools, Session, chromium
+from tests.envs.driving import Driven, open_driven
+from tests.envs.dynamic_site import CANARIES, FIXTURES, DynamicSite, Fixture
+
+SECONDS = 5.0
+"""Real-time budget in these tests."""
+
+
+def on_a_page(work: Callable[[Driven, DynamicSite], Awaitable[None]], *, virtual: bool = True) -> None:
+    """Run ``work`` with a tab of a Chromium of its own."""
+
+    async def run() -> None:
+        with DynamicSite() as site:
+            async with chromium(*PROCESS_ARGS) as browser:
+                await work(await open_driven(browser, seed=1, virtual=virtual), site)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda fixture: fixture.name)
+def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(site.origin + fixture.path)
+        assert await page.state() == "ready"
+        await page.press()
+        started = time.perf_counter()
+        settled = await page.clock.settle(seconds=SECONDS)
+        assert time.perf_counter() - started < SECONDS + 2 * ANSWER_SECONDS
+        assert (await page.state() == "done") == fixture.complete
+        assert settled.how is SettleMode.VIRTUAL
+        assert settled.complete or not fixture.complete
+        # Whatever it did, the clock now stands.
+        before = await page.cdp.evaluate("Date.now()")
+        assert await page.cdp.evaluate("Date.now()") == before
+
+    on_a_page(work)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("rest", SettleReason.RESTED),
+        ("long-poll", SettleReason.OPEN_REQUESTS),
+        ("events", SettleReason.OPEN_REQUESTS),
+        ("worker", SettleReason.WORKERS),
+        ("loop", SettleReason.BUSY),
+        ("hops", SettleReason.DEADLINE),
+        ("alerts", SettleReason.DIALOG),
+    ],
+)
+def test_the_reason_is_said(name: str, reason: SettleReason) -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/{name}.html")
+        pressing = asyncio.create_task(page.press())  # an alert holds it up
+        await asyncio.wait({pressing}, timeout=0.2)
+        settled = await page.clock.settle(seconds=3)
+        assert settled.reason is reason
+        assert settled.complete is (reason not in (SettleReason.BUSY, SettleReason.DEADLINE))
+        if name == "long-poll":
+            assert settled.pending == (f"{site.origin}/never",)
+        pressing.cancel()
+
+    on_a_page(work)
+
+
+def test_a_long_poll_is_paid_for_once() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/long-poll.html")
+        await page.press()
+        first = await page.clock.settle(seconds=SECONDS)
+        await page.press()
+        second = await page.clock.settle(seconds=SECONDS)
+        assert first.reason is second.reason is SettleReason.OPEN_REQUESTS
+        assert second.real_ms < first.real_ms / 2
+
+    on_a_page(work)
+
+
+def test_a_page_is_usable_after_a_script_that_never_ended() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/loop.html")
+        await page.press()
+        assert (await page.clock.settle(seconds=1)).reason is SettleReason.BUSY
+        await page.load(f"{site.origin}/timers.html")
+        await page.press()
+        assert (await page.clock.settle(seconds=SECONDS)).complete
+        assert await page.state() == "done"
+
+    on_a_page(work)
+
+
+def test_the_clock_begins_at_the_epoch_and_moves_only_by_what_is_given() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        loaded = await page.load(f"{site.origin}/rest.html")
+        now = await page.cdp.evaluate("Date.now()")
+        assert now == 1000 * EPOCH_SECONDS + loaded.virtual_ms
+        settled = await page.clock.settle(300)
+        assert await page.cdp.evaluate("Date.now()") == now + settled.virtual_ms == now + 300
+
+    on_a_page(work)
+
+
+def test_frames_and_screenshots_come_long_after_real_time_has_passed_the_given_time() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        loaded = await page.load(f"{site.origin}/rest.html")
+        # Real time passes that the page was not given: a model thinks.
+        await page.cdp.send("Runtime.evaluate", {"expression": "new Promise(() => 0)"})
+        until = time.perf_counter() + 3 * loaded.virtual_ms / 1000
+        while time.perf_counter() < until:
+            await page.cdp.evaluate("1")
+        async with asyncio.timeout(SECONDS):
+            assert (await page.cdp.send("Page.captureScreenshot", {"format": "jpeg"}))["data"]
+
+    on_a_page(work)
+
+
+def test_windows_and_other_sites_share_the_clock_of_their_episode() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/rest.html")
+        await page.cdp.evaluate("open('popup-child.html', '', 'noopener'); 0")
+        await page.clock.settle()
+        targets = (await page.browser.send("Target.getTargets"))["targetInfos"]
+        (child,) = [target for target in targets if target["url"].endswith("popup-child.html")]
+        window = await page.browser.attach(child["targetId"])
+        await page.clock.settle()
+        assert await window.evaluate("Date.now()") == await page.cdp.evaluate("Date.now()")
+        await page.load(f"{site.other_origin}/rest.html")
+        assert await window.evaluate("Date.now()") == await page.cdp.evaluate("Date.now()")
+
+    on_a_page(work)
+
+
+def test_a_browser_whose_clock_is_left_alone_is_waited_for_until_quiet() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        for name in ("rest", "fetches", "interval", "transition"):
+            await page.load(f"{site.origin}/{name}.html")
+            await page.press()
+            settled = await page.clock.settle(seconds=SECONDS)
+            assert (settled.how, settled.reason) == (SettleMode.QUIET, SettleReason.NO_CLOCK)
+            assert settled.complete and settled.virtual_ms == 0
+            assert await page.state() == "done", name
+
+    on_a_page(work, virtual=False)
+
+
+class WithoutVirtualTime:
+    """A session of a browser that does not know virtual time; the answer to that is the browser's own."""
+
+    def __init__(self, cdp: Session) -> None:
+        self._cdp = cdp
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await self._cdp.send(method.replace("Emulation.setVirtualTimePolicy", "Emulation.noSuchMethod"), params)
+
+    def on(self, event: Any, f: Callable[..., Any]) -> None:
+        self._cdp.on(event, f)
+
+
+def test_a_browser_without_virtual_time_is_found_out() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        cdp = await page.browser.page()
+        other = Driven(page.browser, cdp, VirtualClock(WithoutVirtualTime(cdp)))
+        await other.load(f"{site.origin}/fetches.html")
+        await other.press()
+        settled = await other.clock.settle(seconds=SECONDS)
+        assert (settled.how, settled.reason, settled.complete) == (SettleMode.QUIET, SettleReason.NO_CLOCK, True)
+        assert await other.state() == "done"
+
+    on_a_page(work)
+
+
+def test_a_new_session_of_a_page_goes_on_with_its_clock() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/timers.html")
+        before = await page.cdp.evaluate("Date.now()")
+        await page.browser.send("Target.detachFromTarget", {"sessionId": page.cdp.session_id})
+        cdp = await page.browser.attach(page.cdp.target_id)
+        again = Driven(page.browser, cdp, VirtualClock(cdp))
+        await again.clock.begin()
+        assert await cdp.evaluate("Date.now()") == before
+        await again.press()
+        assert (await again.clock.settle(seconds=SECONDS)).complete
+        assert await again.state() == "done"
+
+    on_a_page(work)
+
+
+def test_an_observer_of_the_page_sees_nothing_of_it() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/rest.html")
+        await page.cdp.evaluate(
+            "window.seen = 0; new MutationObserver((records) => { seen += records.length; })"
+            ".observe(document, {subtree: true, childList: true, attributes: true, characterData: true}); 0"
+        )
+        names = await page.cdp.evaluate(
+            "Object.getOwnPropertyNames(window).concat(Object.getOwnPropertySymbols(window)).length"
+        )
+        await page.clock.settle()
+        await page.clock.settle()
+        assert await page.cdp.evaluate("seen") == 0
+        after = await page.cdp.evaluate(
+            "Object.getOwnPropertyNames(window).concat(Object.getOwnPropertySymbols(window)).length"
+        )
+        assert after == names
+
+    on_a_page(work)
+
+
+def test_the_canary_page_finds_what_it_left_and_nothing_in_another_context() -> None:
+    async def found(page: Driven) -> set[str]:
+        text = await page.cdp.evaluate("document.getElementById('found').textContent")
+        assert text.startswith("found:"), text
+        return set(text.removeprefix("found:").split())
+
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/canaries.html")
+        assert await found(page) == set()
+        await page.press()
+        await page.clock.settle()
+        assert await page.state() == "done"
+        await page.load(f"{site.origin}/canaries.html")
+        assert await found(page) == set(CANARIES)
+        other: Devtools = page.browser
+        fresh = await open_driven(other)
+        await fresh.load(f"{site.origin}/canaries.html")
+        assert await found(fresh) == set()
+
+    on_a_page(work)
