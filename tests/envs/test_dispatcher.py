@@ -1,11 +1,10 @@
-"""The dispatcher: order, limits, deadlines, cancellation and closing, and what one hung environment costs the others."""
+"""The dispatcher: order, limits, deadlines and shares, and what one hung environment costs the others."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given, settings
@@ -15,37 +14,11 @@ from envs.browser.dispatcher import Dispatcher, Environment
 from envs.browser.operations import KindMetrics, Limit, Limits, OperationKind
 from envs.types import BrowserError
 
+from .dispatching import at_rest, never, now, same, taking
 from .simulated_time import run_simulated
 
 NAVIGATION, INPUT, SCREENSHOT = OperationKind.NAVIGATION, OperationKind.INPUT, OperationKind.SCREENSHOT
 OBSERVATION = OperationKind.OBSERVATION
-
-
-def taking(seconds: float) -> Callable[[], Awaitable[float]]:
-    """An operation that takes so long, and gives that back."""
-    return lambda: asyncio.sleep(seconds, seconds)
-
-
-async def never() -> None:
-    """An operation that hangs."""
-    await asyncio.get_running_loop().create_future()
-
-
-def now() -> float:
-    """Simulated seconds."""
-    return asyncio.get_running_loop().time()
-
-
-def same(limit: Limit) -> Limits:
-    """These limits for every kind."""
-    return Limits(limit, limit, limit, limit, limit)
-
-
-def at_rest(dispatcher: Dispatcher) -> bool:
-    """Whether nothing is queued, running or held by anyone."""
-    kinds = dispatcher.metrics().kinds.values()
-    slots = all(pool._free == pool._limit.slots for pool in dispatcher._pools.values())
-    return slots and not any(metrics.queued or metrics.running for metrics in kinds)
 
 
 def test_operations_of_a_kind_run_one_at_a_time_and_in_order() -> None:
@@ -183,7 +156,7 @@ def test_one_hung_environment_of_eight_costs_the_others_less_than_a_twentieth(hu
                 navigation=Limit(2, 45, 5),
                 input=Limit(8, 30, 2),
                 observation=Limit(8, 15, 2),
-                screenshot=Limit(4, 15, 2),
+                screenshot=Limit(2, 15, 2),
                 evaluation=Limit(8, 15, 2),
             )
         )
@@ -215,207 +188,6 @@ def test_one_hung_environment_of_eight_costs_the_others_less_than_a_twentieth(hu
     assert len(beside) == 7
     assert sum(beside.values()) >= 0.95 * sum(alone.values())
     assert all(beside[name] >= 0.95 * alone[name] for name in beside)
-
-
-def test_cancelling_the_caller_removes_a_queued_operation() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 10, 10)))
-        environment, other = dispatcher.environment("a"), dispatcher.environment("b")
-        first = asyncio.create_task(environment.run(INPUT, taking(1)))
-        behind, elsewhere = (asyncio.create_task(one.run(INPUT, never)) for one in (environment, other))
-        await asyncio.sleep(0.5)
-        assert dispatcher.metrics().kinds[INPUT].queued == 2
-        for task in (behind, elsewhere):
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert await first == 1
-        assert dispatcher.metrics().kinds[INPUT] == KindMetrics(done=1, cancelled=2, busy_seconds=1)
-        assert at_rest(dispatcher)
-        assert await other.run(INPUT, taking(1)) == 1
-
-    run_simulated(main())
-
-
-def test_cancelling_the_caller_cancels_a_running_operation() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 10, 10)))
-        environment = dispatcher.environment("a")
-        ended: list[str] = []
-
-        async def operation() -> None:
-            try:
-                await never()
-            finally:
-                ended.append("ended")
-
-        task = asyncio.create_task(environment.run(INPUT, operation))
-        await asyncio.sleep(1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended == ["ended"] and at_rest(dispatcher)
-
-    run_simulated(main())
-
-
-def test_cancelled_in_the_moment_in_which_it_is_granted() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 10, 10)))
-        environment = dispatcher.environment("a")
-        release: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        async def until_released() -> None:
-            await release
-
-        first = asyncio.create_task(environment.run(INPUT, until_released))
-        second = asyncio.create_task(environment.run(INPUT, never))
-        third = asyncio.create_task(environment.run(INPUT, taking(1)))
-        await asyncio.sleep(1)
-        release.set_result(None)
-        second.cancel()  # first ends and grants second before second hears of it
-        assert await third == 1
-        await first
-        with pytest.raises(asyncio.CancelledError):
-            await second
-        assert at_rest(dispatcher)
-
-    run_simulated(main())
-
-
-def test_closing_fails_what_waits_and_what_runs_and_nothing_else() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(2, 100, 5)))
-        doomed, other = dispatcher.environment("doomed"), dispatcher.environment("other")
-        tasks = [
-            asyncio.create_task(doomed.run(kind, never)) for kind in (NAVIGATION, NAVIGATION, SCREENSHOT, INPUT, INPUT)
-        ]
-        beside = asyncio.create_task(other.run(NAVIGATION, taking(30)))
-        await asyncio.sleep(10)  # the running ones have stalled by now
-        doomed.close(BrowserError("the renderer crashed"))
-        doomed.close(BrowserError("said twice"))
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert now() == pytest.approx(10)
-        for result in results:
-            assert isinstance(result, BrowserError)
-            assert "of doomed was given up: the renderer crashed" in str(result)
-        with pytest.raises(BrowserError, match="given up: the renderer crashed"):
-            await doomed.run(INPUT, never)
-        assert await beside == 30
-        assert at_rest(dispatcher)
-        assert list(dispatcher.metrics().seconds) == ["other"]
-        assert all(doomed not in pool.turns._accounts for pool in dispatcher._pools.values())
-        assert await dispatcher.environment("doomed").run(INPUT, taking(1)) == 1
-
-    run_simulated(main())
-
-
-def test_closing_in_the_moment_in_which_an_operation_begins() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 100, 5)))
-        environment = dispatcher.environment("a")
-        called: list[bool] = []
-
-        async def operation() -> None:
-            called.append(True)
-
-        task = asyncio.create_task(environment.run(INPUT, operation))
-        blocker = asyncio.create_task(dispatcher.environment("b").run(INPUT, taking(1)))
-        environment.close(BrowserError("at once"))
-        with pytest.raises(BrowserError, match="at once"):
-            await task
-        await blocker
-        assert called == [] and at_rest(dispatcher)
-
-    run_simulated(main())
-
-
-def test_closing_while_an_operation_that_timed_out_cleans_up() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 5, 5)))
-        environment = dispatcher.environment("a")
-
-        async def slow_to_end() -> None:
-            try:
-                await never()
-            finally:
-                await asyncio.sleep(2)
-
-        task = asyncio.create_task(environment.run(INPUT, slow_to_end))
-        await asyncio.sleep(6)
-        environment.close(BrowserError("closed"))
-        with pytest.raises(BrowserError, match="given up: closed"):
-            await task
-        assert now() == pytest.approx(7) and at_rest(dispatcher)
-
-    run_simulated(main())
-
-
-def test_closing_the_dispatcher_closes_all() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher()
-        tasks = [asyncio.create_task(dispatcher.environment(name).run(INPUT, never)) for name in "abc"]
-        await asyncio.sleep(1)
-        dispatcher.close(BrowserError("Chromium is gone"))
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(result) for result in results] == [BrowserError] * 3
-        assert at_rest(dispatcher) and dispatcher.metrics().seconds == {}
-
-    run_simulated(main())
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32))
-def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
-    async def main() -> None:
-        source = random.Random(seed)
-        dispatcher = Dispatcher(same(Limit(2, 3, 1)))
-        environments = [dispatcher.environment(name) for name in "abcd"]
-
-        async def fail() -> None:
-            await asyncio.sleep(0.5)
-            raise OSError("its own")
-
-        async def call() -> None:
-            await asyncio.sleep(source.random() * 10)
-            work = source.choice([taking(0.3), taking(2.0), never, fail])
-            kind = source.choice([INPUT, SCREENSHOT])
-            await source.choice(environments).run(kind, work)
-
-        async def disturb(task: asyncio.Task[None]) -> None:
-            await asyncio.sleep(source.random() * 15)
-            task.cancel()
-
-        async def close(environment: Environment) -> None:
-            await asyncio.sleep(source.random() * 15)
-            environment.close(BrowserError("closed"))
-
-        calls = [asyncio.create_task(call()) for _ in range(60)]
-        others = [disturb(task) for task in calls[::4]] + [close(environment) for environment in environments[::2]]
-        results = await asyncio.gather(*calls, *others, return_exceptions=True)
-        kinds = {type(result) for result in results}
-        assert kinds <= {type(None), float, BrowserError, OSError, asyncio.CancelledError}
-        assert at_rest(dispatcher)
-        for pool in dispatcher._pools.values():
-            assert len(pool.turns) == 0
-            assert not any(account.out for account in pool.turns._accounts.values())
-
-    run_simulated(main())
-
-
-def test_the_exception_of_an_operation_is_its_callers() -> None:
-    async def main() -> None:
-        dispatcher = Dispatcher()
-        environment = dispatcher.environment("a")
-
-        async def fail() -> None:
-            raise TimeoutError("of its own")
-
-        with pytest.raises(TimeoutError, match="of its own"):
-            await environment.run(INPUT, fail)
-        assert dispatcher.metrics().kinds[INPUT].failed == 1 and dispatcher.metrics().kinds[INPUT].timed_out == 0
-
-    run_simulated(main())
 
 
 def test_what_cannot_be_is_refused() -> None:
