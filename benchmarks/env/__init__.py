@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks import Figure
-from benchmarks.env import episodes, sessions
+from benchmarks.env import episodes, observation, sessions, settle, steps
 
-PARTS = (episodes, sessions)
+PARTS = (steps, episodes, sessions, observation, settle)
 
 
 def run() -> list[Figure]:

@@ -47,6 +47,7 @@ class EpisodePage:
     allow: AllowList
     marks: bool = False
     """Draw the elements' numbers on the screenshots."""
+    screenshots: bool = True
     files: Path | None = None
     """Folder that uploads may come from."""
 
@@ -154,7 +155,7 @@ class EpisodePage:
             )
         else:
             reading, said = await asyncio.gather(observed, facts)
-            screenshot = b"" if said["done"] else await self._run(kind.SCREENSHOT, tab.screenshot)
+            screenshot = b"" if said["done"] else await self._shoot(tab)
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
@@ -170,6 +171,9 @@ class EpisodePage:
             status=tab.clock.requests.main_status,
             signals=signals,
         )
+
+    async def _shoot(self, tab: Tab) -> bytes:
+        return await self._run(OperationKind.SCREENSHOT, tab.screenshot) if self.screenshots else b""
 
     async def _observe(self, tab: Tab, error: str | None) -> Reading:
         return await self._observer.observe(

@@ -84,6 +84,8 @@ class PoolOptions:
     """Contexts of each stateful site that are kept ready, so that an episode does not wait for its own."""
     marks: bool = False
     """Draw the elements' numbers on the screenshots (set of marks)."""
+    screenshots: bool = True
+    """Make them; without, ``StepResult.screenshot`` is empty and a step costs a fifth."""
     signals: bool = False
     """Read the browser's signals after each step."""
     random_seed: int | None = None
@@ -222,6 +224,7 @@ class BrowserPool:
             budget_ms=self.options.settle_budget_ms,
             allow=self._listeners[context].allow,
             marks=self.options.marks,
+            screenshots=self.options.screenshots,
             files=self.options.files,
         )
 

@@ -26,7 +26,7 @@ from envs.observation.dom import Dom
 from envs.observation.snapshot import capture, decode
 from envs.sites.static_server import StaticServer
 
-PAGES = Path(__file__).parent / "pages"
+PAGES = Path(__file__).parents[1] / "pages"
 VIEWPORT = (1280, 720)
 TURNS = 40
 """Observations of each measurement."""
@@ -37,22 +37,18 @@ QUIET_PROPERTIES = frozenset({"editable", "readonly", "level", "settable", "mult
 """Properties that BrowserGym leaves out."""
 
 
-def run() -> list[Figure]:
+async def figures() -> list[Figure]:
     """Figures of the shop's page and of the labelled page."""
-    return asyncio.run(_run())
-
-
-async def _run() -> list[Figure]:
     near, far = StaticServer(PAGES), StaticServer(PAGES)
     await near.start()
     await far.start()
     try:
         async with _browser() as (page, cdp):
             await page.set_content(shop_page(PRODUCTS))
-            figures = await _speed(cdp)
+            found = await _speed(cdp)
             await page.goto(f"{near.origin}/labelled.html?far={far.origin.rsplit(':', 1)[1]}")
             await page.frame_locator("#far").locator("p").wait_for()
-            return [*figures, *await _accuracy(cdp)]
+            return [*found, *await _accuracy(cdp)]
     finally:
         await near.close()
         await far.close()

@@ -46,12 +46,8 @@ class Arm:
     missed: set[str] = field(default_factory=set)
 
 
-def run() -> list[Figure]:
+async def figures() -> list[Figure]:
     """Figures of the three arms."""
-    return asyncio.run(_run())
-
-
-async def _run() -> list[Figure]:
     ours = Arm("virtual clock", True, lambda page: page.clock.settle())
     quiet = Arm("50 ms of quiet", False, lambda page: page.clock.settle())
     idle = Arm("networkidle", False, _network_idle)
@@ -73,22 +69,22 @@ async def _run() -> list[Figure]:
             rests = {arm.name: await _at_rest(browser, site, arm) for arm in (ours, quiet, idle)}
     late = sum(ms > 1000 * REAL_SECONDS for ms in ours.milliseconds)
     late += sum(ms > 1000 * (REAL_SECONDS + 2 * ANSWER_SECONDS) for ms in cut)
-    figures = [
+    found = [
         Figure(f"complete, {ours.name}", _share(ours.complete), "share", ">= 1"),
         Figure(f"page at rest, {ours.name}, median", rests[ours.name], "ms", "<= 20"),
         Figure(f"runs longer than their budget, of {len(ours.milliseconds) + len(cut)}", late, "runs", "<= 0"),
         Figure(f"longest run, {ours.name}", max(ours.milliseconds), "ms", ""),
     ]
     for arm in (quiet, idle):
-        figures.append(Figure(f"complete, {arm.name}", _share(arm.complete), "share", ""))
-        figures.append(Figure(f"page at rest, {arm.name}, median", rests[arm.name], "ms", ""))
-    figures += [
+        found.append(Figure(f"complete, {arm.name}", _share(arm.complete), "share", ""))
+        found.append(Figure(f"page at rest, {arm.name}, median", rests[arm.name], "ms", ""))
+    found += [
         Figure(f"all fixtures, {arm.name}, median", statistics.median(arm.milliseconds), "ms", "")
         for arm in (ours, quiet, idle)
     ]
     for arm in (ours, quiet, idle):
         print(f"incomplete with {arm.name}: {', '.join(sorted(arm.missed)) or 'none'}")
-    return figures
+    return found
 
 
 async def _step(browser: Devtools, site: DynamicSite, fixture: Fixture, arm: Arm) -> None:

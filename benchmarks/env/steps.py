@@ -1,0 +1,139 @@
+"""Click and observation at 1280x720: our sessions in a Dask worker against the bare Playwright loop and BrowserGym, arms in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import distributed
+import psutil
+
+from benchmarks import Figure
+from benchmarks.peers import PAGE, PAGES, peer_arms
+from benchmarks.rates import Rate, interleave
+from envs.browser import BrowserPool, StepResult, WebSession
+from envs.sites.static_server import StaticSite
+from envs.types import Click, SeedRange, Split, WebTask
+
+SESSIONS = (4, 8)
+ROUNDS = 3
+SECONDS = 15.0
+"""Of each arm and round: a hundred steps or more of ours, about forty of BrowserGym's."""
+VIEWPORT = (1280, 720)
+WARM_STEPS = 3
+
+
+async def figures() -> list[Figure]:
+    """Medians over the rounds, as ratios of rates of the same run; about ten minutes, the first time also BrowserGym's environment is made."""
+    found: list[Figure] = []
+    site = StaticSite("pages", PAGES, viewport=VIEWPORT)
+    await site.start()
+    try:
+        async with (
+            distributed.LocalCluster(
+                n_workers=1, threads_per_worker=2, processes=True, asynchronous=True, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster, asynchronous=True) as client,
+        ):
+            for sessions in SESSIONS:
+                rates = await interleave(_arms(client, f"{site.origin}/{PAGE}", sessions), ROUNDS)
+                found += _figures(sessions, rates)
+    finally:
+        await site.close()
+    return found
+
+
+def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Callable[[], Awaitable[Rate]]]:
+    async def ours(screenshots: bool) -> Rate:
+        rate: Rate = await client.submit(_rate, str(PAGES), sessions, SECONDS, screenshots, pure=False)
+        return rate
+
+    peers = peer_arms(url, sessions, SECONDS)
+    names = dict(zip(("bare", "gym", "gym without waits"), peers.values(), strict=True))
+    return {"ours": partial(ours, True), "ours, text only": partial(ours, False), **names}
+
+
+def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
+    ours = rates["ours"]
+
+    def ratio(name: str) -> float:
+        return ours.steps_per_second / rates[name].steps_per_second
+
+    return [
+        Figure(f"steps per second, {sessions} environments", ours.steps_per_second, "1/s", ""),
+        Figure(f"ours / bare Playwright, {sessions}", ratio("bare"), "ratio", ">= 0.8"),
+        Figure(f"ours / BrowserGym, {sessions}", ratio("gym"), "ratio", ">= 6"),
+        Figure(f"ours / BrowserGym without waits, {sessions}", ratio("gym without waits"), "ratio", ">= 3"),
+        Figure(f"CPU of a step, {sessions}", ours.cpu_ms_per_step, "ms", "<= 60"),
+        Figure(f"CPU of a bare step, {sessions}", rates["bare"].cpu_ms_per_step, "ms", ""),
+        Figure(f"CPU of a text-only step, {sessions}", rates["ours, text only"].cpu_ms_per_step, "ms", "<= 12"),
+    ]
+
+
+def _rate(folder: str, sessions: int, seconds: float, screenshots: bool) -> Rate:
+    """In the worker."""
+    return asyncio.run(_measured(folder, sessions, seconds, screenshots))
+
+
+async def _measured(folder: str, sessions: int, seconds: float, screenshots: bool) -> Rate:
+    site = StaticSite("pages", Path(folder), viewport=VIEWPORT)
+    await site.start()
+    try:
+        async with BrowserPool(max_sessions=sessions, screenshots=screenshots) as pool:
+            ready, go = asyncio.Barrier(sessions + 1), asyncio.Event()
+            loops = [asyncio.create_task(_loop(pool, site, ready, go, seconds)) for _ in range(sessions)]
+            await ready.wait()
+            cpu, started = _cpu_seconds(), time.perf_counter()
+            go.set()
+            steps = sum(await asyncio.gather(*loops))
+            seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
+            return Rate(steps / seconds, 1000 * cpu / steps, 0.0)
+    finally:
+        await site.close()
+
+
+async def _loop(pool: BrowserPool, site: StaticSite, ready: asyncio.Barrier, go: asyncio.Event, seconds: float) -> int:
+    async with pool.lease(site) as session:
+        buttons = _buttons(await session.reset(_TASK, 0))
+        for number in range(WARM_STEPS):
+            buttons = await _step(session, buttons, number)
+        await ready.wait()
+        await go.wait()
+        end, steps = time.perf_counter() + seconds, 0
+        while time.perf_counter() < end:
+            buttons = await _step(session, buttons, steps)
+            steps += 1
+        return steps
+
+
+async def _step(session: WebSession, buttons: list[int], number: int) -> list[int]:
+    """Click one of the buttons; those that are seen then."""
+    result = await session.step(Click(element=buttons[number % len(buttons)]))
+    assert result.observation.error is None, result.observation.error
+    return _buttons(result)
+
+
+def _buttons(result: StepResult) -> list[int]:
+    return [element.index for element in result.observation.elements if element.tag == "button"]
+
+
+_TASK = WebTask(
+    task_id=f"pages/{PAGE}",
+    site="pages",
+    kind="page",
+    path=f"/{PAGE}",
+    instruction="Look.",
+    difficulty=1,
+    horizon=10,
+    seeds={Split.TRAIN: SeedRange(start=0, stop=1)},
+)
+
+
+def _cpu_seconds() -> float:
+    """User and system seconds of this process and everything below it that lives."""
+    process = psutil.Process()
+    times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
+    return sum(time.user + time.system for time in times)
