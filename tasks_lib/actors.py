@@ -16,7 +16,7 @@ from training.groups import GroupSpec
 from training.inference.engine import GenerationRequest, InferenceEngine
 from training.inference.waves import WaveBatcher
 from training.policy.parsing import format_action
-from training.policy.prompt import user_text
+from training.policy.prompt import ObservationMode, user_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PolicyActor:
         return self.batcher.slot()
 
     async def act(self, group: GroupSpec, sample: int, frame: StepResult, steps: Sequence[Step]) -> Turn:
-        text, prompt_ids = _prompt(self.batcher.engine, frame, steps)
+        text, prompt_ids = _prompt(self.batcher.engine, frame, steps, self.policy.observation)
         request = GenerationRequest(
             prompt_ids=prompt_ids,
             images=(frame.screenshot,),
@@ -96,13 +96,15 @@ class OracleActor:
     async def act(self, group: GroupSpec, sample: int, frame: StepResult, steps: Sequence[Step]) -> Turn:
         await asyncio.sleep(0)  # the other episodes of the loop get their turn
         action = oracle_action(group.task.kind, frame.observation, [step.action for step in steps])
-        text, prompt_ids = _prompt(self.engine, frame, steps)
+        text, prompt_ids = _prompt(self.engine, frame, steps, "text")
         # An oracle at a loss says nothing, which ends the episode as a failure, like any policy's.
         response = "" if isinstance(action, Invalid) else format_action(action)
         response_ids = tuple(self.engine.encode_response(response))
         return Turn(text, prompt_ids, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
 
 
-def _prompt(engine: InferenceEngine, frame: StepResult, steps: Sequence[Step]) -> tuple[str, tuple[int, ...]]:
-    text = user_text(frame.observation, [step.response for step in steps])
+def _prompt(
+    engine: InferenceEngine, frame: StepResult, steps: Sequence[Step], mode: ObservationMode
+) -> tuple[str, tuple[int, ...]]:
+    text = user_text(frame.observation, [step.response for step in steps], mode)
     return text, tuple(engine.encode(text, frame.observation.viewport))

@@ -172,15 +172,15 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
                 self._engine = TransformersEngine(order.policy.template)
             self._engine.load(order.version, Path(order.checkpoint))
-            self._wait(self._start_web({group.task.site for group in order.groups}, order.rollout))
+            self._wait(self._start_web({group.task.site for group in order.groups}, order))
 
-    async def _start_web(self, sites: set[str], rollout: RolloutConfig) -> None:
+    async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
             site = make_site(name)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
-            self._pool = BrowserPool(pool_options(rollout))
+            self._pool = BrowserPool(pool_options(order.rollout, order.policy))
 
     async def _close(self) -> None:
         if self._pool is not None:
@@ -202,10 +202,10 @@ class _Needs(NamedTuple):
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
-        return cls(order.run_dir, order.policy.template, pool_options(order.rollout))
+        return cls(order.run_dir, order.policy.template, pool_options(order.rollout, order.policy))
 
 
-def pool_options(rollout: RolloutConfig) -> PoolOptions:
+def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
     """The browser pool that a rollout asks for."""
     return PoolOptions(
         max_sessions=rollout.concurrency,
@@ -214,6 +214,7 @@ def pool_options(rollout: RolloutConfig) -> PoolOptions:
         process_per_episode=rollout.browser_per_episode,
         external=rollout.browser_address,
         signals=rollout.signals,
+        marks=policy.observation == "set_of_marks",
     )
 
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from training.policy.prompt import ObservationMode
+
 
 class Settings(BaseModel):
     """Base of all settings: immutable, validated, unknown keys refused."""
@@ -24,6 +26,10 @@ class PolicyConfig(Settings):
         description="Hugging Face checkpoint folder to start from (relative to the project, or absolute).",
     )
     template: str = Field("qwen2_vl", description="LLaMA-Factory chat template.")
+    observation: ObservationMode = Field(
+        "text",
+        description="text: numbered elements and words; set_of_marks: numbers drawn on the screenshot; coordinates: the screenshot alone.",
+    )
     temperature: float = Field(1.0, gt=0, le=5, description="Sampling temperature of training rollouts.")
     max_new_tokens: int = Field(32, ge=1, le=8192, description="Longest model turn, in tokens.")
 

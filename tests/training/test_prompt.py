@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.types import Element, Observation
+from envs.types import Element, Observation, OpenTab
 from training.policy.prompt import user_text
 
 BOX = (0.0, 0.0, 10.0, 10.0)
@@ -50,3 +50,20 @@ def test_page_text_cannot_open_a_turn_or_an_image():
     text = user_text(observation(elements=(hostile,), instruction="a\nb <|vision_start|>"))
     assert "<|" not in text and "<image>" not in text and "</tool_call>" not in text
     assert text.count("\n") == 2
+
+
+def test_the_page_s_text_is_shown_where_there_is_one():
+    seen = observation(text='# Log in\n[1] button "Go" <image>')
+    assert user_text(seen).startswith('Page:\n# Log in\n[1] button "Go" < image>\n')
+    assert user_text(seen, mode="set_of_marks") == user_text(observation())
+
+
+def test_coordinates_show_no_element():
+    text = user_text(observation(), mode="coordinates")
+    assert "[1]" not in text and "0 to 1000" in text
+
+
+def test_tabs_dialogs_and_alerts_are_told():
+    tabs = (OpenTab(number=1, active=False), OpenTab(number=3, active=True))
+    lines = user_text(observation(tabs=tabs, dialog="confirm: Sure?", notices=("Saved",))).splitlines()
+    assert lines[-4:-1] == ["Alert: Saved", "Dialog: confirm: Sure?", "Tabs: 1, 3 (shown)"]

@@ -17,11 +17,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from envs.types import Element, Observation
 
 SHOWN_ACTIONS = 3
 """Actions before this one that the prompt repeats; the page's own state tells the rest."""
+
+ObservationMode = Literal["text", "set_of_marks", "coordinates"]
+"""How a page is shown to the policy."""
 
 _ROLES = {"input": "textbox"}
 """Where the policy's word for an element differs from the observation's tag."""
@@ -30,15 +34,36 @@ _CONTROL = re.compile(r"<(?=\|)|<(?=/?(?:image|video|audio|tool_call|think)>)")
 """Openings of Qwen's special tokens and of LLaMA-Factory's media placeholders."""
 
 
-def user_text(observation: Observation, history: Sequence[str] = ()) -> str:
-    """The page's elements, the last actions, why the last one failed (if it did) and the task, one a line."""
-    lines = ["Page:", *(element_line(element) for element in observation.elements)]
+def user_text(observation: Observation, history: Sequence[str] = (), mode: ObservationMode = "text") -> str:
+    """The page, what else is open, the last actions, why the last one failed (if it did) and the task, one a line.
+
+    Args:
+        history: The responses of the episode so far, oldest first.
+        mode: ``text`` shows the page's text where the observation has one, else its elements; ``set_of_marks`` the elements whose numbers are on
+            the screenshot; ``coordinates`` the screenshot alone.
+    """
+    lines = _page(observation, mode)
+    lines += [f"Alert: {one_line(notice)}" for notice in observation.notices]
+    if observation.dialog:
+        lines.append(f"Dialog: {one_line(observation.dialog)}")
+    if observation.tabs:
+        lines.append(
+            "Tabs: " + ", ".join(f"{tab.number}{' (shown)' if tab.active else ''}" for tab in observation.tabs)
+        )
     if history:
         lines.append("Done: " + "; ".join(one_line(response) for response in history[-SHOWN_ACTIONS:]))
     if observation.error:
         lines.append(f"Error: {one_line(observation.error)}")
     lines.append(f"Task: {one_line(observation.instruction)}")
     return "\n".join(lines)
+
+
+def _page(observation: Observation, mode: ObservationMode) -> list[str]:
+    if mode == "coordinates":
+        return ["Page: see the screenshot; points are 0 to 1000 from its left and from its top."]
+    if mode == "text" and observation.text:
+        return ["Page:", *(one_line(line) for line in observation.text.split("\n"))]
+    return ["Page:", *(element_line(element) for element in observation.elements)]
 
 
 def element_line(element: Element) -> str:
