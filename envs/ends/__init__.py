@@ -1,0 +1,32 @@
+"""When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites. Pure functions of values.
+
+The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `http_error`, `blocked`,
+`RepetitionDetector`, and last the horizon. All of them are a `StopReason`.
+"""
+
+from envs.ends.blocked import BlockSign, blocked, http_error
+from envs.ends.horizon import (
+    Bucket,
+    BucketedHorizon,
+    FixedHorizon,
+    HorizonPolicy,
+    ScheduledHorizon,
+    bucket_of,
+    max_steps,
+)
+from envs.ends.repetition import RepetitionDetector, Sighting
+
+__all__ = [
+    "BlockSign",
+    "Bucket",
+    "BucketedHorizon",
+    "FixedHorizon",
+    "HorizonPolicy",
+    "RepetitionDetector",
+    "ScheduledHorizon",
+    "Sighting",
+    "blocked",
+    "bucket_of",
+    "http_error",
+    "max_steps",
+]

@@ -1,0 +1,106 @@
+"""How many steps an episode may take: one number, by difficulty, or by difficulty and growing over the iterations of a run.
+
+By difficulty d (the number of facts that must hold at the end) the horizon is 10·ceil(d / 3), W8-RL's rule: 10 steps for the buckets ``1``
+and ``2-3``, 20 for ``4-6``, 30 for ``7+`` (which is not cut: d = 12 has 40, unless ``most`` says so). Training and evaluation have horizons of
+their own: short ones train better and cheaper (WebGym trains with 10/20/30 and tests with 30/50/70).
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from envs.types import Record, Split
+
+STEPS_PER_THIRD = 10
+"""Steps for each three facts (W8-RL)."""
+
+
+class Bucket(StrEnum):
+    """Groups of difficulties that share a horizon and are reported together."""
+
+    ONE = "1"
+    FEW = "2-3"
+    SOME = "4-6"
+    MANY = "7+"
+
+
+def bucket_of(difficulty: int) -> Bucket:
+    """The bucket of a difficulty, from 1."""
+    _require(difficulty)
+    if difficulty == 1:
+        return Bucket.ONE
+    return Bucket.FEW if difficulty <= 3 else Bucket.SOME if difficulty <= 6 else Bucket.MANY
+
+
+def max_steps(difficulty: int) -> int:
+    """10·ceil(d / 3) steps."""
+    _require(difficulty)
+    return STEPS_PER_THIRD * math.ceil(difficulty / 3)
+
+
+class FixedHorizon(Record):
+    """The same for every task."""
+
+    kind: Literal["fixed"] = "fixed"
+    train: int = Field(ge=1)
+    test: int = Field(ge=1)
+
+    def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
+        """Most steps of an episode."""
+        _require(difficulty)
+        return self.train if _trains(split) else self.test
+
+
+class BucketedHorizon(Record):
+    """By difficulty."""
+
+    kind: Literal["bucketed"] = "bucketed"
+    train_factor: float = Field(default=1.0, gt=0)
+    """Of 10·ceil(d / 3), rounded up."""
+    test_factor: float = Field(default=1.0, gt=0)
+    most: int | None = Field(default=None, ge=1)
+    """Upper bound of both."""
+
+    def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
+        """Most steps of an episode."""
+        factor = self.train_factor if _trains(split) else self.test_factor
+        steps = math.ceil(max_steps(difficulty) * factor)
+        return steps if self.most is None else min(steps, self.most)
+
+
+class ScheduledHorizon(Record):
+    """By difficulty, and in training no more than a bound that grows with the iterations: easy and short first.
+
+    The bound is ``first`` at iteration 0 and grows by ``step`` every ``every`` iterations, up to ``last``. Evaluation is not scheduled:
+    its numbers must compare over a run.
+    """
+
+    kind: Literal["scheduled"] = "scheduled"
+    base: BucketedHorizon = BucketedHorizon()
+    first: int = Field(ge=1)
+    last: int = Field(ge=1)
+    step: int = Field(default=5, ge=1)
+    every: int = Field(default=10, ge=1)
+
+    def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
+        """Most steps of an episode of this iteration."""
+        steps = self.base.steps(difficulty, split)
+        bound = min(self.first + self.step * (max(iteration, 0) // self.every), max(self.first, self.last))
+        return min(steps, bound) if _trains(split) else steps
+
+
+HorizonPolicy = Annotated[FixedHorizon | BucketedHorizon | ScheduledHorizon, Field(discriminator="kind")]
+"""Each has ``steps(difficulty, split, iteration) -> int``."""
+
+
+def _trains(split: Split) -> bool:
+    return split in (Split.TRAIN, Split.DEMO)
+
+
+def _require(difficulty: int) -> None:
+    if difficulty < 1:
+        raise ValueError(f"a difficulty is at least 1, not {difficulty}")
