@@ -16,7 +16,7 @@ from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord
 from envs.actions.locate import Spot, control, locate
 from envs.actions.nodes import GONE, UNFOCUSABLE, Nodes, says
-from envs.actions.refuse import named, refuse
+from envs.actions.refuse import find, named, refuse
 from envs.actions.surface import Effect, Surface
 from envs.types import (
     Action,
@@ -121,6 +121,10 @@ async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | H
         await hand.move(surface.cdp, *spot.point)
     else:
         await hand.click(surface.cdp, *spot.point, times=2 if isinstance(action, DoubleClick) else 1)
+        if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
+            own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
+            if own is not None:
+                await fields.close_list(surface, nodes, own)
     return Effect(spot.point)
 
 
@@ -178,17 +182,18 @@ async def _scroll(surface: Surface, nodes: Nodes, action: Scroll) -> Outcome:
 
 async def _drag(surface: Surface, nodes: Nodes, action: Drag) -> Outcome:
     start = await locate(surface, nodes, action.start)
-    end = await locate(surface, nodes, action.end)
-    if not isinstance(end, ActionError) and end.scrolled:
-        start = await locate(surface, nodes, action.start)  # it may have been moved away
-        if isinstance(start, Spot) and start.scrolled:
-            end = ActionError(
-                ErrorCode.OFF_SCREEN, "the two ends of the drag are not on the screen together", "scroll first"
-            )
     if isinstance(start, ActionError):
         return start
+    found = find(action.end, surface.targets)
+    if found is not None and not isinstance(found, ActionError):
+        await nodes.scroll_least(found.backend_node_id)
+    end = await locate(surface, nodes, action.end)
     if isinstance(end, ActionError):
         return end
+    start = await locate(surface, nodes, action.start, scroll=False)  # it may have moved
+    if isinstance(start, ActionError):
+        what = "the two ends of the drag are not on the screen together"
+        return ActionError(ErrorCode.OFF_SCREEN, what, "scroll, or drag in two parts")
     await hand.drag(surface.cdp, surface.intercept, start.point, end.point)
     return Effect(end.point)
 

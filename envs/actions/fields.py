@@ -103,10 +103,17 @@ async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | Act
         return no_such_option(called, labels, action.text)
     if not facts.options[wanted].open:
         return ActionError(ErrorCode.DISABLED, f"option {short(action.text)!r} of {called} is disabled")
+    await close_list(surface, nodes, own)
     await surface.cdp.send("DOM.focus", {"objectId": own})
     if wanted != facts.chosen and not await _choose(surface, nodes, own, facts, wanted):
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the choice", "click what else chooses it")
     return Effect(spot.point)
+
+
+async def close_list(surface: Surface, nodes: Nodes, own: str) -> None:
+    """Close a drop-down list that a click opened. It is a window of its own: screenshots do not show it, and it takes the keys."""
+    if await nodes.ask(own, "open"):
+        await hand.press(surface.cdp, Chord((), KEYS["Escape"]))
 
 
 async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | ActionError:
@@ -161,18 +168,17 @@ async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | Act
 def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | ActionError:
     """Absolute paths of files of the task's folder; links and ``..`` do not lead out of it."""
     root = folder.resolve() if folder else None
-    there = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()) if root else []
+    found = [path for path in root.rglob("*") if path.is_file() and path.resolve().is_relative_to(root)] if root else []
+    there = {str(path.relative_to(root)): path for path in sorted(found)} if root else {}
     paths = []
     for name in names:
-        # Compared with the files that are there, so that nothing outside of the folder can even be asked for.
-        path = (root / name).resolve() if root and name in there else None
-        if path is None or root is None or not path.is_relative_to(root):
-            listed = ", ".join(there[:8]) or "none"
+        # Looked up among the files that are there: nothing outside of the folder can even be asked for.
+        if name not in there:
+            listed = ", ".join(list(there)[:8]) or "none"
             like = tuple(f'"{each}"' for each in closest(name, there))
-            return ActionError(
-                ErrorCode.NO_SUCH_FILE, f"the task has no file {short(name)!r}", f"its files are {listed}", like
-            )
-        paths.append(str(path))
+            hint = f"its files are {listed}"
+            return ActionError(ErrorCode.NO_SUCH_FILE, f"the task has no file {short(name)!r}", hint, like)
+        paths.append(str(there[name].resolve()))
     return paths
 
 
@@ -236,7 +242,8 @@ async def _takes_text(nodes: Nodes) -> bool:
     if own is None:
         return False
     facts = await nodes.facts(own)
-    return facts.tag in ("iframe", "frame") or (facts.editable and not facts.readonly and not facts.disabled)
+    writable = facts.editable and not facts.readonly and not facts.disabled
+    return writable or facts.tag in ("iframe", "frame") or await nodes.hides(own)
 
 
 def _not_editable(spot: Spot, facts: Facts) -> ActionError | None:

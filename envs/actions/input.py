@@ -53,26 +53,29 @@ async def drag(cdp: Cdp, intercept: Interceptor, start: Place, end: Place) -> No
     """Press at ``start``, move to ``end`` and release. If the page begins a native drag (``draggable``), it is dragged and dropped."""
     held = {"button": "left", "buttons": 1}
     async with intercept.drags() as caught:
-        await _all(
-            cdp,
-            "Input.dispatchMouseEvent",
-            {"type": "mouseMoved", "x": start[0], "y": start[1]},
-            {"type": "mousePressed", "x": start[0], "y": start[1], "clickCount": 1, **held},
-            *({"type": "mouseMoved", "x": x, "y": y, **held} for x, y in _first_moves(start, end)),
-        )
+        await move(cdp, *start)
+        await _mouse(cdp, "mousePressed", start, clickCount=1, **held)
+        for place in _first_moves(start, end):
+            await _mouse(cdp, "mouseMoved", place, **held)
         # The interception is told before the move that began it is acknowledged.
         way = _between(start, end, DRAG_STEPS)
         if caught.done():
-            data = caught.result()["data"]
-            kinds = ["dragEnter", *["dragOver"] * len(way), "drop"]
-            places = [way[0], *way, end]
-            drops = [{"type": kind, "x": x, "y": y, "data": data} for kind, (x, y) in zip(kinds, places, strict=True)]
-            await _all(cdp, "Input.dispatchDragEvent", *drops)
+            await _carry(cdp, caught.result()["data"], way)
         else:
-            moves = ({"type": "mouseMoved", "x": x, "y": y, **held} for x, y in way)
-            await _all(cdp, "Input.dispatchMouseEvent", *moves)
-        release = {"x": end[0], "y": end[1], "button": "left", "buttons": 0, "clickCount": 1}
-        await cdp.send("Input.dispatchMouseEvent", {"type": "mouseReleased", **release})
+            for place in way:
+                await _mouse(cdp, "mouseMoved", place, **held)
+        await _mouse(cdp, "mouseReleased", end, button="left", buttons=0, clickCount=1)
+
+
+async def _carry(cdp: Cdp, data: dict[str, Any], way: list[Place]) -> None:
+    """Take an intercepted drag over its way and drop it at the end. Whether a drop is welcome is the page's answer to the event before."""
+    for kind, (x, y) in [("dragEnter", way[0]), *(("dragOver", place) for place in way), ("drop", way[-1])]:
+        await cdp.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data})
+
+
+async def _mouse(cdp: Cdp, kind: str, place: Place, **more: Any) -> None:
+    """One mouse event, awaited: Chromium merges moves that come faster than frames, and how many a page sees would depend on the load."""
+    await cdp.send("Input.dispatchMouseEvent", {"type": kind, "x": place[0], "y": place[1], **more})
 
 
 async def press(cdp: Cdp, chord: Chord) -> None:

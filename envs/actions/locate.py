@@ -40,8 +40,6 @@ class Spot:
     """``None`` for a target by coordinates."""
     hit: Hit | None
     """What is at the point; ``None`` if it was not asked."""
-    scrolled: bool = False
-    """The page was scrolled to show it."""
 
 
 def pixels(at: tuple[float, float], viewport: tuple[int, int]) -> tuple[float, float]:
@@ -56,7 +54,7 @@ def in_view(box: Box, viewport: tuple[int, int]) -> Box | None:
     return (left, top, right, bottom) if right - left >= 1 and bottom - top >= 1 else None
 
 
-async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget) -> Spot | ActionError:
+async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget, *, scroll: bool = True) -> Spot | ActionError:
     """A place that belongs to the target; the page is scrolled to it if need be. A target by coordinates is its own place."""
     if target.at is not None:
         return Spot(pixels(target.at, surface.viewport), None, None)
@@ -67,7 +65,7 @@ async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget) -> Spot | 
         hit = await nodes.at(handle.point)
         if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
             return Spot(handle.point, handle, hit)
-    return await _search(surface, nodes, handle)
+    return await _search(surface, nodes, handle, scroll)
 
 
 async def control(surface: Surface, nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:
@@ -83,11 +81,12 @@ async def control(surface: Surface, nodes: Nodes, spot: Spot) -> tuple[str, Fact
     return field, await nodes.facts(field)
 
 
-async def _search(surface: Surface, nodes: Nodes, handle: Handle) -> Spot | ActionError:
+async def _search(surface: Surface, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
     """Scroll to an element and try the parts of its boxes, then those of its label."""
     node = handle.backend_node_id
     try:
-        await nodes.scroll_to(backendNodeId=node)
+        if scroll:
+            await nodes.scroll_to(backendNodeId=node)
         boxes = await nodes.boxes(backendNodeId=node)
     except BrowserError as error:
         if says(error, GONE):
@@ -119,7 +118,7 @@ async def _try(surface: Surface, nodes: Nodes, handle: Handle, boxes: list[Box])
             point = (box[0] + (box[2] - box[0]) * across, box[1] + (box[3] - box[1]) * down)
             hit = await nodes.at(point)
             if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
-                return Spot(point, handle, hit, scrolled=True), None
+                return Spot(point, handle, hit), None
             cover = cover or hit
     return None, cover
 
@@ -136,7 +135,8 @@ async def _label_boxes(nodes: Nodes, node: int) -> list[Box]:
 
 async def _occluded(nodes: Nodes, handle: Handle, cover: Hit) -> ActionError:
     over = await nodes.object(cover.node, cover.frame)
-    facts = await nodes.facts(over) if over else None
+    element = over and await nodes.follow(over, "element")
+    facts = await nodes.facts(element) if element else None
     what = f'a {facts.tag} "{facts.text}"' if facts else "something else"
     return ActionError(ErrorCode.OCCLUDED, f"{named(handle)} is covered by {what}", "close or move what covers it")
 

@@ -122,6 +122,17 @@ class Nodes:
         """Scroll a node into view, as far as it is not there."""
         await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
 
+    async def scroll_least(self, node: int) -> None:
+        """Scroll a node of the tab's own frame (or one of its origin) into view by as little as possible, so that what is near stays."""
+        own = await self.object(node, await self.main_frame())
+        if own is not None:
+            await self.ask(own, "show")
+
+    async def hides(self, own: str) -> bool:
+        """An element has a closed shadow root: what is in it cannot be asked from outside."""
+        node = (await self._cdp.send("DOM.describeNode", {"objectId": own}))["node"]
+        return any(root.get("shadowRootType") == "closed" for root in node.get("shadowRoots", ()))
+
     async def main_frame(self) -> str:
         """Id of the tab's own frame."""
         return str((await self._cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"])
@@ -157,7 +168,6 @@ class Nodes:
     async def facts(self, own: str) -> Facts:
         """What an element is at this moment."""
         raw = await self.ask(own, "facts")
-        raw.pop("connected")
         options = tuple(Option(each["text"], each["open"]) for each in raw.pop("options") or ())
         return Facts(options=options, **raw)
 

@@ -2,7 +2,8 @@
 function (what, other) {
   const TEXT = ["text", "search", "email", "url", "tel", "password", "number", "date", "time", "datetime-local", "month", "week", ""];
   const squash = (text) => (text || "").replace(/\s+/g, " ").trim();
-  const above = (node) => [node.assignedSlot, node.parentNode || node.host].filter(Boolean);
+  // `element` is what a ::before or ::after belongs to.
+  const above = (node) => [node.assignedSlot, node.parentNode || node.host || (!node.nodeType && node.element)].filter(Boolean);
   const slotted = (node) => this.querySelectorAll && [...this.querySelectorAll("slot")].some((s) => s.assignedNodes({flatten: true}).includes(node));
   // A hit on anything inside of an element, slotted into it, or on its label is a hit on the element.
   const belongs = (node) => {
@@ -14,7 +15,7 @@ function (what, other) {
       if (at === this || (at.localName === "label" && at.control === this) || slotted(at)) return true;
       open.push(...above(at));
     }
-    return this.localName === "area" && node.localName === "img" && this.parentNode && node.useMap === "#" + this.parentNode.name;
+    return false;
   };
   const isControl = (node) => ["input", "textarea", "select"].includes(node.localName) || node.isContentEditable ||
     ["checkbox", "radio", "switch", "menuitemcheckbox", "menuitemradio"].includes(node.getAttribute && node.getAttribute("role"));
@@ -33,7 +34,7 @@ function (what, other) {
     return said === null ? null : said === "true";
   };
   const facts = () => ({
-    tag: this.localName, kind: this.type || this.getAttribute("role") || "", connected: this.isConnected,
+    tag: this.localName, kind: this.type || this.getAttribute("role") || "",
     disabled: this.matches(":disabled") || !!this.closest("[aria-disabled=true]"),
     editable: this.isContentEditable || this.localName === "textarea" || (this.localName === "input" && TEXT.includes(this.type)),
     readonly: !!this.readOnly, checked: checked(), text: squash(this.innerText || this.value || "").slice(0, 60),
@@ -43,9 +44,12 @@ function (what, other) {
   });
   switch (what) {
     case "belongs": return belongs(other);
-    case "control": return control();
+    case "control": return this.nodeType === 1 ? control() : this.documentElement || this.parentElement || this.element;
     case "label": return [...(this.labels || [])].find((label) => label.getClientRects().length) || null;
-    case "facts": return this.nodeType === 1 ? facts() : null;
+    case "facts": return facts();
+    case "element": return this.nodeType === 1 ? this : this.element || this.parentElement || this.documentElement;
+    case "show": return this.scrollIntoView({block: "nearest", inline: "nearest", behavior: "instant"});
+    case "open": return this.matches(":open");
     case "preset": { const was = this.selectedIndex; this.selectedIndex = other; return was; }
     case "focused": {
       let at = this.ownerDocument.activeElement;

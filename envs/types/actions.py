@@ -14,10 +14,12 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    SerializerFunctionWrapHandler,
     StrictBool,
     StrictInt,
     TypeAdapter,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -105,7 +107,18 @@ Name = Annotated[Text, Field(min_length=1, max_length=200)]
 Direction = Literal["up", "down", "left", "right"]
 
 
-class MaybeTarget(Record):
+class Sparse(Record):
+    """Written without what has its default: ``{"type": "click", "element": 3}``, as stored trajectories have it."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        written: dict[str, Any] = write(self)
+        kept = {name: each for name, each in written.items() if getattr(self, name) != fields[name].default}
+        return {"type": written["type"], **kept} if "type" in written else kept
+
+
+class MaybeTarget(Sparse):
     """What an action is done to, or nothing in particular: then the page, or what has the keyboard focus."""
 
     element: Annotated[Number | Name | None, BeforeValidator(_as_number)] = None
@@ -201,7 +214,7 @@ class Scroll(MaybeTarget):
     """Heights (widths) of the viewport. By default a quarter of what was seen stays in view."""
 
 
-class Drag(Record):
+class Drag(Sparse):
     """Press the mouse on one target, move, and release it on another."""
 
     type: Literal["drag"] = "drag"
@@ -217,60 +230,60 @@ class Upload(Target):
     """Paths relative to the task's folder."""
 
 
-class Goto(Record):
+class Goto(Sparse):
     """Load an address in this tab."""
 
     type: Literal["goto"] = "goto"
     url: Text = Field(min_length=1, max_length=8192)
 
 
-class Back(Record):
+class Back(Sparse):
     """Go back in this tab's history."""
 
     type: Literal["back"] = "back"
 
 
-class Forward(Record):
+class Forward(Sparse):
     """Go forward in this tab's history."""
 
     type: Literal["forward"] = "forward"
 
 
-class Refresh(Record):
+class Refresh(Sparse):
     """Load this tab's page again."""
 
     type: Literal["refresh"] = "refresh"
 
 
-class NewTab(Record):
+class NewTab(Sparse):
     """Open a tab, empty or with an address, and show it."""
 
     type: Literal["new_tab"] = "new_tab"
     url: Text | None = Field(default=None, min_length=1, max_length=8192)
 
 
-class SwitchTab(Record):
+class SwitchTab(Sparse):
     """Show another tab."""
 
     type: Literal["switch_tab"] = "switch_tab"
     tab: Annotated[Number, BeforeValidator(_as_number)]
 
 
-class CloseTab(Record):
+class CloseTab(Sparse):
     """Close a tab, or the one that is shown."""
 
     type: Literal["close_tab"] = "close_tab"
     tab: Annotated[Number | None, BeforeValidator(_as_number)] = None
 
 
-class Wait(Record):
+class Wait(Sparse):
     """Let the page's time pass."""
 
     type: Literal["wait"] = "wait"
     seconds: float = Field(default=1.0, gt=0, le=MAX_WAIT, allow_inf_nan=False)
 
 
-class Dialog(Record):
+class Dialog(Sparse):
     """Answer an alert, confirm or prompt of the page."""
 
     type: Literal["dialog"] = "dialog"
@@ -279,21 +292,21 @@ class Dialog(Record):
     """Typed into a prompt."""
 
 
-class Answer(Record):
+class Answer(Sparse):
     """Tell the answer that the task asks for; ends the episode."""
 
     type: Literal["answer"] = "answer"
     text: Text
 
 
-class Terminate(Record):
+class Terminate(Sparse):
     """End the episode and say how it went."""
 
     type: Literal["terminate"] = "terminate"
     status: Literal["success", "failure"] = "success"
 
 
-class Invalid(Record):
+class Invalid(Sparse):
     """What the policy wrote is no action. The page is not touched; the reason goes into the next observation."""
 
     type: Literal["invalid"] = "invalid"

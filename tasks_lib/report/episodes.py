@@ -205,7 +205,7 @@ def _say(action: Action, label: str | None) -> str:
     """The action in words, e.g. ``click 3 “Submit”``."""
     if isinstance(action, Invalid):
         return f"no action: {action.reason}"
-    told = action.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+    told = action.model_dump(mode="json", exclude={"type"})
     element = told.get("element")
     name = f"{element} “{label}”" if label else str(element)
     match action:

@@ -184,7 +184,10 @@ def read_named(name: str, arguments: dict[str, Any]) -> Reading:
 
 def short(text: str, limit: int = 60) -> str:
     """A quoted text, cut."""
-    return repr(text if len(text) <= limit else text[:limit] + "…")
+    quoted = repr(text if len(text) <= limit else text[:limit] + "…")
+    return (
+        quoted if len(quoted) <= 2 * limit else quoted[: 2 * limit] + "…'"
+    )  # of characters that are shown as \\U0001f600
 
 
 def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:

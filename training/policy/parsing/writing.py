@@ -41,7 +41,7 @@ def _brackets(action: Action) -> str | None:
 
 
 def _arguments(action: Action) -> dict[str, Any]:
-    arguments = action.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+    arguments = action.model_dump(mode="json", exclude={"type"})
     if isinstance(action, Type) and not action.is_named:
         arguments["clear"] = action.clear  # its default depends on the target
     return arguments

@@ -1,0 +1,400 @@
+"""What cannot be done comes back as a code with a hint: every code on a real page, and a thousand malformed actions without an exception."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.actions import ActionError, Effect, refuse
+from envs.actions.errors import closest, likeness
+from envs.actions.keyboard import KEYS, parse_chord
+from envs.actions.navigate import checked_url
+from envs.types import (
+    Action,
+    Back,
+    Check,
+    Clear,
+    Click,
+    CloseTab,
+    Dialog,
+    Drag,
+    ErrorCode,
+    Forward,
+    Goto,
+    Hover,
+    Invalid,
+    Press,
+    Scroll,
+    Select,
+    SwitchTab,
+    Target,
+    Type,
+    Upload,
+    read_action,
+)
+from envs.types.actions import ACTIONS
+
+from .acting import HEAR, Elements, Seen, Stage, stage
+
+PAGE = """<button data-t=save>Save changes</button><button data-t=off disabled>Off</button><input data-t=field value=v>
+<input data-t=fixed readonly value=fixed> <input data-t=dis disabled> <select data-t=list><option>Red<option disabled>Grey<option>Blue</select>
+<select data-t=box size=3><option>x<option>y</select> <select data-t=stubborn onkeydown='return false'><option>a<option>b<option>c</select>
+<input type=radio name=r data-t=radio checked> <input type=date data-t=date> <p data-t=text>plain</p>
+<div data-t=under style='position:absolute;left:300px;top:300px;width:90px;height:30px'>Under</div>
+<div style='position:absolute;left:290px;top:290px;width:200px;height:100px;background:#eee'>Cookie banner</div>
+<span data-t=hidden style='display:none'>hidden</span><button data-t=away style='position:fixed;left:-500px'>Away</button>
+<button data-t=doomed onmouseover='this.remove()'>Doomed</button><button data-t=loops onclick='for(;;);'>Loops</button>
+<button data-t=asks onclick='alert("hello")'>Asks</button> <input type=file data-t=file>
+<div style='height:5000px'></div><div data-t=below>below</div>
+<script>hear("mousedown click keydown input change wheel dragstart")</script>"""
+
+Prepare = Callable[[Stage], Awaitable[object]]
+
+
+async def remove_save(here: Stage) -> None:
+    """The observation still has it."""
+    await here.cdp.value("document.querySelector('[data-t=save]').remove()")
+
+
+async def ask(here: Stage) -> None:
+    """A dialog waits."""
+    assert isinstance(await here.act(Click(element="asks")), Effect)
+
+
+async def nothing(here: Stage) -> None:
+    """As it is."""
+
+
+CASES: list[tuple[ErrorCode, Action, str, Prepare]] = [
+    (ErrorCode.INVALID_ACTION, Invalid(reason="no action found"), "invalid_action: no action found", nothing),
+    (ErrorCode.BAD_JSON, Invalid(reason="not JSON", code=ErrorCode.BAD_JSON), "bad_json: not JSON", nothing),
+    (ErrorCode.UNKNOWN_ACTION, read_action({"type": "wave"}), "no such action: 'wave'", nothing),
+    (ErrorCode.BAD_ACTION, read_action({"type": "click"}), "name the target by element, mark or at", nothing),
+    (
+        ErrorCode.BAD_ACTION,
+        Press(key="Entr"),
+        "'Entr' is no key; write it like Enter, a or Control+a (did you mean Enter",
+        nothing,
+    ),
+    (
+        ErrorCode.BAD_ACTION,
+        Type(element="date", text="May 5"),
+        "'May 5' is no date value; write it like 2024-05-17",
+        nothing,
+    ),
+    (ErrorCode.BAD_ACTION, Upload(element="file", files=("a.txt", "b.txt")), "takes one file, not 2", nothing),
+    (ErrorCode.BAD_ACTION, Goto(url="http://[bad"), "is no address", nothing),
+    (ErrorCode.BAD_ACTION, CloseTab(), "the last tab stays open", nothing),
+    (ErrorCode.UNKNOWN_ELEMENT, Click(element=99), "there is no element 99; choose 1 to 18", nothing),
+    (ErrorCode.UNKNOWN_ELEMENT, Click(mark=9), "there is no mark 9", nothing),
+    (ErrorCode.UNKNOWN_ELEMENT, Click(element="save_changes"), '(did you mean [1] button "Save changes"', nothing),
+    (ErrorCode.STALE_ELEMENT, Click(element="save"), "element 1 is not in the page any more", remove_save),
+    (ErrorCode.OFF_SCREEN, Click(element="away"), "has no place on the screen", nothing),
+    (ErrorCode.OFF_SCREEN, Hover(element="hidden"), "has no place", nothing),
+    (
+        ErrorCode.OFF_SCREEN,
+        Drag(start=Target(element="field"), end=Target(element="below")),
+        "not on the screen together",
+        nothing,
+    ),
+    (ErrorCode.OCCLUDED, Click(element="under"), 'is covered by a div "Cookie banner"', nothing),
+    (ErrorCode.DISABLED, Click(element="off"), "element 2 is disabled", nothing),
+    (ErrorCode.DISABLED, Select(element="list", text="Grey"), "option 'Grey' of element 6 is disabled", nothing),
+    (ErrorCode.NOT_EDITABLE, Type(element="save", text="x"), "element 1 is a button; click it", nothing),
+    (ErrorCode.NOT_EDITABLE, Clear(element="fixed"), "element 4 is read-only", nothing),
+    (ErrorCode.NOT_EDITABLE, Type(text="x"), "nothing that takes text has the focus", nothing),
+    (ErrorCode.NOT_EDITABLE, Select(element="stubborn", text="c"), "does not take the choice", nothing),
+    (
+        ErrorCode.NOT_A_LIST,
+        Select(element="save", text="x"),
+        "element 1 is a button; select needs a drop-down list",
+        nothing,
+    ),
+    (
+        ErrorCode.NOT_A_LIST,
+        Select(element="box", text="x"),
+        "element 7 is a select; select needs a drop-down list",
+        nothing,
+    ),
+    (
+        ErrorCode.NO_SUCH_OPTION,
+        Select(element="list", text="Blu"),
+        'it has Red, Grey, Blue (did you mean "Blue"?)',
+        nothing,
+    ),
+    (ErrorCode.NOT_CHECKABLE, Check(element="save"), "neither on nor off; click it", nothing),
+    (ErrorCode.NOT_CHECKABLE, Check(element="radio", on=False), "turn another one of its group on", nothing),
+    (ErrorCode.NOT_FOCUSABLE, Press(element="text", key="a"), "does not take the keyboard focus", nothing),
+    (ErrorCode.NOT_A_FILE_FIELD, Upload(element="save", files=("a.txt",)), "opens no file chooser", nothing),
+    (
+        ErrorCode.NO_SUCH_FILE,
+        Upload(element="file", files=("a.tx",)),
+        'its files are a.txt, b.txt (did you mean "a.txt"',
+        nothing,
+    ),
+    (ErrorCode.NO_SUCH_FILE, Upload(element="file", files=("../secret.txt",)), "no file '../secret.txt'", nothing),
+    (ErrorCode.NO_SUCH_FILE, Upload(element="file", files=("link",)), "no file 'link'", nothing),
+    (ErrorCode.BLOCKED_HOST, Goto(url="http://example.com/"), "example.com is not open to this task", nothing),
+    (ErrorCode.BLOCKED_HOST, Goto(url="file:///etc/passwd"), "only http and https are open", nothing),
+    (
+        ErrorCode.BLOCKED_HOST,
+        Goto(url="http://127.0.0.1.example/"),
+        "cannot be reached (net::ERR_NAME_NOT_RESOLVED)",
+        nothing,
+    ),
+    (
+        ErrorCode.NAVIGATION_FAILED,
+        Goto(url="http://127.0.0.1:2/"),
+        "does not answer (net::ERR_CONNECTION_REFUSED)",
+        nothing,
+    ),
+    (ErrorCode.NO_HISTORY, Forward(), "there is no page to go forward to", nothing),
+    (ErrorCode.NO_HISTORY, Back(), "there is no page to go back to", nothing),
+    (ErrorCode.NO_SUCH_TAB, SwitchTab(tab=7), "there is no tab 7; the open ones are 1", nothing),
+    (ErrorCode.NO_DIALOG, Dialog(accept=True), "no dialog is open", nothing),
+    (ErrorCode.DIALOG_OPEN, Click(element="save"), "its alert 'hello'; use dialog", ask),
+    (ErrorCode.TIMEOUT, Click(element="loops"), "did not take the click within 0.5 s", nothing),
+]
+
+
+def test_every_code_is_tried() -> None:
+    assert {code for code, *_ in CASES} == set(ErrorCode)
+
+
+def test_every_code_is_reached_and_says_what_to_do(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    (folder / "b.txt").write_text("b")
+    (tmp_path / "secret.txt").write_text("s")
+    (folder / "link").symlink_to(tmp_path / "secret.txt")
+
+    async def run() -> list[tuple[int, ErrorCode, str, list[str]]]:
+        wrong = []
+        async with stage(HEAR + PAGE, files=folder) as here:
+            for number, (code, action, words, prepare) in enumerate(CASES):
+                await here.load(HEAR + PAGE)
+                if code == ErrorCode.TIMEOUT:  # the last one: the page never comes back
+                    here.surface = replace(here.surface, deadline=0.5)
+                await prepare(here)
+                await here.log() if here.surface.dialogs.pending is None else None
+                outcome = await here.act(action, settle=code != ErrorCode.TIMEOUT)
+                line = outcome.line() if isinstance(outcome, ActionError) else str(outcome)
+                if here.surface.dialogs.pending:
+                    await here.surface.dialogs.answer(True, None)
+                expected = line.startswith(f"{code}: ") and words in line and "\n" not in line
+                # What is refused before anything is touched gives the page no input.
+                touched = code in (
+                    ErrorCode.TIMEOUT,
+                    ErrorCode.NOT_A_FILE_FIELD,
+                    ErrorCode.BLOCKED_HOST,
+                    ErrorCode.NAVIGATION_FAILED,
+                )
+                heard = [] if touched or "choice" in words or code == ErrorCode.DIALOG_OPEN else await here.log()
+                if not expected or heard:
+                    wrong.append((number, code, line, heard))
+        return wrong
+
+    assert CASES[-1][0] == ErrorCode.TIMEOUT
+    assert asyncio.run(run()) == []
+
+
+def test_a_target_that_vanishes_under_the_mouse_is_no_exception() -> None:
+    async def run() -> Any:
+        async with stage(HEAR + PAGE) as here:
+            return await here.act(Click(element="doomed"))
+
+    assert isinstance(asyncio.run(run()), Effect | ActionError)
+
+
+WORDS = [
+    "",
+    "x",
+    "Enter",
+    "Control+",
+    "a" * 70,
+    "\ud800",
+    "\x00",
+    "../..",
+    "http://127.0.0.1:1/",
+    "javascript:alert(1)",
+    "\U0001f600",
+    "Save",
+    "save",
+    "9",
+]
+VALUES: list[object] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3,
+    17,
+    118,
+    2**40,
+    0.5,
+    -3.5,
+    float("nan"),
+    float("inf"),
+    [],
+    [1],
+    [5, 5],
+    [1, 2000],
+    {},
+    {"element": 2},
+    {"at": [1, 1]},
+]
+
+
+def malformed(rng: random.Random) -> dict[str, object]:
+    """An action with arguments of all sorts: some are right, most are not."""
+    name = rng.choice([*ACTIONS, *ACTIONS, "wave", "", None])
+    kind = ACTIONS.get(name) if isinstance(name, str) else None
+    fields = [field for field in (kind.model_fields if kind else {}) if field != "type"]
+    keys = rng.sample(fields, rng.randint(0, len(fields))) + rng.sample(
+        ["element", "mark", "at", "text", "junk"], rng.randint(0, 1)
+    )
+    data: dict[str, object] = {key: rng.choice(rng.choice([WORDS, VALUES])) for key in keys}
+    if rng.random() < 0.5 and kind and "element" in kind.model_fields:
+        data = {key: each for key, each in data.items() if key not in ("mark", "at")} | {"element": rng.randint(1, 17)}
+    return data | {"type": name}
+
+
+@pytest.mark.slow
+def test_a_thousand_malformed_actions_raise_nothing(tmp_path: Path) -> None:
+    """Each is carried out or refused with a code; the loop that blocks the page for good and the addresses are left out."""
+    rng, counts = random.Random(7), Counter[str]()
+    body = HEAR + PAGE.replace("for(;;);", "")
+
+    async def run() -> None:
+        async with stage(body, files=tmp_path, deadline=5.0) as here:
+            for number in range(1000):
+                action = read_action(malformed(rng))
+                outcome = await here.act(action)
+                assert isinstance(outcome, Effect | ActionError)
+                counts[outcome.code if isinstance(outcome, ActionError) else "carried out"] += 1
+                if isinstance(outcome, ActionError):
+                    assert outcome.line().encode() and outcome.line().startswith(f"{outcome.code}: ")
+                if here.surface.dialogs.pending:
+                    await here.surface.dialogs.answer(True, None)
+                elif number % 25 == 24:
+                    for tab in here.surface.tabs.numbers()[1:]:
+                        await here.surface.tabs.close(tab)
+                    await here.load(body)
+
+    asyncio.run(run())
+    print(dict(counts))
+    assert counts.total() == 1000 and counts[ErrorCode.TIMEOUT] == 0
+    assert counts["carried out"] > 100 and {*counts} >= {
+        ErrorCode.BAD_ACTION,
+        ErrorCode.UNKNOWN_ACTION,
+        ErrorCode.UNKNOWN_ELEMENT,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- without a page
+
+
+def seen(index: int, tag: str, text: str = "", name: str = "", **more: Any) -> Seen:
+    return Seen(
+        index,
+        name,
+        tag,
+        text,
+        **({"point": (1, 1), "options": None, "disabled": False, "occluded": False, "backend_node_id": index} | more),
+    )
+
+
+def test_the_lines_that_policies_have_learned() -> None:
+    targets = Elements([seen(1, "select", options=("Red", "Blue")), seen(2, "button", "Go")])
+    lines = {
+        Click(element=9): "unknown_element: there is no element 9; choose 1 to 2",
+        Type(element=2, text="x"): "not_editable: element 2 is a button; click it",
+        Select(element=2, text="x"): "not_a_list: element 2 is a button; select needs a drop-down list",
+        Select(element=1, text="Atlantis"): "no_such_option: element 1 has no option 'Atlantis'; it has Red, Blue",
+        Invalid(reason="no action found"): "invalid_action: no action found",
+    }
+    for action, line in lines.items():
+        error = refuse(action, targets)
+        assert error is not None and error.line() == line
+    assert refuse(Click(element=2), targets) is None and refuse(Scroll(), targets) is None
+    error = refuse(Click(element=1), Elements())
+    assert error is not None and error.hint == "the page shows none"
+
+
+def test_candidates_are_the_closest_names_first() -> None:
+    assert closest("savv", ["cancel", "save", "saved", "a"]) == ("save", "saved")
+    assert closest("zzz", ["cancel"]) == ()
+    assert likeness("Save", "save changes now and for ever") == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "held", "key"),
+    [
+        ("Enter", [], "Enter"),
+        ("return", [], "Enter"),
+        ("ctrl+shift+T", ["Control", "Shift"], "T"),
+        ("Control++", ["Control"], "+"),
+        ("+", [], "+"),
+        (" ", [], " "),
+        ("cmd+space", ["Meta"], " "),
+        ("PGDN", [], "PageDown"),
+        ("F12", [], "F12"),
+        ("Control", [], "Control"),
+    ],
+)
+def test_names_of_keys(text: str, held: list[str], key: str) -> None:
+    chord = parse_chord(text)
+    assert chord is not None and ([each.key for each in chord.held], chord.key.key) == (held, key)
+
+
+@pytest.mark.parametrize("text", ["", "Entr", "a+b", "Enter+a", "Control+Entr", "F13", "\u00e9\u00e9"])
+def test_what_is_no_key(text: str) -> None:
+    assert parse_chord(text) is None
+
+
+def test_the_keyboard_has_all_of_ascii() -> None:
+    assert all(chr(code) in KEYS and KEYS[chr(code)].text == chr(code) for code in range(32, 127))
+    assert len({(key.code, key.shifted) for key in KEYS.values()}) == len(KEYS)
+
+
+class Anywhere:
+    """A surface as far as addresses need it."""
+
+    allowed = staticmethod(lambda url: "bad.example" not in url)
+
+
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("http://a.example/x", "http://a.example/x"),
+        (" https://a.example ", "https://a.example"),
+        ("a.example/x", "http://a.example/x"),
+        ("localhost:8000/x", "http://localhost:8000/x"),
+        ("/x?y", "http://here.example/x?y"),
+        ("../z", "http://here.example/z"),
+        ("?q=1", "http://here.example/dir/page?q=1"),
+        ("about:blank", "about:blank"),
+        ("javascript:alert(1)", ErrorCode.BLOCKED_HOST),
+        ("data:text/html,x", ErrorCode.BLOCKED_HOST),
+        ("file:///etc/passwd", ErrorCode.BLOCKED_HOST),
+        ("chrome://version", ErrorCode.BLOCKED_HOST),
+        ("view-source:http://a.example", ErrorCode.BLOCKED_HOST),
+        ("//bad.example/", ErrorCode.BLOCKED_HOST),
+        ("http://bad.example/", ErrorCode.BLOCKED_HOST),
+        ("http://", ErrorCode.BAD_ACTION),
+        ("http://a:99999/", ErrorCode.BAD_ACTION),
+        ("http://[::1", ErrorCode.BAD_ACTION),
+    ],
+)
+def test_addresses(url: str, whole: str) -> None:
+    found = checked_url(url, "http://here.example/dir/page", Anywhere())  # type: ignore[arg-type]
+    assert (found.code if isinstance(found, ActionError) else found) == whole

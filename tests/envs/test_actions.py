@@ -1,0 +1,489 @@
+"""Every action on real pages: what it does, that its events are trusted, and that the page sees nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.actions import ActionError, Effect
+from envs.types import (
+    Answer,
+    Back,
+    Check,
+    Clear,
+    Click,
+    CloseTab,
+    Dialog,
+    DoubleClick,
+    Drag,
+    Forward,
+    Goto,
+    Hover,
+    NewTab,
+    Press,
+    Refresh,
+    Scroll,
+    Select,
+    StopReason,
+    SwitchTab,
+    Target,
+    Terminate,
+    Type,
+    Upload,
+    Wait,
+)
+
+from .acting import HEAR, Stage, served, stage
+
+
+def on(body: str, play: Callable[[Stage], Awaitable[None]], **surface: Any) -> None:
+    """Run a scene on a page."""
+
+    async def run() -> None:
+        async with stage(HEAR + body, **surface) as here:
+            await play(here)
+
+    asyncio.run(run())
+
+
+POINTS = """<button data-t=go style='position:absolute;left:100px;top:100px;width:80px;height:30px'><b>Go</b> on</button>
+<a data-t=link href='#x' style='position:absolute;left:300px;top:100px'>a link</a>
+<script>hear("mousemove mousedown mouseup click dblclick mouseover")</script>"""
+
+
+def test_pointing() -> None:
+    async def play(here: Stage) -> None:
+        outcome = await here.act(Click(element=1))
+        assert outcome == Effect(point=(140.0, 115.0))
+        assert [each for each in await here.log() if not each.startswith("mouse")] == ["click:go"]
+        for target in (Click(element="go"), Click(mark=101), Click(at=(175, 191.7))):
+            assert isinstance(await here.act(target), Effect)
+            heard = await here.log()
+            assert {"mousedown:go", "mouseup:go", "click:go"} <= set(heard) and not any("!" in each for each in heard)
+        await here.act(DoubleClick(element=1))
+        assert [each for each in await here.log() if "click" in each] == ["click:go", "click:go", "dblclick:go"]
+        await here.act(Hover(element=2))
+        assert {"mouseover:link", "mousemove:link"} == set(await here.log())
+
+    on(POINTS, play)
+
+
+FIELDS = """<form onsubmit='heard.push("submit"); return false'><input data-t=name value='old text'></form>
+<textarea data-t=area>one</textarea> <div data-t=rich contenteditable style='width:200px'>rich <b>old</b></div>
+<input data-t=secret type=password> <label data-t=label>Labelled <input id=inner></label>
+<input data-t=date type=date> <input data-t=time type=time> <input data-t=both type=datetime-local> <input data-t=month type=month>
+<script>hear("keydown input change")</script>"""
+
+
+def test_typing() -> None:
+    async def play(here: Stage) -> None:
+        values = "[...document.querySelectorAll('input,textarea')].map((e) => e.value).concat(document.querySelector('[contenteditable]').innerText)"
+        assert isinstance(await here.act(Type(element="name", text="Grüße, 7% A\U0001f600", enter=True)), Effect)
+        heard = await here.log()
+        assert (
+            "submit" in heard
+            and "keydown:name:sA" in heard
+            and "keydown:name:s%" in heard
+            and "keydown:name:Enter" in heard
+        )
+        assert not any("!" in each for each in heard)
+        await here.act(Type(element="area", text="\ntwo\tthree", clear=False))
+        await here.act(Type(element="rich", text="new"))
+        await here.act(Type(element="secret", text="x" * 500))  # longer than what is typed key by key
+        await here.act(Type(element="label", text="in a label"))
+        assert (await here.cdp.value(values))[:4] == ["Grüße, 7% A\U0001f600", "one\ntwo", "x" * 500, "in a label"]
+        assert (await here.cdp.value(values))[-1] == "new"
+        await here.act(Type(text="!", clear=False))  # where the focus is
+        assert await here.cdp.value("inner.value") == "in a label!"
+        await here.act(Clear(element="name"))
+        assert await here.cdp.value("document.forms[0][0].value") == ""
+
+    on(FIELDS.replace("two\tthree", "two"), play)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("date", "2024-05-17"), ("time", "21:05"), ("time", "00:30"), ("both", "2024-12-01T12:00"), ("month", "2031-11")],
+)
+def test_dates_are_typed_part_by_part(field: str, value: str) -> None:
+    async def play(here: Stage) -> None:
+        now = f"document.querySelector('[data-t={field}]').value"
+        assert isinstance(await here.act(Type(element=field, text=value)), Effect)
+        assert await here.cdp.value(now) == value
+        assert any(each.startswith("change:") for each in await here.log())
+        await here.act(Clear(element=field))
+        assert await here.cdp.value(now) == ""
+
+    on(FIELDS, play)
+
+
+def test_pressing_keys() -> None:
+    async def play(here: Stage) -> None:
+        await here.act(Press(element="area", key="ctrl+a"))
+        await here.act(Press(key="Delete"))
+        assert await here.cdp.value("document.querySelector('textarea').value") == ""
+        heard = await here.log()
+        assert {"keydown:area:cControl", "keydown:area:ca", "keydown:area:Delete"} <= set(heard)
+        await here.act(Press(key="Tab"))
+        assert await here.cdp.value("document.activeElement.dataset.t") == "rich"
+        await here.act(Press(key="shift+Tab"))
+        assert await here.cdp.value("document.activeElement.dataset.t") == "area"
+        for key in ("F5", "Escape", "a", "A", "+", "Control++", "space", "Alt+Left", "Shift"):
+            assert isinstance(await here.act(Press(key=key)), Effect), key
+        heard = await here.log()
+        assert not any("!" in each for each in heard)
+        assert {"keydown:area:sA", "keydown:area:cs+", "keydown:area: ", "keydown:area:aArrowLeft"} <= set(heard)
+        assert await here.cdp.value("document.querySelector('textarea').value") == "aA+ "
+
+    on(FIELDS, play)
+
+
+LISTS = """<select data-t=many></select>
+<select data-t=some><option disabled selected>Choose<option>Red<optgroup label=g disabled><option>Grey</optgroup><option>Blue</select>
+<select data-t=sole><option disabled selected>Choose<option>Only</select>
+<select data-t=leads onchange='location.hash = this.value'><option>here<option>there</select>
+<select data-t=stubborn onkeydown='return false'><option>a<option>b<option>c</select>
+<script>
+for (let i = 0; i < 1500; i++) document.querySelector("select").add(new Option("Option " + i));
+hear("input change focus blur mousedown");
+</script>"""
+
+
+def test_selecting_fires_one_change_however_long_the_list_is() -> None:
+    async def play(here: Stage) -> None:
+        chosen = "[...document.querySelectorAll('select')].map((e) => e.options[e.selectedIndex].text)"
+        for name, label in (
+            ("many", "Option 1234"),
+            ("some", " blue "),
+            ("sole", "Only"),
+            ("leads", "there"),
+            ("many", "Option 0"),
+        ):
+            assert isinstance(await here.act(Select(element=name, text=label)), Effect)
+            heard = [each for each in await here.log() if each[:4] in ("inpu", "chan", "mous")]
+            assert heard == [f"input:{name}", f"change:{name}"]
+        assert await here.cdp.value(chosen) == ["Option 0", "Blue", "Only", "there", "a"]
+        assert isinstance(await here.act(Select(element="many", text="Option 0")), Effect)
+        assert not [each for each in await here.log() if each.startswith(("input", "change"))]
+
+    on(LISTS, play)
+
+
+CHECKS = """<input type=checkbox data-t=box><input type=radio name=r data-t=one checked><input type=radio name=r data-t=two>
+<span data-t=switch role=switch aria-checked=false tabindex=0 onclick='this.ariaChecked = this.ariaChecked !== "true"'>Switch</span>
+<style>.own input { position: absolute; opacity: 0; width: 0; height: 0 } .gone { display: none }</style>
+<label class=own><input type=checkbox data-t=drawn>Drawn by the page</label>
+<input id=h class=gone type=checkbox data-t=hidden><label for=h>Hidden</label>
+<script>hear("click change")</script>"""
+
+
+def test_checking_clicks_only_what_differs() -> None:
+    async def play(here: Stage) -> None:
+        state = "[...document.querySelectorAll('input')].map((e) => e.checked).concat(document.querySelector('[role]').ariaChecked)"
+        for name in ("box", "two", "switch", "drawn", "hidden"):
+            outcome = await here.act(Check(element=name))
+            assert isinstance(outcome, Effect) and outcome.point is not None, (name, outcome)
+        assert await here.cdp.value(state) == [True, False, True, True, True, "true"]
+        heard = await here.log()
+        assert len([each for each in heard if each.startswith("click")]) == 7  # a label clicks its box as well
+        # The second click of a label is made by the browser; it is trusted, too.
+        assert not any("!" in each for each in heard)
+        await here.look()
+        for name in ("box", "two", "switch", "drawn", "hidden"):
+            assert await here.act(Check(element=name)) == Effect()
+        assert await here.log() == []
+        await here.act(Check(element="box", on=False))
+        await here.act(Check(element="switch", on=False))
+        assert await here.cdp.value(state) == [False, False, True, True, True, "false"]
+
+    on(CHECKS, play)
+
+
+FAR = """<div style='height:3000px;width:2500px'>
+<div data-t=inner style='width:200px;height:100px;overflow:auto'><div style='height:900px'>long</div></div>
+<button data-t=far style='position:absolute;left:2000px;top:2500px' onclick='heard.push("far")'>Far</button></div>
+<script>hear("wheel")</script>"""
+
+
+def test_scrolling() -> None:
+    async def play(here: Stage) -> None:
+        state = (
+            "[Math.round(scrollX), Math.round(scrollY), Math.round(document.querySelector('[data-t=inner]').scrollTop)]"
+        )
+        expected = [
+            (Scroll(amount=0.5), [0, 300, 0]),
+            (Scroll(direction="right", amount=0.25), [200, 300, 0]),
+            (Scroll(direction="up", amount=20), [200, 0, 0]),
+            (Scroll(direction="left", amount=20), [0, 0, 0]),
+            # At once one after the other: the wheel must not stay with what it scrolled before.
+            (Scroll(element="inner", amount=0.5), [0, 0, 300]),
+            (Scroll(at=(900, 900), amount=0.5), [0, 300, 300]),
+        ]
+        for action, at in expected:
+            assert isinstance(await here.act(action), Effect)
+            assert await here.cdp.value(state) == at, action
+        heard = await here.log()
+        assert len(heard) == 6 and not any("!" in each for each in heard)
+        await here.act(Click(element="far"))
+        assert "far" in await here.log()
+        await here.act(Scroll(element="inner", direction="up", amount=1))
+        assert (await here.cdp.value(state))[2] == 0
+
+    on(FAR, play)
+
+
+DRAGS = """<div data-t=source draggable=true style='position:absolute;left:20px;top:20px;width:80px;height:40px;background:#ccc'>source</div>
+<div data-t=sink style='position:absolute;left:300px;top:200px;width:200px;height:200px;background:#eee'>sink</div>
+<div data-t=knob style='position:absolute;left:20px;top:100px;width:20px;height:20px;background:#111'></div>
+<input data-t=range type=range min=0 max=100 value=0 style='position:absolute;left:20px;top:450px;width:200px;margin:0'>
+<div data-t=below style='position:absolute;left:20px;top:700px;width:80px;height:40px;background:#ccc'>below</div>
+<div style='height:3000px'></div>
+<script>
+let held = false;
+document.querySelector("[data-t=knob]").onmousedown = () => { held = true; };
+onmousemove = (e) => { if (held) heard.push("held" + (e.isTrusted ? "" : "!")); };
+onmouseup = (e) => { if (held) heard.push("put " + e.clientX + " " + e.clientY); held = false; };
+document.querySelector("[data-t=source]").ondragstart = (e) => e.dataTransfer.setData("text/plain", "cargo");
+const sink = document.querySelector("[data-t=sink]");
+sink.ondragover = (e) => e.preventDefault();
+sink.ondrop = (e) => { e.preventDefault(); heard.push("got " + e.dataTransfer.getData("text/plain")); };
+hear("dragstart dragenter drop dragend");
+</script>"""
+
+
+def test_dragging() -> None:
+    async def play(here: Stage) -> None:
+        assert isinstance(await here.act(Drag(start=Target(element="source"), end=Target(element="sink"))), Effect)
+        heard = await here.log()
+        assert [each for each in heard if not each.startswith("dragenter")] == [
+            "dragstart:source",
+            "drop:sink",
+            "got cargo",
+            "dragend:source",
+        ]
+        assert "dragenter:sink" in heard
+        assert await here.act(Drag(start=Target(mark=103), end=Target(at=(500, 500)))) == Effect(point=(400.0, 300.0))
+        heard = await here.log()
+        assert heard[-1] == "put 400 300" and heard.count("held") >= 8 and not any("!" in each for each in heard)
+        await here.act(Drag(start=Target(at=(30, 763)), end=Target(at=(150, 763))))
+        assert 40 < int(await here.cdp.value("document.querySelector('input').value")) < 70
+        # The end is below the fold: the page is scrolled so that both are seen.
+        assert isinstance(await here.act(Drag(start=Target(element="sink"), end=Target(element="below"))), Effect)
+
+    on(DRAGS, play)
+
+
+FILES = """<input type=file data-t=field><input type=file multiple data-t=several>
+<input type=file id=picked style='display:none'><button data-t=button onclick='picked.click()'>Attach</button>
+<script>hear("change"); addEventListener("change", (e) => heard.push([...e.target.files].map((f) => f.name + f.size).join()))</script>"""
+
+
+def test_uploading(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_text("four")
+    (tmp_path / "sub" / "b.txt").write_text("b")
+
+    async def play(here: Stage) -> None:
+        assert isinstance(await here.act(Upload(element="field", files=("a.txt",))), Effect)
+        assert await here.log() == ["change:field", "a.txt4"]
+        await here.act(Upload(element="several", files=("a.txt", "sub/b.txt")))
+        assert (await here.log())[-1] == "a.txt4,b.txt1"
+        assert isinstance(await here.act(Upload(element="button", files=("sub/b.txt",))), Effect)
+        assert (await here.log())[-1] == "b.txt1"
+
+    on(FILES, play, files=tmp_path)
+
+
+def test_going_from_page_to_page(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.html").write_text(f"<title>{name}</title><h1>{name}</h1>")
+
+    async def run() -> None:
+        async with served(tmp_path) as origin, stage() as here:
+
+            async def title() -> str:
+                return str(await here.cdp.value("document.title"))
+
+            assert await here.act(Goto(url=f"{origin}/one.html")) == Effect(navigation=f"{origin}/one.html")
+            await here.act(Goto(url="/two.html"))
+            assert await title() == "two"
+            assert await here.act(Back()) == Effect(navigation="back")
+            assert await title() == "one"
+            await here.act(Forward())
+            assert await title() == "two"
+            await here.act(Goto(url="/count"))
+            await here.act(Refresh())
+            assert await here.cdp.value("document.body.innerText") == "2"
+            await here.act(Goto(url=origin.removeprefix("http://") + "/one.html"))
+            assert await title() == "one"
+
+    asyncio.run(run())
+
+
+def test_tabs(tmp_path: Path) -> None:
+    (tmp_path / "one.html").write_text("<title>one</title>")
+
+    async def run() -> None:
+        async with served(tmp_path) as origin, stage() as here:
+            tabs = here.surface.tabs
+            assert await here.act(NewTab()) == Effect(tab=True)
+            await here.act(NewTab(url=f"{origin}/one.html"))
+            assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
+            await here.act(SwitchTab(tab=1))
+            assert tabs.active == 1
+            await here.act(CloseTab(tab=2))
+            await here.act(CloseTab())
+            assert tabs.numbers() in ((1,), (3,))
+
+    asyncio.run(run())
+
+
+ASKS = """<button data-t=alert onclick='alert("hello"); heard.push("after")'>a</button>
+<button data-t=confirm onclick='heard.push("" + confirm("sure?"))'>c</button>
+<button data-t=prompt onclick='heard.push("" + prompt("name?", "Ann"))'>p</button>
+<button data-t=two onclick='alert(1); alert(2); heard.push("both")'>2</button>"""
+
+
+def test_dialogs() -> None:
+    async def play(here: Stage) -> None:
+        assert await here.act(Click(element="alert")) == Effect(dialog=True)
+        pending = here.surface.dialogs.pending
+        assert pending is not None and (pending.kind, pending.message) == ("alert", "hello")
+        assert isinstance(await here.act(Click(element="alert")), ActionError)
+        assert await here.act(Dialog(accept=True)) == Effect()
+        for name, action, heard in [
+            ("confirm", Dialog(accept=True), "true"),
+            ("confirm", Dialog(accept=False), "false"),
+            ("prompt", Dialog(accept=True, text="Bob"), "Bob"),
+            ("prompt", Dialog(accept=True), "Ann"),
+            ("prompt", Dialog(accept=False), "null"),
+        ]:
+            await here.act(Click(element=name))
+            await here.act(action)
+            assert (await here.log())[-1] == heard
+        await here.act(Click(element="two"))
+        await here.act(Dialog(accept=True))
+        pending = here.surface.dialogs.pending
+        assert pending is not None and pending.message == "2"
+        await here.act(Dialog(accept=True))
+        assert "both" in await here.log()
+
+    on(ASKS, play)
+
+
+def test_ends_and_waits_touch_nothing() -> None:
+    async def play(here: Stage) -> None:
+        assert await here.act(Answer(text="42")) == Effect(stop=StopReason.ANSWER, said="42")
+        assert await here.act(Terminate(status="failure")) == Effect(stop=StopReason.TERMINATED, said="failure")
+        assert await here.act(Wait(seconds=2)) == Effect(wait_ms=2000.0)
+        assert await here.log() == []
+
+    on(POINTS, play)
+
+
+NESTED = """<div id=host></div>
+<iframe id=f style='position:absolute;left:200px;top:200px;width:300px;height:100px;border:7px solid' srcdoc="<body style='margin:0;height:900px'>
+<button data-t=framed style='margin-top:600px' onclick='parent.heard.push(&quot;framed&quot;)'><i>In</i></button>"></iframe>
+<my-button data-t=slotted id=slotted><em>Slotted</em></my-button>
+<script>
+const root = host.attachShadow({mode: "closed"});
+root.innerHTML = "<button data-t=closed onclick='heard.push(\\"closed\\")'><span>Closed</span></button><input data-t=inside>";
+const slots = slotted.attachShadow({mode: "closed"});
+slots.innerHTML = "<button data-t=wrapped onclick='heard.push(\\"slotted\\")'><slot></slot></button>";
+const ours = () => [root.querySelector("button"), root.querySelector("input"), slots.querySelector("button")];
+onload = () => { window.T = [...ours(), f.contentDocument.querySelector("button")]; };
+</script>"""
+
+
+def test_shadow_roots_and_frames() -> None:
+    async def play(here: Stage) -> None:
+        await here.look()
+        for name, heard in (("closed", "closed"), ("framed", "framed"), ("wrapped", "slotted")):
+            outcome = await here.act(Click(element=name))
+            assert isinstance(outcome, Effect), outcome
+            assert await here.log() == [heard]
+        assert isinstance(await here.act(Type(element="inside", text="deep")), Effect)
+        await here.act(Type(text="er", clear=False))
+        assert await here.cdp.value("T[1].value") == "deeper"
+
+    on(NESTED, play)
+
+
+WATCHED = """<button data-t=go><b>Go</b></button><input data-t=field><select data-t=list><option>a<option>b<option>c</select>
+<label><input type=checkbox data-t=box> Box</label><div style='height:2000px'></div><script>
+const seen = [];
+const watch = (proto, ...names) => names.forEach((name) => {
+  const old = proto[name];
+  proto[name] = function (...rest) { seen.push(name); return old.apply(this, rest); };
+});
+watch(Element.prototype, "matches", "closest", "querySelectorAll", "getAttribute", "getClientRects");
+watch(Node.prototype, "getRootNode", "contains");
+watch(window, "requestAnimationFrame");
+const guard = (proto, name) => {
+  const old = Object.getOwnPropertyDescriptor(proto, name);
+  const set = function (value) { seen.push(name + "="); old.set.call(this, value); };
+  Object.defineProperty(proto, name, {get() { seen.push(name); return old.get.call(this); }, set});
+};
+guard(HTMLSelectElement.prototype, "selectedIndex");
+guard(HTMLInputElement.prototype, "checked");
+guard(HTMLElement.prototype, "innerText");
+const everything = {subtree: true, childList: true, attributes: true, characterData: true};
+new MutationObserver((all) => seen.push(...all.map((m) => m.type))).observe(document, everything);
+</script>"""
+
+
+def test_the_page_sees_nothing_but_its_input() -> None:
+    async def play(here: Stage) -> None:
+        await here.cdp.value("seen.splice(0)")
+        for action in (
+            Click(element="go"),
+            Type(element="field", text="x"),
+            Select(element="list", text="c"),
+            Check(element="box"),
+            Scroll(),
+        ):
+            assert isinstance(await here.act(action), Effect)
+        assert await here.cdp.value("seen") == []
+        assert await here.cdp.value("document.querySelector('select').value") == "c"
+
+    on(WATCHED, play)
+
+
+COVERED = """<style>.card { position: relative; width: 300px; height: 200px } .card a::after { content: ""; position: absolute; inset: 0 }</style>
+<div class=card><a data-t=stretched href='#hit'>A link as large as its card</a></div>
+<label data-t=around>Name <input data-t=named></label>
+<a data-t=wrapped href='#wrapped' style='display:block;width:60px'>a link that goes over several lines</a>
+<svg width=50 height=50><g data-t=shape
+ onclick='location.hash = "shape"'><circle cx=25 cy=25 r=20 /></g></svg>"""
+
+
+def test_what_belongs_to_an_element_is_the_element() -> None:
+    async def play(here: Stage) -> None:
+        for name, there in (("stretched", "#hit"), ("wrapped", "#wrapped"), ("shape", "#shape")):
+            outcome = await here.act(Click(element=name))
+            assert isinstance(outcome, Effect), (name, outcome)
+            assert await here.cdp.value("location.hash") == there
+        # The middle of the card is the link's, though its own box is a line of text.
+        await here.cdp.value("location.hash = ''")
+        await here.act(Click(at=(250, 250)))
+        assert await here.cdp.value("location.hash") == "#hit"
+
+    on(COVERED, play)
+
+
+def test_a_click_on_a_list_leaves_the_page_usable() -> None:
+    async def play(here: Stage) -> None:
+        await here.act(Click(element="some"))
+        assert isinstance(await here.act(Select(element="some", text="Blue")), Effect)
+        assert await here.cdp.value("document.querySelectorAll('select')[1].value") == "Blue"
+        await here.act(Click(element="many"))
+        await here.log()
+        await here.act(Click(at=(900, 900)))
+        await here.act(Click(at=(900, 900)))
+        assert [each for each in await here.log() if each.startswith("mousedown")]
+
+    on(LISTS, play)
