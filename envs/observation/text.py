@@ -68,22 +68,26 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
     dom = scene.dom
     seen = _seen(scene)
     silent = _silent(kinds, told)
+    unlisted = _silent(kinds, set(kinds.kind))  # elements out of view are counted as elements
     block_of = _blocks(dom)
     page = Page([[]], 0)
     block = -1
     for box in reading_order(dom):
         node = dom.box_node[box]
         number = listed.get(node, 0)
-        if not number and (silent[node] or dom.box_text[box] < 0) and dom.name[node] != "BR":
+        breaks = dom.name[node] == "BR"
+        if not number and (silent[node] or dom.box_text[box] < 0) and not breaks:
             continue
-        if block_of[box] != block or dom.name[node] == "BR":
+        if block_of[box] != block or breaks:
             block = block_of[box]
             if page.lines[-1]:
                 page.lines.append([])
         if number:
             page.lines[-1].append(Piece(said[number], number))
+        elif breaks:
+            continue
         elif not seen[box]:
-            page.unseen_chars += len(dom.strings[dom.box_text[box]].strip()) if dom.box_text[box] >= 0 else 0
+            page.unseen_chars += 0 if unlisted[node] else len(dom.strings[dom.box_text[box]].strip())
         elif dom.box_of[node] == box and (words := squash(shown(dom, node))):
             level = 0 if page.lines[-1] else _level(dom, block_of[box])
             page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
