@@ -40,6 +40,10 @@ NO_STYLE = [-1] * len(STYLES)
 ELEMENT, TEXT, DOCUMENT = 1, 3, 9
 """DOM node types."""
 
+Indices = NDArray[np.int64]
+
+NONE: Indices = np.zeros(0, dtype=np.int64)
+
 Flags = NDArray[np.bool_]
 
 Rects = NDArray[np.float64]
@@ -71,8 +75,6 @@ class Dom:
     """String index of the node's value; -1 for none."""
     backend: list[int] = field(default_factory=list)
     """backendNodeId: the node's identity as long as it lives."""
-    attributes: list[list[int]] = field(default_factory=list)
-    """Name and value in turn, as string indices."""
     typed: dict[int, str] = field(default_factory=dict)
     """Live value of inputs and text areas."""
     checked: set[int] = field(default_factory=set)
@@ -97,12 +99,19 @@ class Dom:
     line_box: list[int] = field(default_factory=list)
     """Box of each piece of a line of text, ascending."""
     line_rects: Rects = field(default_factory=lambda: np.zeros((0, 4)))
-    style_table: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, len(STYLES)), dtype=np.int64))
+    style_table: Indices = field(default_factory=lambda: np.zeros((0, len(STYLES)), dtype=np.int64))
     """`styles` as an array."""
-    by_name: dict[str, list[int]] = field(default_factory=dict)
-    """Elements by name, in document order; text and comments are not in it."""
-    by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)
-    """String index of an attribute's value, by its name and element; elements in document order."""
+    pseudo: set[int] = field(default_factory=set)
+    """What style sheets put before and after elements."""
+    name_index: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """String index of each node's name."""
+    attribute_names: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    attribute_values: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    attribute_nodes: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """All attributes of all elements in document order: string indices of name and value, and the element."""
+    _string_index: dict[str, int] = field(default_factory=dict)
+    _by_name: dict[str, list[int]] = field(default_factory=dict)
+    _by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def text(self, node: int) -> str:
         """A text node's data."""
@@ -110,8 +119,24 @@ class Dom:
 
     def attribute(self, node: int, name: str) -> str | None:
         """An attribute's value, ``None`` when the element does not have it."""
-        value = self.by_attribute.get(name, {}).get(node)
+        value = self.having(name).get(node)
         return None if value is None else self.string(value)
+
+    def having(self, name: str) -> dict[int, int]:
+        """The elements that have an attribute, in document order, with the string index of its value."""
+        known = self._by_attribute.get(name)
+        if known is None:
+            wanted = self.index_of(name)
+            at = np.flatnonzero(self.attribute_names == wanted) if wanted >= 0 else NONE
+            known = dict(zip(self.attribute_nodes[at].tolist(), self.attribute_values[at].tolist(), strict=True))
+            self._by_attribute[name] = known
+        return known
+
+    def index_of(self, text: str) -> int:
+        """Index of a string, -2 when the snapshot does not have it."""
+        if not self._string_index:
+            self._string_index.update({string: index for index, string in enumerate(self.strings)})
+        return self._string_index.get(text, -2)
 
     def style(self, node: int, column: int) -> str:
         """A computed style, ``""`` when the node is not laid out."""
@@ -129,11 +154,15 @@ class Dom:
 
     def with_attribute(self, name: str) -> list[int]:
         """Elements that have an attribute, in document order."""
-        return list(self.by_attribute.get(name, ()))
+        return list(self.having(name))
 
     def named(self, *names: str) -> list[int]:
         """Elements of these names, in document order."""
-        return sorted(node for name in names for node in self.by_name.get(name, ()))
+        for name in names:
+            if name not in self._by_name:
+                wanted = self.index_of(name)
+                self._by_name[name] = np.flatnonzero(self.name_index == wanted).tolist() if wanted >= 0 else []
+        return sorted(node for name in names for node in self._by_name[name])
 
     def within(self, node: int, ascending: list[int]) -> bool:
         """Whether one of the nodes (a sorted list) is a descendant of ``node``."""

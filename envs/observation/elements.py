@@ -129,10 +129,17 @@ class _Reach:
     def __init__(self, kinds: Kinds, scene: Scene) -> None:
         self._kinds, self._dom, self._scene = kinds, scene.dom, scene
         rects, clips = scene.dom.rects, scene.clips
-        self._all: list[list[float]] = rects.tolist()
-        self._clips: list[list[float]] = clips.tolist()
         seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
         self._near: list[bool] = np.asarray((seen >= LEAST_SIDE).all(axis=1)).tolist()
+        boxes = [box for node in kinds.kind if (box := scene.dom.box_of[node]) >= 0]
+        known = zip(boxes, rects[boxes].tolist(), clips[boxes].tolist(), strict=True)
+        self._known: dict[int, tuple[list[float], list[float]]] = {box: (rect, clip) for box, rect, clip in known}
+
+    def _where(self, box: int) -> tuple[list[float], list[float]]:
+        """Rectangle of a box, and what is left visible of it; both as left, top, right, bottom."""
+        if box not in self._known:
+            self._known[box] = self._dom.rects[box].tolist(), self._scene.clips[box].tolist()
+        return self._known[box]
 
     def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
         """Point and box of each element that has a point of its own, all tried together place by place."""
@@ -186,7 +193,7 @@ class _Reach:
 
     def whole(self, node: int) -> Box:
         """An element's rectangle, seen or not."""
-        left, top, right, bottom = self._all[self._dom.box_of[node]]
+        left, top, right, bottom = self._where(self._dom.box_of[node])[0]
         return left, top, right - left, bottom - top
 
     def away(self, node: int) -> str | None:
@@ -194,10 +201,9 @@ class _Reach:
         box = self._dom.box_of[node]
         if box < 0 or not self._visible(node):
             return None
-        left, top, right, bottom = self._all[box]
+        (left, top, right, bottom), (low_x, low_y, high_x, high_y) = self._where(box)
         if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
             return None
-        low_x, low_y, high_x, high_y = self._clips[box]
         if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
             return "above" if bottom + self._dom.scroll[1] > 0 else None
         if top + LEAST_SIDE > high_y:
@@ -209,7 +215,7 @@ class _Reach:
     def _rects(self, box: int) -> list[list[float]]:
         """An element's client rectangles: one, or one for each line of an inline element that wraps."""
         if box not in self._scene.wrapped:
-            return [self._all[box]]
+            return [self._where(box)[0]]
         lines: list[list[float]] = []
         for left, top, right, bottom in self._dom.line_rects[list(line_numbers(self._dom, box))].tolist():
             if lines and top < lines[-1][3] - 1 and bottom > lines[-1][1] + 1:
@@ -220,7 +226,7 @@ class _Reach:
         return lines
 
     def _clipped(self, rects: list[list[float]], box: int) -> list[Box]:
-        low_x, low_y, high_x, high_y = self._clips[box]
+        low_x, low_y, high_x, high_y = self._where(box)[1]
         found: list[Box] = []
         for left, top, right, bottom in rects:
             x, y = max(left, low_x), max(top, low_y)

@@ -1,7 +1,7 @@
 """Which element has the keyboard focus: the one thing that a snapshot does not hold.
 
-It is asked for in an isolated world, whose globals the page neither sees nor can change, and which may look into frames of any origin.
-Closed shadow roots answer only with their host; so the question is put again to the root, which the snapshot knows.
+It is asked for in an isolated world, whose globals the page neither sees nor can change. A frame answers with its element and a closed
+shadow root with its host; so the question is put again to the frame, or to the root.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from envs.browser.cdp import Cdp
 WORLD = "rollwright"
 """Name of the isolated world; made anew in each document, else found again."""
 
-_DEEPEST = """
+DEEPEST = """
   let at = this.activeElement;
-  for (;;) {
-    const inside = (at && at.shadowRoot) || (at && at.contentDocument);
-    if (!inside || !inside.activeElement) break;
-    at = inside.activeElement;
-  }
+  while (at && at.shadowRoot && at.shadowRoot.activeElement) at = at.shadowRoot.activeElement;
   return at === document.body ? null : at;
 """
+"""The focused element of a document or shadow root, through open shadow roots."""
 
 
 @dataclass
@@ -37,9 +34,12 @@ class FocusReader:
         if not self._frame:
             tree = await self.cdp.send("Page.getFrameTree")
             self._frame = tree["frameTree"]["frame"]["id"]
-        world = {"frameId": self._frame, "worldName": WORLD, "grantUniveralAccess": True}
-        context = (await self.cdp.send("Page.createIsolatedWorld", world))["executionContextId"]
-        asked = {"expression": f"(function() {{{_DEEPEST}}}).call(document)", "contextId": context}
+        return await self._in_frame(self._frame)
+
+    async def _in_frame(self, frame: str) -> int | None:
+        world = {"frameId": frame, "worldName": WORLD}
+        context: int = (await self.cdp.send("Page.createIsolatedWorld", world))["executionContextId"]
+        asked = {"expression": f"(function() {{{DEEPEST}}}).call(document)", "contextId": context}
         return await self._node((await self.cdp.send("Runtime.evaluate", asked))["result"], context)
 
     async def _node(self, remote: dict[str, Any], context: int) -> int | None:
@@ -48,15 +48,19 @@ class FocusReader:
         described = await self.cdp.send("DOM.describeNode", {"objectId": remote["objectId"]})
         await self.cdp.send("Runtime.releaseObject", {"objectId": remote["objectId"]})
         node: dict[str, Any] = described["node"]
-        closed = [root for root in node.get("shadowRoots", ()) if root.get("shadowRootType") == "closed"]
-        for root in closed:
-            inside = await self._inside(int(root["backendNodeId"]), context)
-            if inside is not None:
-                return inside
-        return int(node["backendNodeId"])
+        inside: int | None = None
+        if "frameId" in node:
+            inside = await self._in_frame(node["frameId"])
+        for root in node.get("shadowRoots", ()):
+            if root.get("shadowRootType") == "closed":
+                inside = await self._in_root(int(root["backendNodeId"]), context)
+        return int(node["backendNodeId"]) if inside is None else inside
 
-    async def _inside(self, root: int, context: int) -> int | None:
+    async def _in_root(self, root: int, context: int) -> int | None:
         found = await self.cdp.send("DOM.resolveNode", {"backendNodeId": root, "executionContextId": context})
-        asked = {"functionDeclaration": f"function() {{{_DEEPEST}}}", "objectId": found["object"]["objectId"]}
-        answer = await self.cdp.send("Runtime.callFunctionOn", asked)
+        handle = {"objectId": found["object"]["objectId"]}
+        answer = await self.cdp.send(
+            "Runtime.callFunctionOn", {"functionDeclaration": f"function() {{{DEEPEST}}}", **handle}
+        )
+        await self.cdp.send("Runtime.releaseObject", handle)
         return await self._node(answer["result"], context)

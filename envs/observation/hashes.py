@@ -9,6 +9,9 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import accumulate, compress
+
+import numpy as np
 
 from envs.observation.kinds import Kinds
 from envs.types import Action, Element
@@ -27,42 +30,38 @@ def dom_hash(kinds: Kinds) -> str:
 
     Positions, colours, node numbers and ids are not in it; whether something is laid out at all is.
     """
-    dom = kinds.dom
-    left_out = _left_out(kinds)
-    strings = dom.strings
+    dom, strings = kinds.dom, kinds.dom.strings
+    keep = _kept(kinds)
     depths: list[int] = []
     for above in dom.parent:
         depths.append(depths[above] + 1 if above >= 0 else 0)
-    nodes = [node for node, out in enumerate(left_out) if not out]
+    place = list(accumulate(keep))  # a node's number among those that are kept
+    used = (dom.strings[name] for name in np.unique(dom.attribute_names).tolist())
+    kept = sorted(name for name in used if name in KEPT_ATTRIBUTES or name.startswith("aria-"))
     parts = [
-        f"{depths[node]}{'+' if box >= 0 else '-'}{name} {strings[value] if value >= 0 else ''}"
-        for node, out, box, name, value in zip(
-            range(len(depths)), left_out, dom.box_of, dom.name, dom.value, strict=True
-        )
-        if not out
+        *compress(dom.name, keep),
+        *map(str, compress(depths, keep)),
+        *("+" if box >= 0 else "-" for box in compress(dom.box_of, keep)),
+        *(strings[value] if value >= 0 else "" for value in compress(dom.value, keep)),
+        *(
+            f"{place[node]}{name}={dom.string(value)}"
+            for name in kept
+            for node, value in dom.having(name).items()
+            if keep[node]
+        ),
+        *(f"{place[node]}={dom.typed[node]}" for node in sorted(dom.typed) if keep[node]),
+        *(f"{place[node]}*" for node in sorted(dom.checked | dom.selected) if keep[node]),
     ]
-    order = {node: place for place, node in enumerate(nodes)}
-    kept = [name for name in dom.by_attribute if name in KEPT_ATTRIBUTES or name.startswith("aria-")]
-    parts += [
-        f"{order[node]}{name}={dom.string(value)}"
-        for name in sorted(kept)
-        for node, value in dom.by_attribute[name].items()
-        if node in order
-    ]
-    parts += [f"{order[node]}={dom.typed[node]}" for node in sorted(dom.typed) if node in order]
-    parts += [f"{order[node]}*" for node in sorted(dom.checked | dom.selected) if node in order]
     return blake2b("\n".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _left_out(kinds: Kinds) -> bytearray:
-    """1 for what says nothing: excluded nodes, code, and what style sheets put before and after elements."""
+def _kept(kinds: Kinds) -> bytes:
+    """1 for what says something: not for excluded nodes, code, and what style sheets put before and after elements."""
     dom = kinds.dom
     left_out = bytearray(kinds.excluded)
-    for name, nodes in dom.by_name.items():
-        if name in UNREAD or name.startswith("::"):
-            for node in nodes:
-                left_out[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
-    return left_out
+    for node in (*dom.named(*UNREAD), *dom.pseudo):
+        left_out[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
+    return bytes(left_out.translate(bytes([1, 0]) + bytes(254)))
 
 
 def screen_hash(screenshot: bytes) -> str:

@@ -44,13 +44,13 @@ class IdBook:
     _id_of: dict[Key, str] = field(default_factory=dict)
     _holder: dict[str, Key] = field(default_factory=dict)
 
-    def assign(self, wanted: Iterable[tuple[Key, str]], lives: Callable[[Key], bool]) -> list[str]:
-        """The id of each (key, name): the one it has, else its name, else its name with the first free number from 2.
+    def assign(self, wanted: Iterable[tuple[Key, Callable[[], str]]], lives: Callable[[Key], bool]) -> list[str]:
+        """The id of each (key, its name): the one it has, else its name, else its name with the first free number from 2.
 
         Args:
             lives: Whether a key's node is still in a document; the id of one that is not may be taken over.
         """
-        return [self._id_of.get(key) or self._give(key, name, lives) for key, name in wanted]
+        return [self._id_of.get(key) or self._give(key, name(), lives) for key, name in wanted]
 
     def of(self, key: Key) -> str | None:
         """The id of a node, ``None`` if it was never listed."""
@@ -118,7 +118,7 @@ class Places:
         """The name of an element that groups others, ``""`` for any other."""
         dom, tag = self.dom, self.dom.name[node]
         role = self.kinds.roles.get(node, "")
-        if tag in ("HTML", "BODY") or (not dom.attributes[node] and tag not in NAMED_TAGS and tag not in ROW_TAGS):
+        if tag in ("HTML", "BODY"):
             return ""
         own = slug(dom.attribute(node, "aria-label") or "")
         if own or not (tag in NAMED_TAGS or tag in ROW_TAGS or role in NAMED_ROLES):

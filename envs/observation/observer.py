@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from envs.browser.cdp import Cdp
@@ -179,7 +180,7 @@ def _elements(kinds: Kinds, found: list[Found], book: IdBook) -> tuple[Element, 
         return key in alive
 
     named = [at for at in found if at.kind != "text"]
-    wanted = [(places.key(at.node), places.name(at.node, at.kind, at.label)) for at in named]
+    wanted = [(places.key(at.node), partial(places.name, at.node, at.kind, at.label)) for at in named]
     ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
     return tuple(
         Element(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +121,7 @@ class Scene:
 
 def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:
     """Work out what is painted where."""
-    clips = np.array(_clips(dom), dtype=np.float64).reshape(-1, 4)
+    clips = _clips(dom)
     clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
     wrapped = _wrapped(dom)
     boxes, whole = _items(dom, wrapped)
@@ -173,7 +174,7 @@ def _items(dom: Dom, wrapped: set[int]) -> tuple[NDArray[np.int64], Rects]:
     return boxes, np.concatenate([dom.rects[single], dom.line_rects[split]])
 
 
-def _clips(dom: Dom) -> list[Clip]:
+def _clips(dom: Dom) -> Rects:
     """What the scroll containers and frames around each box leave visible.
 
     A box is cut by those that are ancestors in the chain of containing blocks: an absolute box escapes the containers that are not
@@ -181,7 +182,7 @@ def _clips(dom: Dom) -> list[Clip]:
     """
     containers = _containers(dom)
     if not containers:
-        return [NO_CLIP] * len(dom.box_node)
+        return np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
     static = dom.styled(POSITION, lambda position: position == "static").tolist()
     own: list[Clip] = []
     flow: list[Clip] = []  # for children in flow
@@ -202,7 +203,7 @@ def _clips(dom: Dom) -> list[Clip]:
         flow.append(inner)
         positioned.append(positioned[above] if static[box] and above >= 0 else inner)
         pinned.append(base)
-    return own
+    return np.fromiter(chain.from_iterable(own), np.float64, 4 * len(own)).reshape(-1, 4)
 
 
 def _containers(dom: Dom) -> dict[int, Clip]:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.browser.cdp import Cdp
-from envs.observation.dom import ELEMENT, LEFT, NO_STYLE, STYLES, TEXT, TOP, Dom, Rects, pixels
+from envs.observation.dom import LEFT, NO_STYLE, STYLES, TEXT, TOP, Dom, Rects, pixels
 
 
 async def capture(cdp: Cdp) -> dict[str, Any]:
@@ -37,8 +37,7 @@ def decode(raw: dict[str, Any]) -> Dom:
         _place(dom, document, frames.get(number, -1), first, boxes, lines)
         dom.rects = np.concatenate([dom.rects, boxes]) if first else boxes
         dom.line_rects = np.concatenate([dom.line_rects, lines]) if first else lines
-    dom.style_table = np.array(dom.styles, dtype=np.int64).reshape(-1, len(STYLES))
-    _index(dom)
+    _index(dom, raw["documents"])
     main = raw["documents"][0]
     dom.url, dom.title = dom.string(main["documentURL"]), dom.string(main["title"])
     dom.scroll = (float(main.get("scrollOffsetX", 0)), float(main.get("scrollOffsetY", 0)))
@@ -69,7 +68,6 @@ def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
     dom.name += [strings[name] if name >= 0 else "" for name in nodes["nodeName"]]
     dom.value += nodes["nodeValue"]
     dom.backend += nodes["backendNodeId"]
-    dom.attributes += nodes["attributes"]
     for key in ("inputValue", "textValue"):
         dom.typed.update((node, dom.string(value)) for node, value in _pairs(nodes.get(key), first))
     for key, into in (
@@ -77,6 +75,7 @@ def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
         ("optionSelected", dom.selected),
         ("isClickable", dom.clickable),
         ("shadowRootType", dom.shadowed),
+        ("pseudoType", dom.pseudo),
     ):
         into.update(first + node for node in nodes.get(key, {}).get("index", ()))
 
@@ -84,15 +83,15 @@ def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
 def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, Rects]:
     layout, before = document["layout"], len(dom.box_node)
     nodes: list[int] = [first + node for node in layout["nodeIndex"]] if first else layout["nodeIndex"]
-    dom.box_of += [-1] * len(document["nodes"]["parentIndex"])
-    for box in range(len(nodes) - 1, -1, -1):  # backwards: of a node's boxes the first stands for it
-        dom.box_of[nodes[box]] = before + box
-    box_of, parent = dom.box_of, dom.parent
-    for node in nodes:
-        above = parent[node]
-        while above >= 0 and box_of[above] < 0:  # no box of its own: display: contents
-            above = parent[above]
-        dom.box_parent.append(box_of[above] if above >= 0 else -1)
+    of = np.full(len(document["nodes"]["parentIndex"]), -1, dtype=np.int64)
+    local = np.array(layout["nodeIndex"], dtype=np.int64)
+    of[local[::-1]] = np.arange(before + len(local) - 1, before - 1, -1)  # of a node's boxes the first stands for it
+    dom.box_of += of.tolist()
+    above = np.array(document["nodes"]["parentIndex"], dtype=np.int64)[local]
+    boxes = np.where(above >= 0, of[above], -1)
+    for box in np.flatnonzero(boxes < 0).tolist():
+        boxes[box] = _box_above(dom, dom.parent[nodes[box]])
+    dom.box_parent += boxes.tolist()
     dom.box_node += nodes
     kinds = dom.type
     # The row of a text is that of its element, whose position, float and overflow are not the text's.
@@ -105,21 +104,28 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
     return _rects(layout["bounds"]), _rects(document["textBoxes"]["bounds"])
 
 
-def _index(dom: Dom) -> None:
-    """Elements by name and by attribute."""
-    by_name, by_attribute = defaultdict[str, list[int]](list), defaultdict[int, dict[int, int]](dict)
-    for node, kind in enumerate(dom.type):
-        if kind == ELEMENT:
-            by_name[dom.name[node]].append(node)
-            pairs = iter(dom.attributes[node])
-            for name, value in zip(pairs, pairs, strict=True):
-                by_attribute[name][node] = value
-    dom.by_name = dict(by_name)
-    dom.by_attribute = {dom.strings[name]: values for name, values in by_attribute.items()}
+def _box_above(dom: Dom, node: int) -> int:
+    """Box of a node, or of the nearest above it that has one (``display: contents`` has none); -1 above the top."""
+    while node >= 0 and dom.box_of[node] < 0:
+        node = dom.parent[node]
+    return dom.box_of[node] if node >= 0 else -1
+
+
+def _index(dom: Dom, documents: list[dict[str, Any]]) -> None:
+    """Names, attributes and styles as arrays."""
+    nodes = [document["nodes"] for document in documents]
+    attributes: list[list[int]] = [written for one in nodes for written in one["attributes"]]
+    counts = np.fromiter(map(len, attributes), np.int64, len(attributes))
+    flat = np.fromiter(chain.from_iterable(attributes), np.int64, int(counts.sum()))
+    dom.attribute_names, dom.attribute_values = flat[::2], flat[1::2]
+    dom.attribute_nodes = np.repeat(np.arange(len(attributes)), counts // 2)
+    dom.name_index = np.array([name for one in nodes for name in one["nodeName"]], dtype=np.int64)
+    rows = chain.from_iterable(dom.styles)
+    dom.style_table = np.fromiter(rows, np.int64, len(STYLES) * len(dom.styles)).reshape(-1, len(STYLES))
 
 
 def _rects(bounds: list[list[float]]) -> Rects:
-    rects = np.array(bounds, dtype=np.float64).reshape(-1, 4)
+    rects = np.fromiter(chain.from_iterable(bounds), np.float64, 4 * len(bounds)).reshape(-1, 4)
     rects[:, 2:] += rects[:, :2]
     return rects
 

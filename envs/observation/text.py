@@ -5,6 +5,7 @@
     [2] password "Password" [3] button "Log in"
     … 14 more elements below, 2,300 characters of text cut
 
+A link, the most common kind, is written without its word: ``[4] "Home"``.
 Elements are what can be acted on, so words go first when there is no room: long passages are shortened more and more, then left out, and
 only then are elements cut from the end. The last line says what was cut.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from envs.observation.dom import DISPLAY, Dom
+from envs.observation.dom import DISPLAY, Dom, Flags
 from envs.observation.elements import transparent
 from envs.observation.kinds import Kinds
 from envs.observation.occlusion import Scene
@@ -66,34 +67,37 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
         told: Nodes whose text is already said by an element.
     """
     dom = scene.dom
-    seen = _seen(scene)
-    silent = _silent(kinds, told)
-    block_of = _blocks(dom)
+    silent = _told(kinds, told)
     page = Page([[]], 0)
+    worth, unseen = _worth(scene, silent, {dom.box_of[node] for node in listed})
+    # What is said by an element that is out of view is counted as an element.
+    page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
+    starts = _line_starts(dom)
     block = -1
-    for box in reading_order(dom):
+    for box in (box for box in reading_order(dom) if box in worth) if len(dom.documents) > 1 else sorted(worth):
         node = dom.box_node[box]
-        number = listed.get(node, 0)
-        if not number and (silent[node] or dom.box_text[box] < 0) and dom.name[node] != "BR":
-            continue
-        if block_of[box] != block or dom.name[node] == "BR":
-            block = block_of[box]
+        around = box
+        while not starts[around] and dom.box_parent[around] >= 0:
+            around = dom.box_parent[around]
+        if around != block or dom.name[node] == "BR":
+            block = around
             if page.lines[-1]:
                 page.lines.append([])
-        if number:
-            page.lines[-1].append(Piece(said[number], number))
-        elif not seen[box]:
-            page.unseen_chars += len(dom.strings[dom.box_text[box]].strip()) if dom.box_text[box] >= 0 else 0
+        if node in listed:
+            page.lines[-1].append(Piece(said[listed[node]], listed[node]))
         elif dom.box_of[node] == box and (words := squash(shown(dom, node))):
-            level = 0 if page.lines[-1] else _level(dom, block_of[box])
+            level = 0 if page.lines[-1] else _level(dom, block)
             page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
     page.lines = [line for line in page.lines if line]
     return page
 
 
 def describe(element: Element, by: str = "index") -> str:
-    """One element: ``[3] checkbox "Remember me" checked``. ``by="id"`` puts its semantic id into the brackets."""
-    parts = [f"[{element.id if by == 'id' and element.id else element.index}] {WRITTEN.get(element.tag, element.tag)}"]
+    """One element: ``[3] checkbox "Remember me" checked``, a link as ``[4] "Home"``. ``by="id"`` puts its semantic id into the brackets."""
+    kind = WRITTEN.get(element.tag, element.tag)
+    parts = [f"[{element.id if by == 'id' and element.id else element.index}]"]
+    if kind != "link" or not element.text:
+        parts.append(kind)
     if element.text:
         parts.append(f'"{element.text}"')
     if element.value:
@@ -135,14 +139,11 @@ def reading_order(dom: Dom) -> Iterator[int]:
     yield from of(0)
 
 
-def _blocks(dom: Dom) -> list[int]:
-    """The nearest box around each that begins a line (cells of a table share theirs)."""
+def _line_starts(dom: Dom) -> list[bool]:
+    """Which boxes begin a line (cells of a table share theirs)."""
     starts = ~dom.styled(DISPLAY, lambda display: display.startswith(("inline", "table-cell")))
-    starts &= dom.style_table[:, DISPLAY] >= 0
-    blocks: list[int] = []
-    for box, (starting, above) in enumerate(zip(starts.tolist(), dom.box_parent, strict=True)):
-        blocks.append(box if starting or above < 0 else blocks[above])
-    return blocks
+    flags: list[bool] = (starts & (dom.style_table[:, DISPLAY] >= 0)).tolist()
+    return flags
 
 
 def _level(dom: Dom, block: int) -> int:
@@ -151,27 +152,36 @@ def _level(dom: Dom, block: int) -> int:
     return int(name[1]) if name in HEADINGS else 0
 
 
-def _seen(scene: Scene) -> list[bool]:
-    """Which boxes show something of themselves: inside of the viewport, not transparent, and their text not painted over."""
+def _worth(scene: Scene, silent: bytearray, listed: set[int]) -> tuple[set[int], list[int]]:
+    """The boxes that a page's lines are made of (elements, visible words, line breaks), and the boxes of words that are not seen."""
     dom = scene.dom
-    count = len(dom.box_node)
-    inside = (scene.rects[:, 2] > scene.rects[:, 0]) & (scene.rects[:, 3] > scene.rects[:, 1])
-    items = np.flatnonzero(inside)
-    middles = (scene.rects[items, :2] + scene.rects[items, 2:]) / 2
-    free = items[~scene.covered(middles, scene.rank[items])]
-    seen = np.zeros(count, dtype=np.bool_)
-    seen[scene.box[free]] = True
-    seen[list(transparent(dom))] = False
-    flags: list[bool] = seen.tolist()
-    return flags
+    node, text = np.array(dom.box_node, dtype=np.int64), np.array(dom.box_text, dtype=np.int64)
+    speaks = (text >= 0) & (np.frombuffer(bytes(silent), dtype=np.uint8)[node] == 0)
+    seen = _seen(scene)
+    worth = listed.union(np.flatnonzero(speaks & seen).tolist(), (dom.box_of[br] for br in dom.named("BR")))
+    return worth - {-1}, np.flatnonzero(speaks & ~seen).tolist()
 
 
-def _silent(kinds: Kinds, told: set[int]) -> bytearray:
-    """1 for each node whose text is not shown by itself: left out, or already said by an element or its label."""
+def _seen(scene: Scene) -> Flags:
+    """Which boxes show something of themselves: inside of the viewport, not transparent, and not painted over."""
+    middles = (scene.rects[:, :2] + scene.rects[:, 2:]) / 2
+    seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
+    seen[scene.box[~scene.covered(middles, scene.rank)]] = True
+    seen[list(transparent(scene.dom))] = False
+    return seen
+
+
+def _told(kinds: Kinds, nodes: set[int]) -> bytearray:
+    """1 for each node whose text is not shown by itself: left out, or said by one of these."""
     silent, end = bytearray(kinds.excluded), kinds.dom.end
-    for node in told:
+    for node in nodes:
         silent[node : end[node] + 1] = b"\1" * (end[node] + 1 - node)
     return silent
+
+
+def _length(dom: Dom, boxes: list[int], told: bytearray) -> int:
+    """Characters of the text of these boxes that is not told."""
+    return sum(len(dom.strings[dom.box_text[box]].strip()) for box in boxes if not told[dom.box_node[box]])
 
 
 def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Piece]], int]:

@@ -106,8 +106,8 @@ def test_every_point_is_the_element_s_own_by_the_engine_s_hit_test(seen: Seen) -
 def test_text_keeps_its_order_around_numbered_elements(seen: Seen) -> None:
     lines = seen.reading.observation.text.splitlines()
     assert lines[0] == "# Everything"
-    assert lines[1] == '[1] link "Plain link" An anchor without address'
-    assert any(line.startswith("A link that [2] link") and line.endswith("ends here.") for line in lines)
+    assert lines[1] == '[1] "Plain link" An anchor without address'
+    assert any(line.startswith('A link that [2] "') and line.endswith("ends here.") for line in lines)
     assert "Text in closed" in seen.reading.observation.text and "Text in srcdoc" in seen.reading.observation.text
     assert lines[-1].startswith("… ") and "below" in lines[-1] and "covered" in lines[-1]
 

@@ -236,3 +236,18 @@ def test_an_empty_page_gives_an_empty_reading(on_page: Any) -> None:
 
     seen = on_page("", script)
     assert seen.observation.elements == () and seen.observation.text == "" and seen.handles == {}
+
+
+def test_looking_again_and_again_makes_no_new_worlds(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> int:
+        made: list[Any] = []
+        cdp.on("Runtime.executionContextCreated", lambda event: made.append(event))
+        await cdp.send("Runtime.enable")
+        observer = Observer()
+        await look(observer, cdp)
+        before = len(made)
+        for _ in range(5):
+            await look(observer, cdp)
+        return len(made) - before
+
+    assert on_page("<input autofocus>", script) == 0

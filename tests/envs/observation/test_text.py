@@ -58,7 +58,7 @@ def test_elements_are_kept_before_words_and_every_loss_is_counted(page: Page, bu
 
 def test_the_last_line_says_what_was_cut() -> None:
     page = Page([[Piece('[1] link "a"', 1)], [Piece("x" * 2_400)], [Piece('[2] button "b"', 2)]], 0)
-    text = render(page, Hidden(below=14), 200)
+    text = render(page, Hidden(below=14), 160)
     lines = text.split("\n")
     assert lines[0] == '[1] link "a"' and lines[1] == "x" * 40 + "…" and lines[2] == '[2] button "b"'
     assert lines[3] == "… 14 more elements below, 2,360 characters of text cut"
