@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks import Figure
-from benchmarks.env import episodes, observation, sessions, settle, steps
+from benchmarks.env import episodes, observation, safety, sessions, settle, steps
 
-PARTS = (steps, episodes, sessions, observation, settle)
+PARTS = (steps, episodes, sessions, observation, settle, safety)
 
 
 def run() -> list[Figure]:

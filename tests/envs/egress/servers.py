@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psutil
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -101,6 +102,7 @@ class Site:
 async def serve(site: Site) -> AsyncIterator[Site]:
     """The site on a free port of loopback, in the test's own loop."""
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(
         site.app, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
@@ -158,11 +160,16 @@ async def canary() -> AsyncIterator[Canary]:
     loop = asyncio.get_running_loop()
     tcp = await loop.create_server(lambda: _TcpCanary(bird), "0.0.0.0", 0)
     bird.port = tcp.sockets[0].getsockname()[1]
-    tcp6 = await loop.create_server(lambda: _TcpCanary(bird), "::", bird.port)
+    families = {address.family for found in psutil.net_if_addrs().values() for address in found}
+    if socket.AF_INET6 in families:
+        tcp6 = await loop.create_server(lambda: _TcpCanary(bird), "::", bird.port)
+    else:
+        tcp6 = None
     udp, _ = await loop.create_datagram_endpoint(lambda: _UdpCanary(bird), ("0.0.0.0", bird.port))
     try:
         yield bird
     finally:
         tcp.close()
-        tcp6.close()
+        if tcp6 is not None:
+            tcp6.close()
         udp.close()
