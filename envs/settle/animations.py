@@ -25,10 +25,14 @@ class Animations:
         self._endless: list[str] = []
         cdp.on("Animation.animationStarted", self._started)
 
+    async def freeze(self) -> None:
+        """Let no animation move by itself, in this document and those to come."""
+        await self._cdp.send("Animation.setPlaybackRate", {"playbackRate": 0})
+
     @property
-    def begun(self) -> bool:
-        """Whether there are any."""
-        return bool(self._ending or self._endless)
+    def ending(self) -> bool:
+        """Whether one has begun whose end the page will hear of."""
+        return bool(self._ending)
 
     async def end(self) -> bool:
         """Deal with those that have begun; whether there were any that now end."""

@@ -17,6 +17,7 @@ What is true of Chromium 156 (headless shell), found by trying:
   sockets and streams arrive while the clock stands, and are handed to the page when it goes on.
 - A worker's timer fires when both the virtual and the real time have passed, its requests are seen on its own session only. So pages with
   workers are waited for in real time as well (`add_worker`).
+- IndexedDB, caches and service workers answer in real time and do not hold the clock: ``background=True`` for sites that use them.
 - A loop of messages without a timer starves the clock unless ``maxVirtualTimeTaskStarvationCount`` is given. A script that never ends lets no
   command through, only ``Runtime.terminateExecution``; afterwards the page is usable.
 - A session that goes away leaves the clock as it was; a new session of the same page goes on with it.
@@ -54,6 +55,9 @@ NAVIGATION_BUDGET_MS = 1000.0
 FOLLOW_MS = 100.0
 """Virtual milliseconds for what a frame, an animation's end or a message led to. It is given again as long as there is more."""
 
+FRAMES = 10
+"""Frames in which animations that run are heard of and ended; two are the rule, more come on loaded machines."""
+
 UNKNOWN_METHOD = ("wasn't found", "not supported")
 """Parts of what a browser says that cannot hold a clock."""
 
@@ -62,6 +66,12 @@ SAME_MS = 1000.0
 
 ROUNDS = 4
 """How often it is given again: a page that changes at every look (a ticking display) is not waited for longer."""
+
+REQUESTS_MS = 1.0
+"""Virtual milliseconds for requests to begin and be answered before anything is drawn: any time does, requests hold the clock."""
+
+ANSWERED_SECONDS = 1.0
+"""Real seconds without news of a request after which the clock is moved for it. Answers within it come at the same virtual time in every run."""
 
 SLICE_MS = 25.0
 """Virtual milliseconds at a time on a page whose open requests would hold its clock: a timer that falls due while a request is on its
@@ -82,11 +92,12 @@ SOCKET_SECONDS = 0.3
 SOCKET_QUIET_SECONDS = 0.02
 """Real seconds after a message until the next one is not a part of the same answer."""
 
-WORKER_SECONDS = 2.0
+BACKGROUND_SECONDS = 2.0
 """Real seconds for a worker that goes on for ever."""
 
-WORKER_QUIET_SECONDS = 0.15
-"""Real seconds without a sign of life from a page with workers. A worker's timers cannot be seen; this is the longest that is waited for."""
+BACKGROUND_LOOKS = 6
+"""Looks, 25 ms apart and more on a loaded machine, without a sign of life from a page with workers. A worker's timers cannot be seen; 150 ms is
+the longest that is waited for."""
 
 PROCESS_ARGS = ("--renderer-process-limit=1",)
 """Chromium's arguments that give a browser context one clock. Contexts never share a process, so it limits nothing else."""
@@ -95,21 +106,33 @@ PROCESS_ARGS = ("--renderer-process-limit=1",)
 class VirtualClock:
     """The clock of one page, and of the windows and workers of its process. Not safe for concurrent calls of `settle`."""
 
-    def __init__(self, cdp: Cdp, *, virtual: bool = True, open_session: Callable[[str], Cdp] | None = None) -> None:
+    def __init__(
+        self,
+        cdp: Cdp,
+        *,
+        virtual: bool = True,
+        background: bool = False,
+        open_session: Callable[[str], Cdp] | None = None,
+    ) -> None:
         """The clock of the page of a session.
 
         Args:
             cdp: The page's session.
             virtual: False leaves the clock alone (a browser that is not ours) and waits for quiet.
+            background: Wait for the stores of the browser too (IndexedDB, caches, service workers): their answers come in real time and are
+                seen by nobody, so pages that use them are waited for like those with workers.
             open_session: The session of an id that the browser gave on this one (flattened); with it the page's workers are
                 attached to and waited for. Shared workers are not the page's: see `add_worker`.
         """
         self._cdp = cdp
         self._virtual = virtual
         self._begun = False
+        self._background = background
         self._open_session = open_session
         self._expired: asyncio.Future[None] | None = None
         self._now = self._since = 0.0
+        self._document_is_new = False
+        self._never_silent = False
         self._dialog = asyncio.Event()
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
@@ -121,6 +144,7 @@ class VirtualClock:
         cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog.set())
         cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog.clear())
+        cdp.on("Page.frameNavigated", self._navigated)
         cdp.on("Target.attachedToTarget", self._attached)
         cdp.on("Target.detachedFromTarget", lambda event: self.remove_worker(event["sessionId"]))
 
@@ -144,6 +168,7 @@ class VirtualClock:
         self._begun = True
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
+        await self._animations.freeze()
         if self._open_session is not None:
             attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", attach)
@@ -214,25 +239,49 @@ class VirtualClock:
     async def _settle(self, budget_ms: float) -> SettleReason:
         """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
         heard_before = self.requests.heard_at
-        look = await self._drawn()
-        self._since = self._now = look.now or self._now  # another page of the process may have moved the clock
+        until = self._now + budget_ms
         for turn in range(1 + ROUNDS):
-            await self._give(budget_ms if turn == 0 else FOLLOW_MS)
+            loading = self._document_is_new or self.requests.navigating()
+            self._document_is_new = False
+            if not loading:  # else there is nothing to draw yet
+                await self._answered()
+                self._read(await self._drawn(), turn == 0)
+            await self._give(max(until - self._now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
             await self._listen()
             look = await self._watch.look()
-            heard, heard_before = self.requests.heard_at > heard_before, self.requests.heard_at
-            if not (heard or look.changed or self._animations.begun):
+            heard = self.requests.heard_at > heard_before and not self._never_silent
+            heard_before = self.requests.heard_at
+            if not (loading or heard or look.changed or self._animations.ending):
                 break
-            await self._drawn()
-        if self._workers:
-            await self._wait_for_workers()
-            return SettleReason.WORKERS
+        if self._workers or self._background:
+            await self._wait_for_background()
+            return SettleReason.BACKGROUND
         return SettleReason.OPEN_REQUESTS if self.requests.endless() else SettleReason.RESTED
+
+    def _read(self, look: Look, first: bool) -> None:
+        """Take over what the clock says: each request moves it, and another page of the process may have."""
+        if first and look.now:
+            self._since, self._now = min(self._since, look.now), look.now
+
+    async def _answered(self) -> None:
+        """All requests are answered, before anything is drawn: how answers and the events of frames are ordered must not depend on which is faster.
+
+        They are waited for with the clock stopped, so that the page sees the same time however long they take.
+        """
+        await self._watch.clock()  # what an action began is said before the answer to this
+        while self.requests.waiting():
+            await self._hear(min(self.requests.patience(), ANSWERED_SECONDS))
+            heard = self.requests.changed.is_set()
+            self.requests.give_up()
+            if not heard:
+                # One that the page put off until its clock goes on, or one whose end nobody says: the clock knows.
+                await self._give(REQUESTS_MS)
+                return
 
     async def _drawn(self) -> Look:
         """A frame has been drawn, and the animations that began with it have ended."""
         look = await self._watch.frame()
-        for _ in range(ROUNDS):
+        for _ in range(FRAMES):
             if not (await self._animations.end() or look.animating):
                 break
             look = await self._watch.frame()
@@ -282,27 +331,26 @@ class VirtualClock:
         """Wait for the answer on a socket on which the page has spoken, and for the rest of it."""
         requests = self.requests
         end = requests.clock() + SOCKET_SECONDS
-        while True:
+        while not self._never_silent or requests.unanswered:
             limit = SOCKET_SECONDS if requests.unanswered else SOCKET_QUIET_SECONDS
             left = min(end, requests.heard_at + limit) - requests.clock()
             if left <= 0:
+                self._never_silent = not requests.unanswered and requests.clock() >= end
                 requests.unanswered = 0  # who does not answer now is not waited for again
                 return
             await self._hear(left)
 
-    async def _wait_for_workers(self) -> None:
-        """Both clocks go on, until nothing is seen of the page's workers for a while."""
+    async def _wait_for_background(self) -> None:
+        """Both clocks go on, until nothing is seen of what the page does elsewhere for a while."""
         requests = self.requests
-        quiet_since = began = requests.clock()
-        while True:
-            now = requests.clock()
-            left = min(quiet_since + WORKER_QUIET_SECONDS, began + WORKER_SECONDS) - now
-            if left <= 0:
-                return
-            await self._hear(min(left, SLICE_MS / 1000))
+        end = requests.clock() + BACKGROUND_SECONDS
+        quiet, seen = 0, requests.finished_at
+        while quiet < BACKGROUND_LOOKS and requests.clock() < end:
+            await self._hear(SLICE_MS / 1000)
             await self._give(SLICE_MS)
-            if (await self._watch.look()).changed or requests.waiting() or requests.finished_at > quiet_since:
-                quiet_since = requests.clock()
+            look = await self._watch.look()
+            busy = look.changed or requests.waiting() or requests.finished_at > seen
+            quiet, seen = 0 if busy else quiet + 1, requests.finished_at
 
     async def _hear(self, seconds: float) -> None:
         """Until something is heard of a request or a socket, or the time is over."""
@@ -310,7 +358,7 @@ class VirtualClock:
         await self._change(asyncio.get_running_loop().create_future(), seconds)
 
     async def _wait_for_quiet(self) -> SettleReason:
-        await wait_until_quiet(self._watch, self.requests)
+        await wait_until_quiet(self._watch, self.requests, self._animations)
         return SettleReason.NO_CLOCK
 
     async def _cut_off(self) -> SettleReason:
@@ -350,6 +398,11 @@ class VirtualClock:
     def _on_expired(self, _event: object) -> None:
         if self._expired is not None and not self._expired.done():
             self._expired.set_result(None)
+
+    def _navigated(self, event: dict[str, Any]) -> None:
+        if "parentId" not in event["frame"]:
+            self._document_is_new = True
+            self._never_silent = False
 
     def _attached(self, event: dict[str, Any]) -> None:
         if event["targetInfo"]["type"] == "worker" and self._open_session is not None:

@@ -12,9 +12,10 @@
   };
 
   if (options.time) {
-    // The clock of the page is virtual, but a document's own zero and the time stamps of its events come from outside, by real time.
-    const now = performance.now.bind(performance), zero = now(), origin = Date.now();
-    const since = () => Math.max(0, now() - zero);
+    // The clock of the page is virtual, but a document's own zero and the time stamps of its events come from outside, by real time. The
+    // milliseconds of Date are exact; those of performance.now() are blurred on purpose.
+    const now = Date.now, origin = now();
+    const since = () => now() - origin;
     wrap(Performance.prototype, "now", (self, args, native) => { native(...args); return since(); });
     getter(Performance.prototype, "timeOrigin", (self, native) => { native(); return origin; });
     const stamps = new WeakMap();
@@ -25,7 +26,8 @@
     });
 
     // Frames are drawn by real time. For scripts they are timers, 60 a (virtual) second, so that the same number of them comes before a step ends.
-    const INTERVAL = 1000 / 60, later = setTimeout.bind(window), report = reportError.bind(window);
+    const frameAt = (number) => Math.round(number * 1000 / 60);
+    const later = setTimeout.bind(window), report = reportError.bind(window);
     let last = 0, waiting = null;
     const draw = () => {
       const batch = waiting, at = since();
@@ -36,7 +38,10 @@
       if (typeof args[0] !== "function") return native(...args);  // throws as it should
       if (!waiting) {
         waiting = new Map();
-        later(draw, INTERVAL - since() % INTERVAL);
+        const at = since();
+        let number = Math.floor(at * 60 / 1000);
+        while (frameAt(number) <= at) number += 1;
+        later(draw, frameAt(number) - at);
       }
       waiting.set(last += 1, args[0]);
       return last;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from envs.settle.animations import Animations
 from envs.settle.requests import RequestTracker
 from envs.settle.watch import Watch
 
@@ -9,11 +10,13 @@ QUIET_MS = 50.0
 """Real milliseconds without a change. 30 ms missed 8 of 9 chains of requests and timers, 50 ms none, 100 ms only cost more."""
 
 
-async def wait_until_quiet(watch: Watch, requests: RequestTracker) -> None:
-    """Until nothing has changed and no request was in flight for `QUIET_MS`. The caller sets the limit."""
+async def wait_until_quiet(watch: Watch, requests: RequestTracker, animations: Animations) -> None:
+    """Until nothing has changed, nothing was animated and no request was in flight for `QUIET_MS`. The caller sets the limit."""
+    await watch.frame()
     while True:
+        await animations.end()
         look = await watch.quiet(QUIET_MS)
         requests.give_up()
         still = requests.clock() - requests.finished_at >= QUIET_MS / 1000
-        if still and not requests.waiting() and look.now:
+        if still and look.now and not (look.animating or animations.ending or requests.waiting()):
             return

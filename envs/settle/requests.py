@@ -111,8 +111,11 @@ class RequestTracker:
         return any(request.endless and request.kind not in FREE for request in self.open.values())
 
     def navigating(self) -> bool:
-        """Whether a document is being loaded."""
-        return any(request.kind == "Document" for request in self.open.values())
+        """Whether a document of the main frame is being loaded, or was asked for."""
+        return any(
+            request.kind in ("Document", "Navigation") and self._main_frame in ("", request.frame)
+            for request in self.open.values()
+        )
 
     def give_up(self) -> list[Request]:
         """Find requests that have made no progress for long, and wait for them no more."""

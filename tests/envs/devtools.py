@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 
@@ -120,7 +121,7 @@ class Devtools(Session):
         await self._reader
 
     async def _read(self) -> None:
-        async for message in self._socket:
+        async for message in _until_closed(self._socket):
             got = json.loads(message)
             if "id" in got:
                 answer = self._calls.get(got["id"])
@@ -156,6 +157,14 @@ async def chromium(*extra: str) -> AsyncIterator[Devtools]:
             process.kill()
         await process.wait()
         shutil.rmtree(profile, ignore_errors=True)
+
+
+async def _until_closed(socket: ClientConnection) -> AsyncIterator[str | bytes]:
+    try:
+        async for message in socket:
+            yield message
+    except ConnectionClosed:
+        return  # a browser that is killed says no goodbye
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:

@@ -59,10 +59,12 @@ class Driven:
                 await self.clock.add_worker(target["targetId"], await self.browser.attach(target["targetId"]))
 
 
-async def open_driven(browser: Devtools, *, seed: int | None = None, virtual: bool = True) -> Driven:
+async def open_driven(
+    browser: Devtools, *, seed: int | None = None, virtual: bool = True, background: bool = False
+) -> Driven:
     """A tab in a browser context of its own, set up and with its clock stopped."""
     page = await browser.page(width=VIEWPORT[0], height=VIEWPORT[1])
     await prepare(page, Looks(VIEWPORT, seed=seed, virtual_time=virtual))
-    clock = VirtualClock(page, virtual=virtual, open_session=browser.session)
+    clock = VirtualClock(page, virtual=virtual, background=background, open_session=browser.session)
     await clock.begin()
     return Driven(browser, page, clock)

@@ -11,7 +11,7 @@ import pytest
 
 from envs.settle import PROCESS_ARGS, SettleMode, SettleReason, VirtualClock
 from envs.settle.clock import ANSWER_SECONDS, EPOCH_SECONDS
-from tests.envs.devtools import Devtools, Session, chromium
+from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven
 from tests.envs.dynamic_site import CANARIES, FIXTURES, DynamicSite, Fixture
 
@@ -55,7 +55,7 @@ def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
         ("rest", SettleReason.RESTED),
         ("long-poll", SettleReason.OPEN_REQUESTS),
         ("events", SettleReason.OPEN_REQUESTS),
-        ("worker", SettleReason.WORKERS),
+        ("worker", SettleReason.BACKGROUND),
         ("loop", SettleReason.BUSY),
         ("hops", SettleReason.DEADLINE),
         ("alerts", SettleReason.DIALOG),
@@ -220,22 +220,19 @@ def test_an_observer_of_the_page_sees_nothing_of_it() -> None:
 
 
 def test_the_canary_page_finds_what_it_left_and_nothing_in_another_context() -> None:
-    async def found(page: Driven) -> set[str]:
+    async def found(page: Driven, site: DynamicSite) -> set[str]:
+        await page.load(f"{site.origin}/canaries.html")
         text = await page.cdp.evaluate("document.getElementById('found').textContent")
         assert text.startswith("found:"), text
         return set(text.removeprefix("found:").split())
 
-    async def work(page: Driven, site: DynamicSite) -> None:
-        await page.load(f"{site.origin}/canaries.html")
-        assert await found(page) == set()
+    async def work(_page: Driven, site: DynamicSite) -> None:
+        page = await open_driven(_page.browser, background=True)
+        assert await found(page, site) == set()
         await page.press()
-        await page.clock.settle()
-        assert await page.state() == "done"
-        await page.load(f"{site.origin}/canaries.html")
-        assert await found(page) == set(CANARIES)
-        other: Devtools = page.browser
-        fresh = await open_driven(other)
-        await fresh.load(f"{site.origin}/canaries.html")
-        assert await found(fresh) == set()
+        settled = await page.clock.settle()
+        assert await page.state() == "done" and settled.reason is SettleReason.BACKGROUND
+        assert await found(page, site) == set(CANARIES)
+        assert await found(await open_driven(_page.browser, background=True), site) == set()
 
     on_a_page(work)
