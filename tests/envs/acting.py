@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envs.browser.settle import VirtualClock
 from playwright.async_api import BrowserContext, CDPSession, Page, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
 from envs.actions import ActionError, CdpDialogs, Effect, Interceptor, Surface, execute
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.settle import VirtualClock
 from envs.types import Action, BrowserError
 
 VIEWPORT = (800, 600)
