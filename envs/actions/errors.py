@@ -12,6 +12,9 @@ from envs.types import ErrorCode
 CLOSE_ENOUGH = 0.5
 """Least similarity (difflib's ratio) of something that is offered: "save" and "safe button" have 0.53, "save" and "cancel" 0.4."""
 
+LEAST_PART = 3
+"""Characters from which on being a part of another name says something."""
+
 MOST_CANDIDATES = 3
 """Candidates offered at most; more is a list, not a hint."""
 
@@ -62,7 +65,8 @@ def likeness(one: str, other: str) -> float:
     """0 to 1: how alike two names are; a name that holds the other whole counts at least as `CLOSE_ENOUGH`."""
     one, other = one.casefold()[:MOST_TEXT], other.casefold()[:MOST_TEXT]
     ratio = SequenceMatcher(None, one, other).ratio()
-    return max(ratio, CLOSE_ENOUGH) if one and other and (one in other or other in one) else ratio
+    holds = min(len(one), len(other)) >= LEAST_PART and (one in other or other in one)
+    return max(ratio, CLOSE_ENOUGH) if holds else ratio
 
 
 def short(text: str, limit: int = MOST_TEXT) -> str:

@@ -104,7 +104,7 @@ class Tabs(Protocol):
         ...
 
     async def new(self, url: str | None) -> None:
-        """Open a tab, with an address that was found allowed, and show it."""
+        """Open a tab, with an address that was found allowed, and show it. One that does not answer gives the browser's own page for it."""
         ...
 
     async def switch(self, tab: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ class TabsOfContext:
         """Open one."""
         page = await self._context.new_page()
         if url:
-            await page.goto(url)
+            with suppress(PlaywrightError):  # it then shows the browser's own page, as after goto
+                await page.goto(url)
         self._active = max(self._pages) + 1
         self._pages[self._active] = page
 
