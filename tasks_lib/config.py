@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from envs.ends import HorizonPolicy
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
@@ -54,6 +55,10 @@ class RolloutConfig(Settings):
     wave_deadline: float = Field(2.0, gt=0, le=60, description="Seconds a generation batch waits for slow episodes.")
     attempts: int = Field(
         3, ge=1, le=10, description="Tries of an episode that abstains before the group goes on without."
+    )
+    horizon: HorizonPolicy | None = Field(
+        None,
+        description="Most steps of an episode: fixed, bucketed by difficulty (10 for each three facts), or scheduled; null: the task's own.",
     )
     repeats: int = Field(
         3, ge=0, le=100, description="Equal steps in a row (picture, document, action) that end an episode; 0: never."

@@ -6,7 +6,7 @@ from typing import Any
 
 from envs.types import Split, WebTask
 from tasks_lib.metrics import success, success_by_kind
-from tasks_lib.planning import evaluation_groups
+from tasks_lib.planning import evaluation_groups, with_horizons
 from tasks_lib.rollouts import Rollouts
 from training.store import read_json, write_json
 
@@ -29,6 +29,7 @@ def evaluate_version(
     if path.exists():
         known: dict[str, Any] = read_json(path)
         return known
+    tasks = with_horizons(tasks, rollouts.rollout.horizon, split)
     groups = evaluation_groups(tasks, phase=f"e{version:06d}", episodes=episodes, split=split, greedy=greedy)
     rollout = rollouts.run(groups, version=version, workers=workers)
     summaries = [episode for record in rollout.records for episode in record.episodes]

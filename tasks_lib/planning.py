@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
+from envs.ends import HorizonPolicy
 from envs.types import ConfigError, Split, WebTask
 from training.groups import GroupRecord, GroupSpec
 
@@ -20,6 +21,15 @@ def running_success(records: Iterable[GroupRecord], memory: float) -> dict[str, 
             old = success.get(record.kind)
             success[record.kind] = record.mean if old is None else memory * old + (1 - memory) * record.mean
     return success
+
+
+def with_horizons(
+    tasks: Sequence[WebTask], policy: HorizonPolicy | None, split: Split, iteration: int = 0
+) -> list[WebTask]:
+    """The tasks with the horizons that a policy gives them; their own without one."""
+    if policy is None:
+        return list(tasks)
+    return [task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)}) for task in tasks]
 
 
 def sample_groups(

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from envs.tasks import load_tasks, save_tasks, select_tasks
-from envs.types import ConfigError, StorageError, WebTask
+from envs.types import ConfigError, Split, StorageError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.metrics import MetricsLog
-from tasks_lib.planning import running_success, sample_groups
+from tasks_lib.planning import running_success, sample_groups, with_horizons
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.worker import RolloutOrder
 from training.groups import GroupRecord, GroupSpec
@@ -59,7 +59,7 @@ class TrainingRun:
             if group_id < f"i{iteration:06d}"
         ]
         return sample_groups(
-            self.tasks,
+            with_horizons(self.tasks, config.rollout.horizon, Split.TRAIN, iteration),
             running_success(past, config.tasks.memory),
             phase=phase,
             count=config.rollout.groups_per_iteration,

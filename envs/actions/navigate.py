@@ -58,7 +58,7 @@ async def goto(surface: Surface, action: Goto) -> Effect | ActionError:
     url = checked_url(action.url, (await _history(surface))[1], surface)
     if isinstance(url, ActionError):
         return url
-    await surface.clock.run_freely()
+    await surface.clock.begin()
     try:
         begun = await surface.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
     except BrowserError as error:

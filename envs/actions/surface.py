@@ -119,8 +119,8 @@ class Tabs(Protocol):
 class Clock(Protocol):
     """The page's clock, as far as beginning a navigation needs it."""
 
-    async def run_freely(self) -> None:
-        """Let the clock run: a navigation by address never commits on a stopped one."""
+    async def begin(self) -> None:
+        """Take hold of the clock, if that has not been done: before anything is loaded. A navigation commits on a stopped clock."""
         ...
 
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.ends import BucketedHorizon, ScheduledHorizon
 from envs.types import ConfigError, SeedRange, Split, WebTask
-from tasks_lib.planning import evaluation_groups, plan_slots, running_success, sample_groups, share_groups
+from tasks_lib.planning import (
+    evaluation_groups,
+    plan_slots,
+    running_success,
+    sample_groups,
+    share_groups,
+    with_horizons,
+)
 from training.groups import GroupRecord, GroupSpec
 
 
@@ -77,3 +85,13 @@ def test_running_success_forgets_and_skips_groups_without_a_reward(synthetic_gro
         synthetic_group("i000002-g0000", [0, 0]),
     ]
     assert running_success(records, memory=0.75) == {"click-test": 0.75}
+
+
+def test_horizons_are_the_policy_s_by_difficulty_split_and_iteration():
+    tasks = [make_task("one", horizon=2).model_copy(update={"difficulty": difficulty}) for difficulty in (1, 5)]
+    assert with_horizons(tasks, None, Split.TRAIN) == tasks
+    bucketed = BucketedHorizon(test_factor=2)
+    assert [task.horizon for task in with_horizons(tasks, bucketed, Split.TRAIN)] == [10, 20]
+    assert [task.horizon for task in with_horizons(tasks, bucketed, Split.HELD_OUT)] == [20, 40]
+    scheduled = ScheduledHorizon(first=4, last=30, step=4, every=2)
+    assert [with_horizons(tasks, scheduled, Split.TRAIN, i)[1].horizon for i in (0, 1, 2, 50)] == [4, 4, 8, 20]
