@@ -11,6 +11,7 @@ from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.pool import BrowserPool
 from envs.rewards import page_reward, score
+from envs.signals import aggregate
 from envs.sites.base import Site
 from envs.types import BrowserError, Invalid, RewardBundle, Step, StepSeconds, StopReason, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
@@ -150,6 +151,7 @@ class _Episode:
         """The record of the episode as it stands; rewarded here, after the browser has been given back."""
         with self.runner.clock("reward"):
             reward = self._reward()
+        signals = [step.signals for step in self.steps if step.signals is not None]
         return Trajectory(
             episode_id=self.episode_id,
             group_id=self.group.group_id,
@@ -163,6 +165,7 @@ class _Episode:
             stop_reason=self.stop_reason,
             reward=reward,
             page_facts=self.facts,
+            signals=aggregate(signals) if signals else None,
             answer=self.answer,
             error=self.error,
             seconds=seconds,

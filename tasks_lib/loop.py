@@ -127,7 +127,7 @@ class SynchronousLoop:
                 f"iteration {iteration}: all {sum(len(record.episodes) for record in records)} episodes failed, so there is nothing to "
                 f"learn from; look at them in the report, and start from a policy that succeeds at times (docs/warm-start.md)"
             )
-        return Rollout(records, dict(seconds)), batch
+        return Rollout(records, dict(seconds), rollout.browsers), batch
 
     def _details(
         self,
@@ -153,6 +153,7 @@ class SynchronousLoop:
             "wall": self.wall,
             "seconds": {**seconds, "orchestrate": total - sum(seconds.values()), "total": total},
             "rollout_split": inside,
+            "browsers": rollout.browsers,
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
             "episodes": _accounts(rollout.records, batch),
             "rows": len(batch.rows),

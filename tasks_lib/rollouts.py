@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import dask
 from prefect import task
@@ -40,6 +41,8 @@ class Rollout:
     records: list[GroupRecord]
     seconds: dict[str, float]
     """By activity of the workers (mean over lots that run side by side), and ``wall``."""
+    browsers: list[dict[str, Any]] = field(default_factory=list)
+    """Counters and connection states of each lot's browser pool, at its end."""
 
 
 @dataclass(frozen=True)
@@ -92,4 +95,5 @@ class Rollouts:
         for report in reports:
             for name, value in report.seconds.items():
                 seconds[name] += value / min(workers, len(lots))
-        return Rollout([read_group(self.store, group.group_id) for group in groups], {**seconds, "wall": wall})
+        records = [read_group(self.store, group.group_id) for group in groups]
+        return Rollout(records, {**seconds, "wall": wall}, [report.browser for report in reports if report.browser])

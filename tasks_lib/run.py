@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib.metadata
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -163,5 +164,7 @@ def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[
         "stop_reasons": {
             str(reason): sum(e.stop_reason == reason for e in episodes) for reason in {e.stop_reason for e in episodes}
         },
+        "forms": dict(sum((Counter(episode.forms) for episode in episodes), Counter())),
+        "action_errors": dict(sum((Counter(episode.action_errors) for episode in episodes), Counter())),
         **details,
     }

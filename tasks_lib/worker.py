@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import distributed
 import psutil
+from pydantic import Field
 
 from envs.browser import BrowserPool, PoolOptions
 from envs.sites import make_site
@@ -66,6 +67,8 @@ class RolloutReport(Record):
     """Wall seconds by activity."""
     worker_rss_mb: float
     """Resident memory of the worker with its Chromium."""
+    browser: dict[str, Any] = Field(default_factory=dict)
+    """What the worker's browser pool has done so far, and the state of its connections."""
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
@@ -133,6 +136,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             already_committed=len(order.groups) - len(missing),
             seconds=seconds,
             worker_rss_mb=sum(_rss(member) for member in family) / 2**20,
+            browser=self._pool.metrics() if self._pool else {},
         )
 
     # -- in the worker's own loop

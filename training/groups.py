@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pydantic import Field
 
 from envs.types import Record, StopReason, Trajectory, WebTask
@@ -36,6 +38,10 @@ class EpisodeSummary(Record):
     response_tokens: int
     stop_reason: StopReason
     abstained: str | None
+    forms: dict[str, int] = Field(default_factory=dict)
+    """How its responses were read as actions (`training.policy.parsing`), counted."""
+    action_errors: dict[str, int] = Field(default_factory=dict)
+    """Why actions were not carried out, counted."""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeSummary:
@@ -50,6 +56,8 @@ class EpisodeSummary(Record):
             response_tokens=sum(len(step.response_ids) for step in trajectory.steps),
             stop_reason=trajectory.stop_reason,
             abstained=trajectory.reward.abstained,
+            forms=Counter(step.form for step in trajectory.steps if step.form),
+            action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
         )
 
 

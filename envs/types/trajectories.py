@@ -10,7 +10,7 @@ from envs.types.actions import Action, ErrorCode
 from envs.types.observations import Observation
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle
-from envs.types.signals import PageSignals
+from envs.types.signals import EpisodeSignals, PageSignals
 
 TRAJECTORY_SCHEMA = 1
 """Version of the stored trajectory; a reader refuses any other."""
@@ -103,6 +103,8 @@ class Trajectory(Record):
     reward: RewardBundle
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
+    signals: EpisodeSignals | None = None
+    """The steps' signals taken together."""
     answer: str = ""
     """What the policy answered, or the status it ended with."""
     error: str | None = None
