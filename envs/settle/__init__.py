@@ -5,8 +5,9 @@ out where a clock cannot be held, and ``determinism`` is what a page is given be
 DevTools session (`envs.browser.cdp.Cdp`); nothing here knows a pool, a site or an action.
 """
 
-from envs.settle.clock import BUDGET_MS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS, VirtualClock
+from envs.settle.clock import VirtualClock
 from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, prepare
+from envs.settle.limits import BUDGET_MS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
 

@@ -31,6 +31,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from envs.settle.animations import Animations
+from envs.settle.limits import (
+    ANSWER_SECONDS,
+    ANSWERED_SECONDS,
+    BACKGROUND_LOOKS,
+    BACKGROUND_SECONDS,
+    BUDGET_MS,
+    EPOCH_SECONDS,
+    FOLLOW_MS,
+    FRAMES,
+    LEAD_MS,
+    REAL_SECONDS,
+    REQUESTS_MS,
+    ROUNDS,
+    SAME_MS,
+    SLICE_MS,
+    SOCKET_QUIET_SECONDS,
+    SOCKET_SECONDS,
+    STARVATION_TASKS,
+    UNKNOWN_METHOD,
+)
 from envs.settle.quiet import wait_until_quiet
 from envs.settle.requests import RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
@@ -39,68 +59,6 @@ from envs.types import BrowserError
 
 if TYPE_CHECKING:
     from envs.browser.cdp import Cdp
-
-EPOCH_SECONDS = 1_700_000_000.0
-"""What the page's clock says when it begins (2023-11-14, UTC). Any fixed date: pages that print it must print the same one."""
-
-LEAD_MS = 86_400_000.0
-"""How far the page's clock is set ahead of ours: longer than an episode takes in real time. It costs 15 to 60 ms, once a process, on a blank page."""
-
-BUDGET_MS = 500.0
-"""Virtual milliseconds after an action. jQuery's default animation takes 400 ms; the cost is a few real milliseconds."""
-
-NAVIGATION_BUDGET_MS = 1000.0
-"""Virtual milliseconds for loading a committed page; waiting for its network does not use them up."""
-
-FOLLOW_MS = 100.0
-"""Virtual milliseconds for what a frame, an animation's end or a message led to. It is given again as long as there is more."""
-
-FRAMES = 10
-"""Frames in which animations that run are heard of and ended; two are the rule, more come on loaded machines."""
-
-UNKNOWN_METHOD = ("wasn't found", "not supported")
-"""Parts of what a browser says that cannot hold a clock."""
-
-SAME_MS = 1000.0
-"""Two readings of a stopped clock differ by less; a clock in use is ahead of a new one by `LEAD_MS`."""
-
-ROUNDS = 4
-"""How often it is given again: a page that changes at every look (a ticking display) is not waited for longer."""
-
-REQUESTS_MS = 1.0
-"""Virtual milliseconds for requests to begin and be answered before anything is drawn: any time does, requests hold the clock."""
-
-ANSWERED_SECONDS = 1.0
-"""Real seconds without news of a request after which the clock is moved for it. Answers within it come at the same virtual time in every run."""
-
-SLICE_MS = 25.0
-"""Virtual milliseconds at a time on a page whose open requests would hold its clock: a timer that falls due while a request is on its
-way is early by this much at most."""
-
-STARVATION_TASKS = 1000
-"""Tasks without a timer after which the clock moves on."""
-
-REAL_SECONDS = 10.0
-"""Real seconds of one wait. The sites of this project need under 0.5 s on loaded machines."""
-
-ANSWER_SECONDS = 1.0
-"""Real seconds in which a page that is not stuck in a script answers a command to stop its clock."""
-
-SOCKET_SECONDS = 0.3
-"""Real seconds in which an answer comes on a socket on which the page has just spoken (0.06 s in the fixture)."""
-
-SOCKET_QUIET_SECONDS = 0.02
-"""Real seconds after a message until the next one is not a part of the same answer."""
-
-BACKGROUND_SECONDS = 2.0
-"""Real seconds for a worker that goes on for ever."""
-
-BACKGROUND_LOOKS = 6
-"""Looks, 25 ms apart and more on a loaded machine, without a sign of life from a page with workers. A worker's timers cannot be seen; 150 ms is
-the longest that is waited for."""
-
-PROCESS_ARGS = ("--renderer-process-limit=1",)
-"""Chromium's arguments that give a browser context one clock. Contexts never share a process, so it limits nothing else."""
 
 
 class VirtualClock:
@@ -242,18 +200,19 @@ class VirtualClock:
         until = self._now + budget_ms
         for turn in range(1 + ROUNDS):
             loading = self._document_is_new or self.requests.navigating()
-            self._document_is_new = False
             if not loading:  # else there is nothing to draw yet
                 await self._answered()
                 self._read(await self._drawn(), turn == 0)
             await self._give(max(until - self._now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
             await self._listen()
+            if loading:
+                self._document_is_new = False
             look = await self._watch.look()
             heard = self.requests.heard_at > heard_before and not self._never_silent
             heard_before = self.requests.heard_at
             if not (loading or heard or look.changed or self._animations.ending):
                 break
-        if self._workers or self._background:
+        if self._workers or self.requests.workers or self._background:
             await self._wait_for_background()
             return SettleReason.BACKGROUND
         return SettleReason.OPEN_REQUESTS if self.requests.endless() else SettleReason.RESTED
@@ -269,13 +228,13 @@ class VirtualClock:
         They are waited for with the clock stopped, so that the page sees the same time however long they take.
         """
         await self._watch.clock()  # what an action began is said before the answer to this
-        while self.requests.waiting():
+        # A document that is being loaded, in a frame, is not read while the clock stands.
+        while self.requests.waiting() and not self.requests.navigating(frames=True):
             await self._hear(min(self.requests.patience(), ANSWERED_SECONDS))
             heard = self.requests.changed.is_set()
             self.requests.give_up()
             if not heard:
-                # One that the page put off until its clock goes on, or one whose end nobody says: the clock knows.
-                await self._give(REQUESTS_MS)
+                await self._give(REQUESTS_MS)  # one that the page put off until its clock goes on
                 return
 
     async def _drawn(self) -> Look:

@@ -69,6 +69,8 @@ class RequestTracker:
     """Answers with a status of 400 or more."""
     main_status: int | None = None
     """Status of the newest main document; ``None`` before its answer."""
+    workers: int = 0
+    """Workers that the document has made, shared ones too."""
     unanswered: int = 0
     """Messages that the page sent on sockets since something came back."""
     heard_at: float = 0.0
@@ -110,10 +112,10 @@ class RequestTracker:
         """Whether a request is open that is not waited for and yet holds a clock that waits for requests."""
         return any(request.endless and request.kind not in FREE for request in self.open.values())
 
-    def navigating(self) -> bool:
-        """Whether a document of the main frame is being loaded, or was asked for."""
+    def navigating(self, *, frames: bool = False) -> bool:
+        """Whether a document of the main frame (of any frame) is being loaded, or was asked for."""
         return any(
-            request.kind in ("Document", "Navigation") and self._main_frame in ("", request.frame)
+            request.kind in ("Document", "Navigation") and (frames or self._main_frame in ("", request.frame))
             for request in self.open.values()
         )
 
@@ -149,6 +151,9 @@ class RequestTracker:
 
     def _sent(self, event: dict[str, Any]) -> None:
         url, kind = event["request"]["url"], event.get("type", "Other")
+        if kind == "Script" and not event.get("loaderId"):
+            self.workers += 1  # a worker's own script, whose end is not said here
+            return
         if url.startswith(("data:", "blob:")):
             return
         if self._is_main(event) and not event.get("redirectResponse"):
@@ -203,7 +208,7 @@ class RequestTracker:
         main = "parentId" not in frame
         if main:
             self._main_frame = frame["id"]
-            self.unanswered = 0
+            self.unanswered = self.workers = 0
         # The requests of the document that is gone: for some of them no end is ever said.
         self._forget(lambda request: (main or request.frame == frame["id"]) and request.loader != frame["loaderId"])
 

@@ -8,8 +8,10 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from envs.settle import FONT_FAMILIES, FONTS_CONF, PROCESS_ARGS
-from tests.envs.devtools import chromium
+from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven
 from tests.envs.dynamic_site import DynamicSite
 
@@ -133,48 +135,29 @@ def test_frames_run_on_the_clock_and_can_be_cancelled() -> None:
     asyncio.run(run())
 
 
-def test_generic_fonts_are_pinned() -> None:
-    async def run() -> None:
+async def drawn_with(page: Session, family: str) -> str:
+    """Name of the font that text of a family is drawn with."""
+    await page.evaluate(f"document.body.innerHTML = '<p style=\"font-family: {family}\">text</p>'; 0")
+    await page.send("Page.captureScreenshot")  # fonts are chosen when there is something to draw
+    root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
+    node = await page.send("DOM.querySelector", {"nodeId": root, "selector": "p"})
+    (font,) = (await page.send("CSS.getPlatformFontsForNode", node))["fonts"]
+    return str(font["familyName"])
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_fonts_are_pinned(configured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"serif": "serif", "sans-serif": "sansSerif", "monospace": "fixed", "cursive": "cursive"}
+    wanted = {family: FONT_FAMILIES[key] for family, key in expected.items()}
+    if configured:
+        monkeypatch.setenv("FONTCONFIG_FILE", str(FONTS_CONF))
+        wanted |= {"Arial": "Liberation Sans", "Georgia": "Liberation Serif", "Consolas": "Liberation Mono"}
+
+    async def run() -> dict[str, str]:
         async with chromium(*PROCESS_ARGS) as browser:
             page = (await open_driven(browser)).cdp
             for domain in ("DOM", "CSS"):
                 await page.send(f"{domain}.enable")
-            for family, key in (
-                ("serif", "serif"),
-                ("sans-serif", "sansSerif"),
-                ("monospace", "fixed"),
-                ("cursive", "cursive"),
-            ):
-                await page.evaluate(
-                    f"document.body.innerHTML = '<p style=\"font-family: {family}\">text</p>'; document.body.offsetWidth"
-                )
-                root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
-                node = await page.send("DOM.querySelector", {"nodeId": root, "selector": "p"})
-                (font,) = (await page.send("CSS.getPlatformFontsForNode", node))["fonts"]
-                assert font["familyName"] == FONT_FAMILIES[key]
+            return {family: await drawn_with(page, family) for family in wanted}
 
-    asyncio.run(run())
-
-
-def test_named_fonts_are_pinned_by_the_configuration(monkeypatch: Any) -> None:
-    monkeypatch.setenv("FONTCONFIG_FILE", str(FONTS_CONF))
-
-    async def run() -> None:
-        async with chromium(*PROCESS_ARGS) as browser:
-            page = (await open_driven(browser)).cdp
-            for domain in ("DOM", "CSS"):
-                await page.send(f"{domain}.enable")
-            for family, expected in (
-                ("Arial", "Liberation Sans"),
-                ("Georgia", "Liberation Serif"),
-                ("Consolas", "Liberation Mono"),
-            ):
-                await page.evaluate(
-                    f"document.body.innerHTML = '<p style=\"font-family: {family}\">text</p>'; document.body.offsetWidth"
-                )
-                root = (await page.send("DOM.getDocument"))["root"]["nodeId"]
-                node = await page.send("DOM.querySelector", {"nodeId": root, "selector": "p"})
-                (font,) = (await page.send("CSS.getPlatformFontsForNode", node))["fonts"]
-                assert font["familyName"] == expected
-
-    asyncio.run(run())
+    assert asyncio.run(run()) == wanted

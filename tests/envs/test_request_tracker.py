@@ -118,6 +118,21 @@ def test_a_navigation_that_was_asked_for_is_waited_for(page: Page) -> None:
     assert page.tracker.waiting() == []
 
 
+def test_a_worker_is_counted_until_the_next_document_and_its_script_not_waited_for(page: Page) -> None:
+    page.sent("1", "Script", url="http://a/worker.js", loaderId="")
+    assert page.tracker.workers == 1 and page.tracker.waiting() == []
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    assert page.tracker.workers == 0
+
+
+def test_a_frame_that_is_loaded_is_no_navigation_of_the_page(page: Page) -> None:
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    page.sent("1", "Document", frame="child")
+    assert not page.tracker.navigating() and page.tracker.navigating(frames=True)
+    page.sent("2", "Document")
+    assert page.tracker.navigating()
+
+
 def test_counts_and_the_status_of_the_main_document(page: Page) -> None:
     page.sent("1", "Document")
     assert page.tracker.main_status is None

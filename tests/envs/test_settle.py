@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envs.settle import PROCESS_ARGS, SettleMode, SettleReason, VirtualClock
-from envs.settle.clock import ANSWER_SECONDS, EPOCH_SECONDS
+from envs.settle.limits import ANSWER_SECONDS, EPOCH_SECONDS
 from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven
 from tests.envs.dynamic_site import CANARIES, FIXTURES, DynamicSite, Fixture
@@ -230,8 +230,10 @@ def test_the_canary_page_finds_what_it_left_and_nothing_in_another_context() -> 
         page = await open_driven(_page.browser, background=True)
         assert await found(page, site) == set()
         await page.press()
-        settled = await page.clock.settle()
-        assert await page.state() == "done" and settled.reason is SettleReason.BACKGROUND
+        for _ in range(3):  # stores answer when they please
+            settled = await page.clock.settle()
+            assert settled.reason is SettleReason.BACKGROUND
+        assert await page.state() == "done"
         assert await found(page, site) == set(CANARIES)
         assert await found(await open_driven(_page.browser, background=True), site) == set()
 
