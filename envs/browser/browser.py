@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from envs.browser.cdp import CdpSession
+from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
 from envs.browser.process import ChromiumProcess
@@ -56,7 +57,7 @@ class Browser:
         Raises:
             BrowserError: it does not start, or cannot be spoken to.
         """
-        process = await ChromiumProcess.start(executable, args)
+        process = await ChromiumProcess.start(executable, args, environment())
         browser = cls(process, process.address, times)
         try:
             await browser.connection.open()

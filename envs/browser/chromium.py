@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 
 from envs.egress import chromium_args
-from envs.settle import PROCESS_ARGS
+from envs.settle import FONTS_CONF, PROCESS_ARGS
 from envs.types import BrowserError
+
+logger = logging.getLogger(__name__)
 
 CHROMIUM_VARIABLE = "ROLLWRIGHT_CHROMIUM"
 """Environment variable that names the executable; it wins over everything that is found."""
@@ -40,6 +44,22 @@ LAUNCH_ARGS = (
     "--force-color-profile=srgb",
 )
 """For `launch_args`, which adds the way out."""
+
+
+FONTS = Path("/usr/share/fonts")
+"""Where the pinned fonts are looked for; see ``envs/settle/fonts.conf``."""
+
+
+@cache
+def environment() -> dict[str, str]:
+    """Environment variables of a Chromium: the same fonts by name on every machine that has Liberation's (``make setup`` installs them where it can)."""
+    if any(FONTS.rglob("LiberationSans-Regular.*")):
+        return {"FONTCONFIG_FILE": str(FONTS_CONF)}
+    logger.warning(
+        "no Liberation fonts under %s: pages are drawn with this machine's own, and screenshots differ from other machines'",
+        FONTS,
+    )
+    return {}
 
 
 def launch_args(proxy: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -78,14 +78,17 @@ class ChromiumProcess:
         """``ws://127.0.0.1:<port>/devtools/browser/<id>``."""
 
     @classmethod
-    async def start(cls, executable: Path, args: Sequence[str]) -> ChromiumProcess:
-        """Start and wait until it listens.
+    async def start(
+        cls, executable: Path, args: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> ChromiumProcess:
+        """Start and wait until it listens. ``environment`` is laid over our own.
 
         Raises:
             BrowserError: it ended, or did not listen in time; with what it said.
         """
         profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
-        process = _spawn(executable, [*ARGS, *args, f"--user-data-dir={profile}"], profile)
+        arguments = [*ARGS, *args, f"--user-data-dir={profile}"]
+        process = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
         try:
             process.address = await process._listening(executable)
         except BaseException:
@@ -142,7 +145,7 @@ class ChromiumProcess:
         return f": {lines[-1]}" if lines else ""
 
 
-def _spawn(executable: Path, args: Sequence[str], profile: Path) -> ChromiumProcess:
+def _spawn(executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path) -> ChromiumProcess:
     to_chromium, from_chromium = _pipe(), _pipe()
     log = os.open(profile / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -152,7 +155,7 @@ def _spawn(executable: Path, args: Sequence[str], profile: Path) -> ChromiumProc
         pid = os.posix_spawn(
             executable,
             [str(executable), *args],
-            os.environ,
+            environment,
             file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in places],
         )
     except OSError as error:
