@@ -52,7 +52,7 @@ FONTS = Path("/usr/share/fonts")
 
 @cache
 def environment() -> dict[str, str]:
-    """Environment variables of a Chromium: the same fonts by name on every machine that has Liberation's (``make setup`` installs them where it can)."""
+    """Environment variables of a Chromium: the same fonts by name on every machine that has Liberation's."""
     if any(FONTS.rglob("LiberationSans-Regular.*")):
         return {"FONTCONFIG_FILE": str(FONTS_CONF)}
     logger.warning(

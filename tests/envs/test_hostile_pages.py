@@ -29,8 +29,6 @@ def play(path: str, scenario: Scenario, **options: object) -> None:
     """Reset a session on a page, let the scenario act, and see that an ordinary episode follows and nothing is left."""
 
     async def run() -> None:
-        folder = Path(tempfile.gettempdir())
-        before = {entry.name for entry in folder.glob("rollwright-chromium-*")}
         async with dynamic_pool(step_deadline=DEADLINE, **options) as (pool, site):
             async with pool.lease(site) as session:
                 await session.reset(page(path), 0)
@@ -42,10 +40,12 @@ def play(path: str, scenario: Scenario, **options: object) -> None:
             assert sum(browser["contexts"] for browser in pool.metrics()["browsers"]) == 0
             pids = pool.browser_pids()
         assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
-        assert {entry.name for entry in folder.glob("rollwright-chromium-*")} <= before
         assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()
 
-    asyncio.run(run())
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", folder)
+        asyncio.run(run())
+        assert list(Path(folder).iterdir()) == []
 
 
 async def step(session: WebSession, action: Click | Goto = GO) -> tuple[StepResult, float]:
