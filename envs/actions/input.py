@@ -57,13 +57,12 @@ async def drag(cdp: Cdp, intercept: Interceptor, start: Place, end: Place) -> No
         await _mouse(cdp, "mousePressed", start, clickCount=1, **held)
         for place in _first_moves(start, end):
             await _mouse(cdp, "mouseMoved", place, **held)
-        # The interception is told before the move that began it is acknowledged.
+        # The interception is told before the move that began it is acknowledged, or under load a little later.
         way = _between(start, end, DRAG_STEPS)
+        while way and not caught.done():
+            await _mouse(cdp, "mouseMoved", way.pop(0), **held)
         if caught.done():
-            await _carry(cdp, caught.result()["data"], way)
-        else:
-            for place in way:
-                await _mouse(cdp, "mouseMoved", place, **held)
+            await _carry(cdp, caught.result()["data"], way or [end])
         await _mouse(cdp, "mouseReleased", end, button="left", buttons=0, clickCount=1)
 
 
