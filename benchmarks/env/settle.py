@@ -130,6 +130,8 @@ async def _loaded(browser: Devtools, site: DynamicSite, fixture: Fixture, arm: A
         await page.cdp.send("Page.setLifecycleEventsEnabled", {"enabled": True})
         page.cdp.on("Page.lifecycleEvent", lambda event: _note(page, event))
     await page.load(site.origin + fixture.path)
+    if arm.name == "networkidle":
+        await _network_idle(page)  # as its users do after a navigation
     return page
 
 

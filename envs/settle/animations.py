@@ -26,7 +26,10 @@ class Animations:
         cdp.on("Animation.animationStarted", self._started)
 
     async def freeze(self) -> None:
-        """Let no animation move by itself, in this document and those to come."""
+        """Let no animation move by itself, in this document and those to come.
+
+        The time stamps of the browser's own frames stand still with them: only for pages whose frames are timers (`document_script`).
+        """
         await self._cdp.send("Animation.setPlaybackRate", {"playbackRate": 0})
 
     @property

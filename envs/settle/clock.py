@@ -126,12 +126,13 @@ class VirtualClock:
         self._begun = True
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
-        await self._animations.freeze()
         if self._open_session is not None:
             attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", attach)
         if self._virtual and await self._stop_at(EPOCH_SECONDS - LEAD_MS / 1000):
             await self._spend("advance", LEAD_MS)
+        if self._virtual:
+            await self._animations.freeze()
 
     async def _stop_at(self, seconds: float) -> bool:
         """Stop the clock; whether it is a new one, which then stands at ``seconds`` since 1970."""

@@ -156,6 +156,19 @@ def test_a_browser_whose_clock_is_left_alone_is_waited_for_until_quiet() -> None
     on_a_page(work, virtual=False)
 
 
+def test_frames_of_a_page_whose_clock_is_left_alone_go_on() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        await page.load(f"{site.origin}/rest.html")
+        await page.cdp.evaluate(
+            "window.at = []; const draw = (now) => { at.push(now); requestAnimationFrame(draw); }; draw(0); 0"
+        )
+        async with asyncio.timeout(SECONDS):
+            while not await page.cdp.evaluate("at.length > 3 && at.at(-1) > at.at(-2)"):
+                pass
+
+    on_a_page(work, virtual=False)
+
+
 class WithoutVirtualTime:
     """A session of a browser that does not know virtual time; the answer to that is the browser's own."""
 
