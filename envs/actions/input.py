@@ -99,12 +99,6 @@ async def type_keys(cdp: Cdp, text: str) -> None:
     await _all(cdp, "Input.dispatchKeyEvent", *(event for each in text for event in _stroke_of(each)))
 
 
-async def choose_option(cdp: Cdp, index: int) -> None:
-    """In the focused drop-down list, go to its first option and then ``index`` options down."""
-    down = [KEYS["Home"], *[KEYS["ArrowDown"]] * index]
-    await _all(cdp, "Input.dispatchKeyEvent", *(event for key in down for event in stroke(key)))
-
-
 async def _write(cdp: Cdp, first: list[dict[str, Any]], text: str) -> None:
     typed = text if len(text) <= MAX_TYPED else ""
     await _all(cdp, "Input.dispatchKeyEvent", *first, *(event for each in typed for event in _stroke_of(each)))

@@ -111,6 +111,11 @@ class BrowserContext:
         return self._active
 
     @property
+    def reusable(self) -> bool:
+        """Another episode may begin on it: it works, and the last one left no window and no dialog open."""
+        return not self.broken and len(self.tabs) == 1 and self.tabs[0].dialogs.pending is None
+
+    @property
     def lost(self) -> bool:
         """Nothing of it can be used any more."""
         return self._lost.done()

@@ -118,10 +118,12 @@ class EpisodePage:
     # ------------------------------------------------------------------------------------------------------ inside
 
     async def _settle(self, budget_ms: float) -> Settled:
-        tabs = len(self.context.tabs)
+        tabs, refused = len(self.context.tabs), self.context.popups_refused
         settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         settled = await self._alerts(settled)
         await self.context.settled()
+        if self.context.popups_refused > refused:
+            self._notices.append(f"{self.context.popups_refused - refused} windows too many were closed")
         if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
             settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         return settled

@@ -240,7 +240,7 @@ class BrowserPool:
         browser.episodes += 1
         old = context.episodes >= self.options.recycle_after
         keep = site.stateless_pages and not self.options.process_per_episode and not self._closed
-        if keep and not (context.broken or old or browser.retired or browser.lost) and len(context.tabs) == 1:
+        if keep and context.reusable and not (old or browser.retired or browser.lost):
             self._idle.append(context)
             return
         if context.broken:

@@ -72,8 +72,7 @@ class ChromiumProcess:
     def __init__(self, process: psutil.Process, profile: Path, ours: tuple[int, int]) -> None:
         self._process = process
         self._profile = profile
-        self._ours = ours
-        self.started_at = time.monotonic()
+        self._ours = list(ours)
         self.address = ""
         """``ws://127.0.0.1:<port>/devtools/browser/<id>``."""
 
@@ -122,9 +121,8 @@ class ChromiumProcess:
     async def stop(self) -> None:
         """Kill it and its children, and remove its profile."""
         family = self.family()
-        for end in self._ours:
-            os.close(end)
-        self._ours = ()  # type: ignore[assignment]
+        while self._ours:
+            os.close(self._ours.pop())
         await asyncio.to_thread(_end, family or [self._process])
         # A child may still write while it dies; what is left then is a few files in the temporary folder.
         await asyncio.to_thread(shutil.rmtree, self._profile, True)

@@ -108,4 +108,4 @@ class Observation(Record):
     dialog: str = ""
     """``confirm: Delete it?``: the page waits for an answer, and nothing else of it can be seen."""
     notices: tuple[str, ...] = ()
-    """What alerts said; they are confirmed at once."""
+    """What alerts said (they are confirmed at once), and what was done to the page."""

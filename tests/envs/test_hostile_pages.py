@@ -83,6 +83,7 @@ def test_a_hundred_popups_are_a_few_tabs() -> None:
     async def scenario(pool: BrowserPool, _: ServedSite, session: WebSession) -> None:
         result, seconds = await step(session)
         assert 2 <= len(result.observation.tabs) <= MOST_TABS
+        assert any("windows too many" in notice for notice in result.observation.notices)
         assert seconds < DEADLINE
         assert len(pool.browser_pids()) < 30
 
