@@ -57,6 +57,7 @@ class EpisodePage:
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
+        self._refused = self.context.popups_refused
 
     @property
     def tab(self) -> Tab:
@@ -118,12 +119,10 @@ class EpisodePage:
     # ------------------------------------------------------------------------------------------------------ inside
 
     async def _settle(self, budget_ms: float) -> Settled:
-        tabs, refused = len(self.context.tabs), self.context.popups_refused
+        tabs = len(self.context.tabs)
         settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         settled = await self._alerts(settled)
         await self.context.settled()
-        if self.context.popups_refused > refused:
-            self._notices.append(f"{self.context.popups_refused - refused} windows too many were closed")
         if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
             settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         return settled
@@ -143,7 +142,9 @@ class EpisodePage:
         raise BrowserError(f"the page of {self.task.task_id} opened more than {MOST_ALERTS} alerts in one step")
 
     async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> StepResult:
-        notices, self._notices = self._notices, []
+        refused, self._refused = self.context.popups_refused - self._refused, self.context.popups_refused
+        too_many = [f"{refused} windows too many were closed"] if refused else []
+        notices, self._notices = [*self._notices, *too_many], []
         line = error.line() if error else None
         if self.tab.dialogs.pending is not None:
             return self._waiting(point, line)
