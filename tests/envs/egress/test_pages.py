@@ -162,7 +162,9 @@ def test_the_same_ways_reach_the_canary_without_the_proxy(tmp_path: Path) -> Non
                     f"Promise.race([({WAYS[way]})('{bird.origin}/{len(bird.hits)}'), new Promise(r => setTimeout(r, 1000))])"
                 )
                 await asked
-                assert len(bird.hits) > before, way
+                async with asyncio.timeout(20):  # that it comes is what is shown; how soon depends on the machine
+                    while len(bird.hits) <= before:
+                        await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
 

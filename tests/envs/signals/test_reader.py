@@ -155,8 +155,8 @@ def test_a_long_task_of_known_length_and_the_interaction_that_waits_for_it(tmp_p
         await each.settle()
         signals = await each.read()
         assert signals.long_task_ms is not None and len(signals.long_task_ms) == 1
-        assert 120 <= signals.long_task_ms[0] < 1000
-        assert signals.interaction_ms is not None and 120 <= signals.interaction_ms < 2000
+        assert 120 <= signals.long_task_ms[0] < 5000
+        assert signals.interaction_ms is not None and 120 <= signals.interaction_ms < 10_000
         assert signals.script_ms is not None and signals.task_ms is not None
         assert 0 < signals.script_ms <= signals.task_ms
 
