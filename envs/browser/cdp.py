@@ -28,6 +28,10 @@ MAX_MESSAGE = 256 * 2**20
 """Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; a longer one would close the socket for all pages."""
 
 
+ATTACHED_AGAIN = "Rollwright.attachedAgain"
+"""Event of ours on a session: it has a new socket, and what was enabled is enabled again."""
+
+
 class Cdp(Protocol):
     """One session of the DevTools protocol: a tab, a frame of another process, a worker, or the browser itself."""
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from envs.browser.cdp import CdpClient, CdpError, CdpSession, ConnectionLost, connect_client
+from envs.browser.cdp import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost, connect_client
 from envs.browser.states import ConnectionMachine, ConnectionState
 from envs.types import BrowserError
 
@@ -316,3 +316,4 @@ class Connection:
 async def _set_up_again(session: CdpSession) -> None:
     await session.play_back()
     await session.send("Runtime.runIfWaitingForDebugger")
+    session.handle(ATTACHED_AGAIN, {})

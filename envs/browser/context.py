@@ -60,6 +60,8 @@ class ContextOptions:
     """Seed of the pages' random numbers; ``None`` leaves them random."""
     signals: bool = False
     """Have the browser's signals read."""
+    background: bool = False
+    """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
 
 
 class BrowserContext:
@@ -211,7 +213,7 @@ class BrowserContext:
         self.tab_gone(tab.cdp.target_id, BrowserError("the tab was closed"))
 
     async def _add(self, session: CdpSession) -> Tab:
-        tab = Tab(session, next(self._numbers), self._connection.child)
+        tab = Tab(session, next(self._numbers), self._connection.child, background=self._options.background)
         await self._set_up(session)
         if self._options.signals:
             tab.signals = await SignalReader.start(_Kept(session))

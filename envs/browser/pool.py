@@ -294,6 +294,7 @@ class BrowserPool:
             downloads=options.downloads,
             seed=options.random_seed,
             signals=options.signals,
+            background=site.background,
         )
 
     async def _close_context(self, context: BrowserContext) -> None:

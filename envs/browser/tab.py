@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from envs.actions import CdpDialogs, Interceptor
-from envs.browser.cdp import Cdp, CdpError, CdpSession
+from envs.browser.cdp import ATTACHED_AGAIN, Cdp, CdpError, CdpSession
 from envs.settle import NAVIGATION_BUDGET_MS, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError
@@ -22,11 +22,15 @@ LOADS = 4
 class Tab:
     """A page of a `BrowserContext`."""
 
-    def __init__(self, cdp: CdpSession, number: int, open_session: Callable[[str], Cdp]) -> None:
+    def __init__(
+        self, cdp: CdpSession, number: int, open_session: Callable[[str], Cdp], *, background: bool = False
+    ) -> None:
+        """``background`` has the browser's stores waited for as well (`VirtualClock`)."""
         self.cdp = cdp
         self.number = number
         """As the policy is told, from 1."""
-        self.clock = VirtualClock(cdp, open_session=open_session)
+        self.clock = VirtualClock(cdp, open_session=open_session, background=background)
+        cdp.on(ATTACHED_AGAIN, lambda _event: self.clock.attached_again())
         self.dialogs = CdpDialogs(cdp)
         self.intercept = Interceptor(cdp)
         self.signals: SignalReader | None = None

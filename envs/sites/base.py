@@ -47,6 +47,11 @@ class Site(Protocol):
         ...
 
     @property
+    def background(self) -> bool:
+        """Whether its pages show what the browser's stores answer (IndexedDB, caches): these are waited for then, 0.15 s a step."""
+        ...
+
+    @property
     def final_screenshot(self) -> bool:
         """Whether the page still shows something once it has declared the end."""
         ...

@@ -91,6 +91,7 @@ class StaticSite:
     style = ""
     exclude = ""
     hosts: tuple[str, ...] = ()
+    background = False
     observation = FULL
 
     def __init__(self, name: str, folder: Path, *, viewport: tuple[int, int] = (448, 448)) -> None:
