@@ -13,10 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 from playwright.async_api import CDPSession, Page, ViewportSize, async_playwright
 
-from benchmarks.rates import Rate, measure
+from benchmarks.rates import Rate, cpu_seconds, measure
 from envs.browser.chromium import LAUNCH_ARGS
 
 VIEWPORT = (1280, 720)
@@ -59,9 +58,9 @@ async def _measured(executable: str, url: str, sessions: int, seconds: float) ->
         await asyncio.gather(*(loop.run(steps=WARM_STEPS) for loop in loops))
         print(json.dumps({"ready": True}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        cpu, started = _cpu_seconds(), time.perf_counter()
+        cpu, started = cpu_seconds(), time.perf_counter()
         steps = sum(await asyncio.gather(*(loop.run(until=started + seconds) for loop in loops)))
-        seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
+        seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
         for loop in loops:
             await loop.check()
         await browser.close()
@@ -107,13 +106,6 @@ class _Loop:
         shot, seen = await asyncio.gather(self._cdp.send("Page.captureScreenshot", jpeg), self._page.evaluate(OBSERVE))
         assert len(shot["data"]) > 1000
         self._places = [(element["x"], element["y"]) for element in seen["elements"] if element["tag"] == "button"]
-
-
-def _cpu_seconds() -> float:
-    """User and system seconds of this process and everything below it that lives."""
-    process = psutil.Process()
-    times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
-    return sum(time.user + time.system for time in times)
 
 
 if __name__ == "__main__":

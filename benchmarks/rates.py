@@ -17,6 +17,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 START_SECONDS = 120.0
 """For a process to be ready: eight BrowserGym processes start sixteen browsers (half a minute on two loaded cores)."""
 
@@ -103,3 +105,10 @@ async def interleave(arms: Mapping[str, Callable[[], Awaitable[Rate]]], rounds: 
         )
         for name, rates in seen.items()
     }
+
+
+def cpu_seconds() -> float:
+    """User and system seconds of this process and everything below it that lives."""
+    process = psutil.Process()
+    times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
+    return sum(time.user + time.system for time in times)

@@ -11,10 +11,10 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable
 
-import psutil
 from playwright.async_api import Page, ViewportSize, async_playwright
 
 from benchmarks import Figure
+from benchmarks.rates import cpu_seconds
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.pool import BrowserPool
 from envs.oracles import oracle_action
@@ -101,9 +101,9 @@ async def _measure(players: list[Player]) -> tuple[float, float]:
     """Episodes per second, and CPU milliseconds per step of this process and its Chromium, after one warm episode each."""
     seeds = itertools.count(FIRST_SEED)
     await asyncio.gather(*(player(next(seeds)) for player in players))
-    cpu, started = _cpu_seconds(), time.perf_counter()
+    cpu, started = cpu_seconds(), time.perf_counter()
     done = await asyncio.gather(*(_play_until(player, seeds, started + SECONDS) for player in players))
-    seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
+    seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
     return sum(episodes for episodes, _ in done) / seconds, 1000 * cpu / sum(steps for _, steps in done)
 
 
@@ -113,10 +113,3 @@ async def _play_until(play: Player, seeds: itertools.count[int], end: float) -> 
         steps += await play(next(seeds))
         episodes += 1
     return episodes, steps
-
-
-def _cpu_seconds() -> float:
-    """User and system seconds of this process and everything below it that lives."""
-    process = psutil.Process()
-    times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
-    return sum(time.user + time.system for time in times)

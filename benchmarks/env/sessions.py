@@ -13,14 +13,12 @@ from pathlib import Path
 import psutil
 
 from benchmarks import Figure
+from benchmarks.env.pages import PAGES, VIEWPORT, page_task
 from envs.browser import BrowserPool, WebSession
 from envs.sites.base import Site
 from envs.sites.miniwob import MiniWobSite, import_tasks
 from envs.sites.static_server import StaticSite
-from envs.types import BrowserError, Click, SeedRange, Split, WebTask
-
-CARDS = Path(__file__).parents[1] / "pages"
-"""Folder of the page that all rates are measured on."""
+from envs.types import BrowserError, Click, WebTask
 
 HANG = "<!DOCTYPE html><body><button onclick='for (;;) {}'>hang</button>"
 FRESH_EPISODES = 30
@@ -40,22 +38,22 @@ async def figures() -> list[Figure]:
 
 
 async def _fresh_contexts() -> list[Figure]:
-    async with _static(CARDS) as site, BrowserPool() as pool:
+    async with _static(PAGES) as site, BrowserPool() as pool:
         seconds = []
         for _ in range(FRESH_EPISODES):
             started = time.perf_counter()
             async with pool.lease(site) as session:
-                await session.reset(_page("/cards.html"), 0)
+                await session.reset(page_task("/cards.html"), 0)
                 seconds.append(time.perf_counter() - started)
     return [Figure("fresh context to first observation", 1000 * statistics.median(seconds), "ms", "<= 200")]
 
 
 async def _memory() -> list[Figure]:
-    async with _static(CARDS) as site, BrowserPool() as pool:
+    async with _static(PAGES) as site, BrowserPool() as pool:
 
         async def hold(held: asyncio.Event) -> None:
             async with pool.lease(site) as session:
-                await session.reset(_page("/cards.html"), 0)
+                await session.reset(page_task("/cards.html"), 0)
                 await session.step(Click(element=1))
                 await held.wait()
 
@@ -76,11 +74,11 @@ async def _memory() -> list[Figure]:
 
 async def _slope() -> list[Figure]:
     """Growth per 1,000 episodes, each in a context of its own, of Chromium and of this process."""
-    async with _static(CARDS) as site, BrowserPool(max_sessions=4) as pool:
+    async with _static(PAGES) as site, BrowserPool(max_sessions=4) as pool:
 
         async def play() -> None:
             async with pool.lease(site) as session:
-                await session.reset(_page("/cards.html"), 0)
+                await session.reset(page_task("/cards.html"), 0)
 
         readings: list[tuple[int, float, float]] = []
         for done in range(0, SLOPE_EPISODES + 1, 4):
@@ -143,7 +141,7 @@ async def _seven(site: Site, task: WebTask, hanging: Site | None) -> tuple[float
                 started = time.perf_counter()
                 with suppress(BrowserError):  # that is what is measured
                     async with pool.lease(hanging) as session:
-                        await session.reset(_page("/hang.html"), 0)
+                        await session.reset(page_task("/hang.html"), 0)
                         started = time.perf_counter()
                         await session.step(Click(element=1))
                 backs.append(time.perf_counter() - started)
@@ -175,22 +173,9 @@ def _slope_of(xs: list[int], ys: list[float]) -> float:
     return statistics.linear_regression(xs, ys).slope
 
 
-def _page(path: str) -> WebTask:
-    return WebTask(
-        task_id=f"pages{path}",
-        site="pages",
-        kind="page",
-        path=path,
-        instruction="Look.",
-        difficulty=1,
-        horizon=10,
-        seeds={Split.TRAIN: SeedRange(start=0, stop=1)},
-    )
-
-
 @asynccontextmanager
 async def _static(folder: Path) -> AsyncIterator[StaticSite]:
-    site = StaticSite("pages", folder, viewport=(1280, 720))
+    site = StaticSite("pages", folder, viewport=VIEWPORT)
     await site.start()
     try:
         yield site

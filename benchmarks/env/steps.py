@@ -9,20 +9,19 @@ from functools import partial
 from pathlib import Path
 
 import distributed
-import psutil
 
 from benchmarks import Figure
-from benchmarks.peers import PAGE, PAGES, peer_arms
-from benchmarks.rates import Rate, interleave
+from benchmarks.env.pages import PAGES, VIEWPORT, page_task
+from benchmarks.peers import PAGE, peer_arms
+from benchmarks.rates import Rate, cpu_seconds, interleave
 from envs.browser import BrowserPool, StepResult, WebSession
 from envs.sites.static_server import StaticSite
-from envs.types import Click, SeedRange, Split, WebTask
+from envs.types import Click
 
 SESSIONS = (4, 8)
 ROUNDS = 3
 SECONDS = 15.0
 """Of each arm and round: a hundred steps or more of ours, about forty of BrowserGym's."""
-VIEWPORT = (1280, 720)
 WARM_STEPS = 3
 
 
@@ -86,10 +85,10 @@ async def _measured(folder: str, sessions: int, seconds: float, screenshots: boo
             ready, go = asyncio.Barrier(sessions + 1), asyncio.Event()
             loops = [asyncio.create_task(_loop(pool, site, ready, go, seconds)) for _ in range(sessions)]
             await ready.wait()
-            cpu, started = _cpu_seconds(), time.perf_counter()
+            cpu, started = cpu_seconds(), time.perf_counter()
             go.set()
             steps = sum(await asyncio.gather(*loops))
-            seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
+            seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
             return Rate(steps / seconds, 1000 * cpu / steps, 0.0)
     finally:
         await site.close()
@@ -97,7 +96,7 @@ async def _measured(folder: str, sessions: int, seconds: float, screenshots: boo
 
 async def _loop(pool: BrowserPool, site: StaticSite, ready: asyncio.Barrier, go: asyncio.Event, seconds: float) -> int:
     async with pool.lease(site) as session:
-        buttons = _buttons(await session.reset(_TASK, 0))
+        buttons = _buttons(await session.reset(page_task(f"/{PAGE}"), 0))
         for number in range(WARM_STEPS):
             buttons = await _step(session, buttons, number)
         await ready.wait()
@@ -118,22 +117,3 @@ async def _step(session: WebSession, buttons: list[int], number: int) -> list[in
 
 def _buttons(result: StepResult) -> list[int]:
     return [element.index for element in result.observation.elements if element.tag == "button"]
-
-
-_TASK = WebTask(
-    task_id=f"pages/{PAGE}",
-    site="pages",
-    kind="page",
-    path=f"/{PAGE}",
-    instruction="Look.",
-    difficulty=1,
-    horizon=10,
-    seeds={Split.TRAIN: SeedRange(start=0, stop=1)},
-)
-
-
-def _cpu_seconds() -> float:
-    """User and system seconds of this process and everything below it that lives."""
-    process = psutil.Process()
-    times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
-    return sum(time.user + time.system for time in times)

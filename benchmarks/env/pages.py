@@ -1,0 +1,25 @@
+"""Tasks on single pages, for measuring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envs.types import SeedRange, Split, WebTask
+
+PAGES = Path(__file__).parents[1] / "pages"
+"""Folder of the pages that rates are measured on."""
+VIEWPORT = (1280, 720)
+
+
+def page_task(path: str) -> WebTask:
+    """A task on a page of a static site."""
+    return WebTask(
+        task_id=f"pages{path}",
+        site="pages",
+        kind="page",
+        path=path,
+        instruction="Look.",
+        difficulty=1,
+        horizon=10,
+        seeds={Split.TRAIN: SeedRange(start=0, stop=1)},
+    )
