@@ -153,9 +153,7 @@ class EpisodePage:
         facts = self._run(kind.EVALUATION, lambda: tab.evaluate(site.facts_script(self.task)))
         if site.final_screenshot or point is None:
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
-            reading, said, screenshot = await asyncio.gather(
-                observed, facts, self._run(kind.SCREENSHOT, tab.screenshot)
-            )
+            reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
         else:
             reading, said = await asyncio.gather(observed, facts)
             screenshot = b"" if said["done"] else await self._shoot(tab)
