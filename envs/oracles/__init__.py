@@ -12,10 +12,13 @@ from collections.abc import Sequence
 
 from envs.oracles.clicking import CLICKING
 from envs.oracles.forms import FORMS
+from envs.oracles.mail import MAIL
 from envs.oracles.parts import Oracle
+from envs.oracles.pointing import POINTING
+from envs.oracles.widgets import WIDGETS
 from envs.types import Action, Observation, TaskError
 
-ORACLES: dict[str, Oracle] = {**CLICKING, **FORMS}
+ORACLES: dict[str, Oracle] = {**CLICKING, **FORMS, **MAIL, **POINTING, **WIDGETS}
 """Kinds that have an oracle."""
 
 __all__ = ["ORACLES", "Oracle", "oracle_action"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from envs.types import Action, Click, Element, Invalid, Observation, Type
+from envs.types import Action, Click, Element, Invalid, Observation, Target, Type
 
 Oracle = Callable[[Observation, Sequence[Action]], Action]
 """(observation, earlier actions) -> next action."""
@@ -79,3 +79,23 @@ def fill(observation: Observation, wishes: Iterable[tuple[Element | None, str]],
         if field.value != text[:24].strip() and not (hidden and len(field.value) == len(text)):
             return Type(element=field.index, text=text)
     return then
+
+
+def middle(element: Element) -> tuple[float, float]:
+    """The middle of an element's box in CSS pixels."""
+    x, y, width, height = element.box
+    return x + width / 2, y + height / 2
+
+
+def spot(observation: Observation, x: float, y: float) -> tuple[float, float]:
+    """CSS pixels as thousandths of the viewport, which actions take; what lies outside is moved to the edge."""
+    across, down = (
+        min(1000.0, max(0.0, (int(value) + 0.5) * 1000 / side))
+        for value, side in zip((x, y), observation.viewport, strict=True)
+    )
+    return across, down
+
+
+def place(observation: Observation, x: float, y: float) -> Target:
+    """The target at this CSS pixel."""
+    return Target(at=spot(observation, x, y))

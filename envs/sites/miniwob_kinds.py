@@ -1,7 +1,8 @@
 """What is known of single MiniWoB++ kinds: facts to get right, steps needed, and whether words must be matched.
 
-Kinds that are not listed have no oracle yet; they get `UNKNOWN`. About a third of those need a drag, a drawing, a
-scroll or a clock, which our actions cannot express.
+Kinds that are not listed have no oracle; they get `UNKNOWN`. Most of those ask for what the list of elements does not
+show (long texts, colours of letters, drawings, what a feed's posts are by), for a clock, or for the clipboard, which
+the episodes of a browser share.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ UNKNOWN = Kind(difficulty=4, horizon=10, needs_reading=True)
 """For kinds without an oracle."""
 
 KINDS = {
+    "choose-date": Kind(2, 14, True),
+    "choose-date-easy": Kind(2, 3, True),
+    "choose-date-medium": Kind(2, 4, True),
+    "choose-date-nodelay": Kind(2, 14, True),
     "choose-list": Kind(2, 2, True),
     "click-button": Kind(1, 1, True),
     "click-button-sequence": Kind(2, 2, False),
@@ -39,6 +44,7 @@ KINDS = {
     "click-dialog": Kind(1, 1, False),
     "click-dialog-2": Kind(1, 1, False),
     "click-link": Kind(1, 1, True),
+    "click-menu": Kind(1, 3, True),
     "click-option": Kind(2, 2, True),
     "click-shades": Kind(7, 8, True),
     "click-tab": Kind(1, 1, False),
@@ -50,18 +56,34 @@ KINDS = {
     "click-test-2": Kind(1, 1, False),
     "click-test-transfer": Kind(1, 1, False),
     "click-widget": Kind(1, 1, True),
+    "drag-box": Kind(2, 2, False),
+    "drag-circle": Kind(2, 2, False),
+    "drag-single-shape": Kind(2, 2, False),
+    "drag-sort-numbers": Kind(5, 4, False),
+    "email-inbox": Kind(2, 7, True),
     "email-inbox-delete": Kind(1, 1, True),
+    "email-inbox-forward": Kind(2, 4, True),
     "email-inbox-important": Kind(1, 1, True),
+    "email-inbox-noscroll": Kind(2, 4, True),
+    "email-inbox-reply": Kind(2, 4, True),
+    "email-inbox-star-reply": Kind(2, 4, True),
+    "enter-date": Kind(2, 2, True),
     "enter-password": Kind(3, 3, True),
     "enter-text": Kind(2, 2, True),
     "enter-text-2": Kind(2, 2, True),
     "enter-text-dynamic": Kind(2, 2, True),
+    "enter-time": Kind(2, 2, True),
     "find-greatest": Kind(2, 2, True),
     "focus-text": Kind(1, 1, False),
     "focus-text-2": Kind(1, 1, False),
+    "form-sequence": Kind(3, 7, True),
     "form-sequence-2": Kind(3, 3, True),
+    "form-sequence-3": Kind(2, 6, True),
     "generate-number": Kind(2, 8, True),
+    "grid-coordinate": Kind(1, 1, True),
     "guess-number": Kind(2, 20, True),
+    "highlight-text": Kind(2, 2, False),
+    "identify-shape": Kind(1, 1, False),
     "login-user": Kind(3, 3, True),
     "login-user-popup": Kind(4, 6, True),
     "multi-layouts": Kind(4, 4, True),
@@ -69,10 +91,18 @@ KINDS = {
     "navigate-tree": Kind(2, 4, True),
     "odd-or-even": Kind(4, 4, True),
     "phone-book": Kind(2, 5, True),
+    "resize-textarea": Kind(2, 2, False),
+    "scroll-text-2": Kind(2, 2, False),
     "search-engine": Kind(3, 5, True),
+    "sign-agreement": Kind(3, 3, True),
     "simple-algebra": Kind(2, 2, True),
     "simple-arithmetic": Kind(2, 2, True),
     "text-transform": Kind(2, 2, True),
     "unicode-test": Kind(1, 1, True),
+    "use-autocomplete": Kind(2, 3, True),
+    "use-autocomplete-nodelay": Kind(2, 3, True),
+    "use-slider": Kind(2, 12, True),
+    "use-slider-2": Kind(4, 20, True),
+    "use-spinner": Kind(2, 11, True),
 }
 """The kinds that have an oracle."""

@@ -1,0 +1,41 @@
+"""Oracles for the pages of an e-mail program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from envs.oracles.clicking import email_icon
+from envs.oracles.parts import Oracle, click, fill, labelled, quoted, spot, tagged, wanted
+from envs.types import Action, Click, Invalid, Observation, Scroll
+
+
+def mail(seen: Observation, history: Sequence[Action]) -> Action:
+    """Delete, mark, answer or forward the e-mail of the named sender; it is scrolled to if need be."""
+    field = next(iter(tagged(seen, "textarea" if "reply" in seen.instruction else "input")), None)
+    if field is not None:
+        to = wanted(seen, r"forward that email to (\S+)\.$")
+        return fill(seen, [(field, to or quoted(seen)[0])], _send(seen))
+    name = wanted(seen, r"email by (\S+) and")
+    answer = labelled(seen, "Reply" if "reply" in seen.instruction else "Forward", "item")
+    if answer is not None:
+        return Click(element=answer.index)
+    row = next((item for item in tagged(seen, "item") if item.text.split(" ")[0] == name), None)
+    action = email_icon(seen, history) if "icon" in seen.instruction else click(seen, row)
+    down = Scroll(at=spot(seen, seen.viewport[0] / 2, seen.viewport[1] * 0.6), amount=0.3)
+    return down if isinstance(action, Invalid) else action
+
+
+def _send(seen: Observation) -> Action:
+    """The icon in the upper right corner sends."""
+    icons = [item for item in tagged(seen, "item") if not item.text]
+    return click(seen, max(icons, key=lambda icon: icon.box[0]) if icons else None)
+
+
+MAIL: dict[str, Oracle] = {
+    "email-inbox": mail,
+    "email-inbox-forward": mail,
+    "email-inbox-noscroll": mail,
+    "email-inbox-reply": mail,
+    "email-inbox-star-reply": mail,
+}
+"""Kinds of the inbox."""

@@ -1,0 +1,170 @@
+"""Oracles for widgets: dates, spinners, sliders, menus that open."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from envs.oracles.parts import (
+    FIELDS,
+    Oracle,
+    click,
+    labelled,
+    middle,
+    ordinal,
+    quoted,
+    spot,
+    stuck,
+    submit,
+    tagged,
+    wanted,
+)
+from envs.types import Action, Click, Element, Observation, Press, Scroll, Type
+
+NEAR = 3
+"""Steps of a slider that are gone by the arrow keys."""
+
+NARROW = 12.0
+"""Thousandths of the viewport, 2 px: clicks do not halve this any more."""
+
+
+def enter_date(seen: Observation, history: Sequence[Action]) -> Action:
+    """Type the date as date fields take it, then submit."""
+    day = datetime.strptime(wanted(seen, r"(\d+/\d+/\d+)"), "%m/%d/%Y")
+    return _once(seen, history, day.strftime("%Y-%m-%d"))
+
+
+def enter_time(seen: Observation, history: Sequence[Action]) -> Action:
+    """Type the time of 24 hours, then submit."""
+    time = datetime.strptime(wanted(seen, r"(\d+:\d+\s[AP]M)").replace("\u202f", " "), "%I:%M %p")
+    return _once(seen, history, time.strftime("%H:%M"))
+
+
+def _once(seen: Observation, history: Sequence[Action], text: str) -> Action:
+    field = next(iter(tagged(seen, *FIELDS)), None)
+    if history or field is None:
+        return submit(seen)
+    return Type(element=field.index, text=text)
+
+
+def spinner(seen: Observation, history: Sequence[Action]) -> Action:
+    """Click the upper or the lower arrow until the number is there, then submit."""
+    goal, field = int(wanted(seen, r"Select (-?\d+)")), next(iter(tagged(seen, "input")), None)
+    arrows = sorted(tagged(seen, "link"), key=lambda link: link.box[1])
+    if field is None or len(arrows) != 2:
+        return stuck(seen)
+    value = int(field.value or 0)
+    return submit(seen) if value == goal else Click(element=arrows[0 if value < goal else 1].index)
+
+
+def slider(seen: Observation, history: Sequence[Action]) -> Action:
+    """Move the slider to the number, then submit."""
+    goals = re.findall(r"-?\d+", wanted(seen, r"Select (-?\d+)") or wanted(seen, r"\[(.*)\]"))
+    tracks = tagged(seen, "item")
+    values = [int(text.text) for text in tagged(seen, "text") if re.fullmatch(r"-?\d+", text.text)]
+    if len(values) != len(tracks) or len(goals) != len(tracks):
+        return stuck(seen)
+    for track, value, goal in zip(tracks, values, goals, strict=True):
+        if value != int(goal):
+            return _slide(seen, history, track, value, int(goal))
+    return submit(seen)
+
+
+def _slide(seen: Observation, history: Sequence[Action], track: Element, value: int, goal: int) -> Action:
+    """Halve the part of the track where the goal must be by clicks, and go the rest by the arrow keys. The range is
+    not known; each later click says on which side of the one before the goal is."""
+    x, y, width, height = track.box
+    side = 0 if width > height else 1
+    across = spot(seen, *middle(track))[1 - side]
+    low, high = spot(seen, x + 1, y + 1)[side], spot(seen, x + width - 1, y + height - 1)[side]
+    points = [action.at for action in history if isinstance(action, Click) and action.at is not None]
+    made = [point[side] for point in points if point[1 - side] == across]
+    for before, after in itertools.pairwise(made):
+        low, high = (before, high) if after > before else (low, before)
+    further = value < goal if side == 0 else value > goal  # on an upright one more is further up
+    if made:
+        low, high = (made[-1], high) if further else (low, made[-1])
+    if made and (abs(value - goal) <= NEAR or high - low < NARROW or isinstance(history[-1], Press)):
+        return Press(key="ArrowRight" if value < goal else "ArrowLeft")
+    half = (low + high) / 2
+    return Click(at=(half, across) if side == 0 else (across, half))
+
+
+def slider_and_checkbox(seen: Observation, history: Sequence[Action]) -> Action:
+    """The slider, the nth checkbox, then submit."""
+    moved = slider(seen, history)
+    boxes = tagged(seen, "checkbox")
+    box = boxes[ordinal(seen.instruction) - 1]
+    done = isinstance(moved, Click) and moved.element is not None
+    return Click(element=box.index) if done and not box.checked else moved
+
+
+def autocomplete(seen: Observation, history: Sequence[Action]) -> Action:
+    """Type the beginning, choose what ends as asked, then submit. Of long names the end is not shown; one of those is
+    taken if no other fits."""
+    field = next(iter(tagged(seen, "input")), None)
+    start, end = [*quoted(seen), ""][:2]
+    if field is None:
+        return stuck(seen)
+    if not history:
+        return Type(element=field.index, text=start)
+    if field.value != start or isinstance(history[-1], Click):
+        return submit(seen)
+    items = [item for item in tagged(seen, "menuitem", "item", "option", "link") if item.text.startswith(start)]
+    fitting = [item for item in items if item.text.endswith(end)] or [item for item in items if len(item.text) >= 23]
+    return click(seen, fitting[0] if fitting else None)
+
+
+def dropdown_and_button(seen: Observation, history: Sequence[Action]) -> Action:
+    """Open the list, scroll it if need be, choose in it, then the button."""
+    label = wanted(seen, r"Choose (.*) from the dropdown")
+    items = tagged(seen, "item")
+    if not history:
+        return click(seen, items[0] if items else None)
+    wish = next((item for item in items[1:] if item.text == label), None)
+    if wish is not None:
+        return Click(element=wish.index)
+    if len(items) > 1:
+        return Scroll(element=items[-1].index, amount=0.2)
+    return click(seen, labelled(seen, quoted(seen)[0], "button"))
+
+
+def date(seen: Observation, history: Sequence[Action]) -> Action:
+    """Open the calendar, which shows December, turn back to the month, click the day, submit."""
+    day = datetime.strptime(wanted(seen, r"(\d+/\d+/\d+)"), "%m/%d/%Y")
+    field = next(iter(tagged(seen, "input")), None)
+    if field is None or field.value:
+        return submit(seen)
+    if not history:
+        return Click(element=field.index)
+    if len(history) - 1 < 12 - day.month:
+        return click(seen, labelled(seen, "Prev", "link"))
+    days = {int(link.text): link for link in tagged(seen, "link") if link.text.isdigit()}
+    if day.day in days:
+        return Click(element=days[day.day].index)
+    weekday = max((shown for shown in days if (day.day - shown) % 7 == 0), default=0)
+    if not weekday or 8 not in days:
+        return stuck(seen)
+    x, y = middle(days[weekday])  # not all days are listed; below it are those a week later
+    week = days[8].box[1] - days[1].box[1]
+    return Click(at=spot(seen, x, y + week * (day.day - weekday) / 7))
+
+
+WIDGETS: dict[str, Oracle] = {
+    "choose-date": date,
+    "choose-date-easy": date,
+    "choose-date-medium": date,
+    "choose-date-nodelay": date,
+    "enter-date": enter_date,
+    "enter-time": enter_time,
+    "form-sequence": slider_and_checkbox,
+    "form-sequence-3": dropdown_and_button,
+    "use-autocomplete": autocomplete,
+    "use-autocomplete-nodelay": autocomplete,
+    "use-slider": slider,
+    "use-slider-2": slider,
+    "use-spinner": spinner,
+}
+"""Kinds with a widget to work."""
