@@ -84,7 +84,7 @@ def test_worker_trainer_and_chromium_are_killed_and_the_run_goes_on(make_run):
     run.start()
 
     run.wait_until(lambda: any(store.root.glob("trajectories/*/e000000-*")))
-    run.children("chromium-headless-shell", "--rollwright-pool")[0].kill()
+    run.children("--remote-debugging-pipe")[0].kill()
 
     run.wait_until(lambda: any(store.root.glob("trajectories/*/i000000-*")))
     worker = [process for process in run.children("spawn_main") if len(process.children()) > 0]
