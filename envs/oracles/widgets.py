@@ -26,6 +26,9 @@ from envs.types import Action, Click, Element, Observation, Press, Scroll, Type
 NEAR = 3
 """Steps of a slider that are gone by the arrow keys."""
 
+CUT = 23
+"""A shown text of this length or more may be the beginning of a longer one."""
+
 NARROW = 12.0
 """Thousandths of the viewport, 2 px: clicks do not halve this any more."""
 
@@ -102,19 +105,29 @@ def slider_and_checkbox(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def autocomplete(seen: Observation, history: Sequence[Action]) -> Action:
-    """Type the beginning, choose what ends as asked, then submit. Of long names the end is not shown; one of those is
-    taken if no other fits."""
+    """Type the beginning, choose what ends as asked, then submit."""
     field = next(iter(tagged(seen, "input")), None)
     start, end = [*quoted(seen), ""][:2]
     if field is None:
         return stuck(seen)
     if not history:
         return Type(element=field.index, text=start)
-    if field.value != start or isinstance(history[-1], Click):
+    last = history[-1]
+    if isinstance(last, Type):
+        items = [item for item in tagged(seen, "item", "menuitem") if item.text.startswith(start)]
+        fitting = next((item for item in items if len(item.text) < CUT and item.text.endswith(end)), None)
+        return Press(key="ArrowDown") if fitting is None else Click(element=fitting.index)
+    return _walk(seen, last, field, start, end) if isinstance(last, Press) else submit(seen)
+
+
+def _walk(seen: Observation, last: Press, field: Element, start: str, end: str) -> Action:
+    """Go down the suggestions, of which the lower ones may not be seen: the field shows each. Behind the last one it
+    shows what was typed; then the way back up takes a name whose end is cut off."""
+    if last.key == "Enter":
         return submit(seen)
-    items = [item for item in tagged(seen, "menuitem", "item", "option", "link") if item.text.startswith(start)]
-    fitting = [item for item in items if item.text.endswith(end)] or [item for item in items if len(item.text) >= 23]
-    return click(seen, fitting[0] if fitting else None)
+    back = last.key == "ArrowUp" or field.value == start
+    found = field.value.endswith(end) if len(field.value) < CUT else back
+    return Press(key="Enter" if found and field.value != start else "ArrowUp" if back else "ArrowDown")
 
 
 def dropdown_and_button(seen: Observation, history: Sequence[Action]) -> Action:

@@ -99,10 +99,10 @@ KINDS = {
     "simple-arithmetic": Kind(2, 2, True),
     "text-transform": Kind(2, 2, True),
     "unicode-test": Kind(1, 1, True),
-    "use-autocomplete": Kind(2, 3, True),
-    "use-autocomplete-nodelay": Kind(2, 3, True),
-    "use-slider": Kind(2, 12, True),
-    "use-slider-2": Kind(4, 20, True),
+    "use-autocomplete": Kind(2, 10, True),
+    "use-autocomplete-nodelay": Kind(2, 10, True),
+    "use-slider": Kind(2, 10, True),
+    "use-slider-2": Kind(4, 15, True),
     "use-spinner": Kind(2, 11, True),
 }
 """The kinds that have an oracle."""
