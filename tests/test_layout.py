@@ -81,3 +81,13 @@ def test_every_benchmark_says_what_it_measures() -> None:
         first = Path(spec.origin).read_text().splitlines()[0]
         assert first.startswith('"""') and len(first) > 20, name
         assert f"| `{name}` |" in page and f"| {name} |" in page
+
+
+@pytest.mark.parametrize(
+    "module", ["actions", "browser", "egress", "ends", "observation", "settle", "signals", "sites"]
+)
+def test_each_package_of_the_web_side_can_be_imported_first(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import envs.{module}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 from envs.actions import fields, navigate
 from envs.actions import input as hand
 from envs.actions.errors import ActionError, closest, short
-from envs.actions.keyboard import key_names, parse_chord
+from envs.actions.keyboard import key_names, parse_chord, pastes
 from envs.actions.locate import Spot, control, locate
 from envs.actions.nodes import GONE, UNFOCUSABLE, Nodes, says
 from envs.actions.refuse import find, named, refuse
@@ -135,6 +135,8 @@ async def _press(surface: Surface, nodes: Nodes, action: Press) -> Outcome:
         return ActionError(
             ErrorCode.BAD_ACTION, f"{short(action.key)!r} is no key", "write it like Enter, a or Control+a", like
         )
+    if pastes(chord) and not surface.clipboard:
+        return ActionError(ErrorCode.BAD_ACTION, "the clipboard is not open to this task", "type the text")
     spot: Spot | None = None
     if action.is_named:
         found = await locate(surface, nodes, action)

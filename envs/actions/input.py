@@ -13,7 +13,7 @@ from envs.actions.keyboard import KEYS, MODIFIERS, Chord, Key, character, events
 
 if TYPE_CHECKING:
     from envs.actions.intercept import Interceptor
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 MAX_TYPED = 200
 """Characters typed key by key; a longer text is inserted at once, as a paste, to bound the number of messages."""

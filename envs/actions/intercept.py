@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 
 class Interceptor:

@@ -130,6 +130,14 @@ class Chord:
     key: Key
 
 
+def pastes(chord: Chord) -> bool:
+    """Whether the chord reads the clipboard, which a Chromium has one of for all its episodes."""
+    held = {key.key for key in chord.held}
+    return (chord.key.key.lower() == "v" and bool(held & {"Control", "Meta"})) or (
+        chord.key.key == "Insert" and "Shift" in held
+    )
+
+
 def character(text: str) -> Key:
     """The key of one character; those that the keyboard does not have are written without a key code. A line break is Enter, a tab Tab."""
     named = {"\n": "Enter", "\r": "Enter", "\t": "Tab"}.get(text, text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 WORLD = "rollwright-actions"
 """Name of the isolated worlds; Chromium gives the same one for the same name and frame."""

@@ -16,7 +16,7 @@ from envs.types import StopReason
 if TYPE_CHECKING:
     from envs.actions.dialogs import Dialogs
     from envs.actions.intercept import Interceptor
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 ACTION_SECONDS = 10.0
 """Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
@@ -140,6 +140,8 @@ class Surface:
     """Whether the task may load this http(s) address; the egress proxy has the last word."""
     files: Path | None = None
     """The task's own folder, the only one that uploads come from."""
+    clipboard: bool = False
+    """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
     deadline: float = ACTION_SECONDS
 
 

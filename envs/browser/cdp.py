@@ -3,7 +3,7 @@
 `CdpClient` is a socket: it numbers calls, hands answers back, and passes events on. When the socket goes away, for whatever reason, every
 pending call fails at once with `ConnectionLost`; nothing waits for an answer that cannot come. It never reconnects.
 
-`CdpSession` is one target as the rest of ``envs`` sees it (the `Cdp` protocol). It outlives its socket: `Connection` binds it to the next one
+`CdpSession` is one target as the rest of ``envs`` sees it (`envs.cdp.Cdp`). It outlives its socket: `Connection` binds it to the next one
 and plays back what was set up with `enable`.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 from websockets.asyncio.client import ClientConnection, connect
@@ -30,18 +30,6 @@ MAX_MESSAGE = 256 * 2**20
 
 ATTACHED_AGAIN = "Rollwright.attachedAgain"
 """Event of ours on a session: it has a new socket, and what was enabled is enabled again."""
-
-
-class Cdp(Protocol):
-    """One session of the DevTools protocol: a tab, a frame of another process, a worker, or the browser itself."""
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call a CDP method and return its result."""
-        ...
-
-    def on(self, event: Any, f: Callable[..., Any]) -> None:
-        """Call ``f`` with the parameters of each such event."""
-        ...
 
 
 class CdpError(BrowserError):

@@ -48,6 +48,7 @@ class EpisodePage:
     marks: bool = False
     """Draw the elements' numbers on the screenshots."""
     screenshots: bool = True
+    clipboard: bool = False
     files: Path | None = None
     """Folder that uploads may come from."""
 
@@ -106,6 +107,7 @@ class EpisodePage:
             clock=self.tab.clock,
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
+            clipboard=self.clipboard,
         )
         outcome = await self._run(OperationKind.INPUT, lambda: execute(surface, action))
         if isinstance(outcome, Effect) and outcome.stop is not None:

@@ -225,6 +225,7 @@ class BrowserPool:
             allow=self._listeners[context].allow,
             marks=self.options.marks,
             screenshots=self.options.screenshots,
+            clipboard=self.options.process_per_episode,
             files=self.options.files,
         )
 

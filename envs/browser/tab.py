@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from envs.actions import CdpDialogs, Interceptor
-from envs.browser.cdp import ATTACHED_AGAIN, Cdp, CdpError, CdpSession
+from envs.browser.cdp import ATTACHED_AGAIN, CdpError, CdpSession
+from envs.cdp import Cdp
 from envs.settle import NAVIGATION_BUDGET_MS, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 
 PROXY_BYPASS = "<-loopback>"
 """The bypass list that sends loopback and link-local addresses through the proxy too; Chromium would reach them directly. For

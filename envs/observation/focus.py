@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 
 WORLD = "rollwright"
 """Name of the isolated world; made anew in each document, else found again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 
 HOVER_EVENTS = frozenset({"mouseenter", "mouseover", "pointerenter", "pointerover"})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 from envs.observation import diff, marks
 from envs.observation.dom import Dom
 from envs.observation.elements import Found, find

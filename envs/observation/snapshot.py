@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 from envs.observation.dom import LEFT, NO_STYLE, STYLES, TEXT, TOP, Dom, Rects, pixels
 
 

@@ -58,7 +58,7 @@ from envs.settle.watch import Look, Watch
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 
 class VirtualClock:

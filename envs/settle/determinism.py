@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 BASE_STYLE = """*, *::before, *::after { caret-color: transparent !important; scroll-behavior: auto !important; }"""
 """A blinking caret and a scroll that is under way make equal pages look unequal. Animations are ended by the clock, so that their events come."""

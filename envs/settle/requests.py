@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 UNWAITED = frozenset({"EventSource", "WebSocket", "Ping", "Preflight"})
 """Kinds that have no end of their own, or whose end nobody sees. A preflight belongs to a request that is waited for."""

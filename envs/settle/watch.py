@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envs.browser.cdp import Cdp
+    from envs.cdp import Cdp
 
 WORLD = "rollwright"
 """Name of the JavaScript world, as developer tools show it."""

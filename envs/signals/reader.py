@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 from envs.signals.build import Reading, build
 from envs.signals.troubles import Troubles
 from envs.types.signals import PageSignals

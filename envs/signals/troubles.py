@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from envs.browser.cdp import Cdp
+from envs.cdp import Cdp
 from envs.types.signals import MAX_TROUBLES, PageTrouble, Trouble
 
 TEXT_CHARS = 200

@@ -80,6 +80,8 @@ CASES: list[tuple[ErrorCode, Action, str, Prepare]] = [
     (ErrorCode.BAD_JSON, Invalid(reason="not JSON", code=ErrorCode.BAD_JSON), "bad_json: not JSON", nothing),
     (ErrorCode.UNKNOWN_ACTION, read_action({"type": "wave"}), "no such action: 'wave'", nothing),
     (ErrorCode.BAD_ACTION, read_action({"type": "click"}), "name the target by element, mark or at", nothing),
+    (ErrorCode.BAD_ACTION, Press(key="Control+v"), "the clipboard is not open", nothing),
+    (ErrorCode.BAD_ACTION, Press(key="Shift+Insert"), "the clipboard is not open", nothing),
     (
         ErrorCode.BAD_ACTION,
         Press(key="Entr"),
