@@ -30,7 +30,6 @@ class Browser:
         self.episodes = 0
         self.retired = False
         """No new contexts; to be closed when the last one is given back."""
-        self.lost = False
         self.disconnects = 0
         """Times that the socket went away by itself."""
         self._opening = 0
@@ -83,6 +82,11 @@ class Browser:
         return tuple(member.pid for member in self.process.family()) if self.process else ()
 
     @property
+    def lost(self) -> bool:
+        """It will not be spoken to any more."""
+        return self.connection.gave_up.done()
+
+    @property
     def load(self) -> int:
         """Contexts that it has or is about to have."""
         return len(self.contexts) + self._opening
@@ -130,7 +134,6 @@ class Browser:
 
     def _on_gave_up(self, reason: asyncio.Future[str]) -> None:
         if not reason.cancelled():
-            self.lost = True
             self._fail(BrowserError(f"Chromium went away: {reason.result()}"))
 
     def _on_page_gone(self, target: str, crashed: bool) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from envs.browser.browser import Browser
+from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import find_chromium, launch_args
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, Device
@@ -275,8 +276,7 @@ class BrowserPool:
         await self.egress.start()
         listener = await self.egress.open(AllowList.of(site.origin, *site.hosts), label=site.name)
         try:
-            browser = await self._browser()
-            context = await browser.open_context(self._context_options(site, listener))
+            browser, context = await self._open_on_a_browser(self._context_options(site, listener))
         except BaseException:
             await listener.close()
             raise
@@ -284,6 +284,17 @@ class BrowserPool:
         self._listeners[context] = listener
         self.counters.contexts_opened += 1
         return context
+
+    async def _open_on_a_browser(self, options: ContextOptions) -> tuple[Browser, BrowserContext]:
+        """A new context, on another browser if the chosen one turns out to be gone: that it died is known a moment after it did."""
+        while True:
+            browser = await self._browser()
+            try:
+                return browser, await browser.open_context(options)
+            except ConnectionLost:
+                if not browser.lost:
+                    raise
+                logger.info("a browser went away before a context was opened on it; another one is taken")
 
     def _context_options(self, site: Site, listener: Listener) -> ContextOptions:
         options = self.options
