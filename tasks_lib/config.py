@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from envs.ends import HorizonPolicy
 from envs.types import ConfigError
@@ -63,6 +63,14 @@ class RolloutConfig(Settings):
     repeats: int = Field(
         3, ge=0, le=100, description="Equal steps in a row (picture, document, action) that end an episode; 0: never."
     )
+
+    @field_validator("repeats")
+    @classmethod
+    def _not_one(cls, repeats: int) -> int:
+        if repeats == 1:
+            raise ValueError("one step is no repetition; allowed: 0, or 2 and more")
+        return repeats
+
     stop_on_invalid: bool = Field(
         True, description="An output that is no action ends the episode (else: error shown, next step)."
     )

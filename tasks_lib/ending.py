@@ -13,8 +13,10 @@ class EpisodeWatch:
 
     def __init__(self, repeats: int) -> None:
         """``repeats`` equal steps in a row end the episode; 0 for never."""
-        self._repetition = RepetitionDetector(repeats) if repeats else None
-        self._last: tuple[str, str] = ("", "")
+        self._repeats = repeats
+        self._detector: RepetitionDetector | None = None
+        self._key = ("", "")
+        self._begun = b""
 
     def unusable(self, result: StepResult) -> tuple[StopReason, str] | None:
         """Why what is seen is not the site (an abstention), with the message; ``None`` if it is."""
@@ -26,10 +28,17 @@ class EpisodeWatch:
 
     def repeats(self, before: StepResult, action: Action) -> bool:
         """Whether this step was the last of so many equal ones: the same picture, document and action."""
-        if self._repetition is None:
+        if not self._repeats:
             return False
-        signature = action_signature(action, before.observation.elements)
-        told, self._last = self._last, (before.dom_hash, signature)
-        # The picture's hash costs ten times what the others do, so it is only made when these are equal.
-        picture = screen_hash(before.screenshot) if self._last == told and before.screenshot else ""
-        return self._repetition.saw(Sighting(picture, before.dom_hash, signature))
+        key = (before.dom_hash, action_signature(action, before.observation.elements))
+        if key != self._key:
+            # The picture's hash costs ten times what the others do, so it is made when these are equal, of the first one too.
+            self._key, self._begun, self._detector = key, before.screenshot, None
+            return False
+        if self._detector is None:
+            self._detector = RepetitionDetector(self._repeats)
+            self._detector.saw(self._sighting(self._begun))
+        return self._detector.saw(self._sighting(before.screenshot))
+
+    def _sighting(self, screenshot: bytes) -> Sighting:
+        return Sighting(screen_hash(screenshot) if screenshot else "", *self._key)

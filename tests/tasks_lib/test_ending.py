@@ -1,0 +1,55 @@
+"""When an episode ends besides by the page's word, over the looks of a session."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from PIL import Image, ImageDraw
+
+from envs.browser import StepResult
+from envs.types import Click, Element, Observation, StopReason
+from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.ending import EpisodeWatch
+
+
+def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") -> StepResult:
+    picture, out = Image.new("L", (96, 96), 255), io.BytesIO()
+    ImageDraw.Draw(picture).rectangle((box, 10, box + 30, 60), fill=0)
+    picture.save(out, "JPEG")
+    element = Element(index=1, tag="button", text="Go", id="go", box=(0, 0, 9, 9))
+    seen = Observation(instruction="", elements=(element,), url="http://s/", viewport=(96, 96), title=title)
+    return StepResult(seen, out.getvalue(), done=False, dom_hash=dom, status=status)
+
+
+def ends(*looks: StepResult, repeats: int = 3) -> list[bool]:
+    watch = EpisodeWatch(repeats)
+    return [watch.repeats(each, Click(element=1)) for each in looks]
+
+
+def test_the_third_equal_step_is_a_repetition():
+    assert ends(look(), look(), look(), look()) == [False, False, True, True]
+    assert ends(look(), look(), repeats=2) == [False, True]
+    assert ends(*[look()] * 5, repeats=0) == [False] * 5
+
+
+def test_progress_in_the_document_or_the_picture_is_none():
+    assert not any(ends(look(), look(), look(dom="other"), look(), look()))
+    assert not any(ends(look(), look(), look(box=50), look(), look()))
+
+
+def test_other_actions_are_none():
+    watch = EpisodeWatch(2)
+    assert [watch.repeats(look(), Click(at=(x, 5))) for x in (1, 2, 3)] == [False, False, False]
+
+
+def test_a_broken_site_and_a_wall_are_not_the_site():
+    watch = EpisodeWatch(3)
+    assert watch.unusable(look()) is None
+    assert watch.unusable(look(status=503))[0] is StopReason.HTTP_ERROR
+    assert watch.unusable(look(title="Just a moment..."))[0] is StopReason.BLOCKED
+
+
+def test_one_repeat_is_refused():
+    with pytest.raises(Exception, match=r"rollout\.repeats: .*0, or 2 and more"):
+        resolve(TrainConfig, {"rollout": {"repeats": 1}})
