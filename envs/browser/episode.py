@@ -149,7 +149,7 @@ class EpisodePage:
         notices, self._notices = [*self._notices, *too_many], []
         line = error.line() if error else None
         if self.tab.dialogs.pending is not None:
-            return self._waiting(point, line)
+            return self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
         observed = self._run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._run(kind.EVALUATION, lambda: tab.evaluate(site.facts_script(self.task)))
@@ -189,7 +189,7 @@ class EpisodePage:
         update = {"instruction": self._instruction, "tabs": listed, "notices": notices}
         return observation.model_copy(update=update)
 
-    def _waiting(self, point: tuple[float, float] | None, error: str | None) -> StepResult:
+    def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> StepResult:
         """A dialog stops the page: nothing of it can be read until it is answered. The picture is the last one."""
         pending = self.tab.dialogs.pending
         assert pending is not None
@@ -200,6 +200,7 @@ class EpisodePage:
             viewport=self.site.viewport,
             error=error,
             dialog=f"{pending.kind}: {pending.message}",
+            notices=notices,
         )
         return StepResult(observation, self._screenshot, done=False, point=point)
 
