@@ -51,8 +51,5 @@ class EpisodeEvidence(Record):
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
-            downloads=recorded.downloads,
-            dom=recorded.dom,
-            scripts=recorded.scripts,
-            absent=recorded.absent,
+            **{name: getattr(recorded, name) for name in Recorded.model_fields},
         )
