@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection
+from envs.browser.evidence import DownloadFolder
 from envs.browser.tab import Tab
 from envs.egress import PROXY_BYPASS, harden, harden_page
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
@@ -208,6 +209,10 @@ class BrowserContext:
         except (BrowserError, TimeoutError) as error:
             # The browser is gone or hangs; its end takes the context with it.
             logger.warning("a context did not close: %s", error)
+
+    async def keep_downloads(self, within: Path | None) -> DownloadFolder:
+        """Have what an episode downloads kept in a folder of its own, made in ``within`` or where the system keeps such."""
+        return await DownloadFolder.open(self._connection.browser, self.context_id, within)
 
     async def new_tab(self) -> Tab:
         """A blank tab, which is the active one then."""

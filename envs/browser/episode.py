@@ -16,6 +16,7 @@ from envs.actions import ActionError, Effect, Surface, execute, refuse
 from envs.actions import input as hand
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Environment
+from envs.browser.evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.operations import OperationKind
 from envs.browser.result import StepResult
 from envs.browser.tab import Tab
@@ -24,7 +25,7 @@ from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.settle import Settled
 from envs.sites.base import Site
-from envs.types import Action, BrowserError, Observation, OpenTab, WebTask
+from envs.types import Action, BrowserError, Needs, Observation, OpenTab, Recorded, WebTask
 
 T = TypeVar("T")
 
@@ -51,6 +52,8 @@ class EpisodePage:
     clipboard: bool = False
     files: Path | None = None
     """Folder that uploads may come from."""
+    downloads: DownloadFolder | None = None
+    """Where its downloads are kept, if its grading asks for them."""
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
@@ -119,6 +122,25 @@ class EpisodePage:
         settled = await self._settle(self.budget_ms + effect.wait_ms)
         result = await self._look(effect.point, error)
         return replace(result, settled=settled, error=error.code if error else None)
+
+    async def evidence(self, needs: Needs) -> Recorded:
+        """What the grading asks to be read of the page as it is. An open dialog is cancelled first: it would hold everything up."""
+        for _ in range(MOST_ALERTS):
+            if self.tab.dialogs.pending is None:
+                break
+            await self.tab.dialogs.answer(False, None)
+            await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+        tab, absent = self.tab, dict[str, str]()
+        scripts = await self._run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
+        nodes = (
+            await self._run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles)) if needs.dom else None
+        )
+        if isinstance(nodes, str):
+            absent["dom"] = nodes
+        files = await self.downloads.read() if needs.downloads and self.downloads else None
+        if needs.downloads and files is None:
+            absent["downloads"] = "this browser's downloads are not ours to see"
+        return Recorded(dom=None if isinstance(nodes, str) else nodes, downloads=files, scripts=scripts, absent=absent)
 
     # ------------------------------------------------------------------------------------------------------ inside
 
