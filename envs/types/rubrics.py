@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
+from envs.types.order import check_after
 from envs.types.record import Record
 from envs.types.selectors import parse_selector
 
@@ -86,6 +87,8 @@ class FactBase(Record):
     """The opposite must be so."""
     holds_at: float = Field(default=1.0, gt=0, le=1)
     """Confidence from which it holds, for the binary score and where it is required."""
+    after: tuple[str, ...] = ()
+    """Ids of facts that must have come true for this one to make sense. Grading does not look at it; sub-tasks keep to it."""
 
 
 class Patterned(FactBase):
@@ -354,6 +357,8 @@ class FactGroup(Record):
     description: str = ""
     weight: Weight = 1.0
     facts: tuple[Fact, ...] = Field(min_length=1)
+    after: tuple[str, ...] = ()
+    """Names of groups that must have been reached first. Grading does not look at it; sub-tasks keep to it."""
 
 
 class PassRequirements(Record):
@@ -402,6 +407,8 @@ class Rubric(Record):
         ):
             if missing := [name for name in named if name not in known]:
                 raise ValueError(f"pass_requirements.{field}: there is no {missing[0]!r} in fact_groups")
+        check_after("group", {group.name: group.after for group in self.fact_groups}, names.keys())
+        check_after("fact", {fact.id: fact.after for fact in self.facts()}, scored)
         return self
 
 
