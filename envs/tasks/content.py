@@ -11,10 +11,11 @@ from envs.types import Fact, Rubric, WebTask
 
 
 def content_key(task: WebTask) -> str:
-    """sha256 over where a task starts, what it says, what it is graded by, and its seeds.
+    """sha256 over where a task starts, what it says, and what it is graded by.
 
-    Ids, names, descriptions, the order of facts and groups, the white space of the instruction do not count; neither does the
-    horizon. A task whose page says what to do (no instruction) is told from others by its kind.
+    Seeds do not count: a task that is there for training and for evaluation is one task. Neither do ids, names, descriptions, the order of
+    facts and groups, the white space of the instruction, and the horizon. A task whose page says what to do (no instruction) is told from
+    others by its kind.
     """
     said = " ".join(task.instruction.split()) if task.instruction is not None else None
     content = {
@@ -22,7 +23,6 @@ def content_key(task: WebTask) -> str:
         "path": task.path,
         "kind": task.kind if said is None else None,
         "instruction": said,
-        "seeds": {str(split): [seeds.start, seeds.stop] for split, seeds in task.seeds.items()},
         "rubric": _rubric(task.rubric) if task.rubric is not None else None,
     }
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()

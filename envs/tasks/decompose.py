@@ -39,14 +39,12 @@ Names = tuple[str, ...]
 class DecompositionRules(Record):
     """Which tasks have sub-tasks, and how many."""
 
-    min_groups: int = Field(default=2, ge=2)
-    """Fewest fact groups of a task (WebGym)."""
-    large_group: int = Field(default=3, ge=1)
-    """One group has at least so many facts (WebGym); 1 asks for nothing."""
-    min_facts: int = Field(default=1, ge=1)
-    """Fewest facts of a sub-task."""
-    most: int = Field(default=4, ge=1, le=4096)
-    """Sub-tasks of one task; when there are more, they are spread over the numbers of facts."""
+    min_groups: int = Field(2, ge=2, le=1000, description="Fewest fact groups of a task (WebGym's condition)")
+    large_group: int = Field(
+        3, ge=1, le=1000, description="Facts that one group has at least (WebGym's); 1: no condition"
+    )
+    min_facts: int = Field(1, ge=1, le=1000, description="Fewest facts of a sub-task")
+    most: int = Field(4, ge=1, le=4096, description="Sub-tasks of one task, spread over the numbers of facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +63,21 @@ def decompose(task: WebTask, rules: DecompositionRules | None = None, seed: int 
     rules = rules or DecompositionRules()
     if (reason := not_decomposed(task, rules)) is not None:
         return Parts(skipped=reason)
-    assert task.rubric is not None
     made: list[WebTask] = []
     rejected: list[tuple[str, str]] = []
-    for names in chosen_subsets(task.rubric, rules, Random(f"{seed} {task.task_id}")):
-        rubric = sub_rubric(task.rubric, names)
+    for rubric in sub_rubrics(task, rules, seed):
         try:
             made.append(sub_task(task, rubric, part_instruction(task, rubric)))
         except ValueError as error:
             rejected.append((part_id(task, rubric), str(error)))
     return Parts(tuple(made), None, tuple(rejected))
+
+
+def sub_rubrics(task: WebTask, rules: DecompositionRules, seed: int = 0) -> list[Rubric]:
+    """Rubrics of the sub-tasks of a task that has some (`not_decomposed`)."""
+    assert task.rubric is not None
+    chosen = chosen_subsets(task.rubric, rules, Random(f"{seed} {task.task_id}"))
+    return [sub_rubric(task.rubric, names) for names in chosen]
 
 
 def not_decomposed(task: WebTask, rules: DecompositionRules) -> str | None:

@@ -277,7 +277,9 @@ def test_all_closed_subsets_are_found(made: Rubric) -> None:
 def test_content_is_what_counts() -> None:
     made = rubric({"a": 2, "b": 1})
     one = parent(made)
-    other = one.model_copy(update={"task_id": "another", "horizon": 7, "instruction": f" {one.instruction} "})
+    other = one.model_copy(
+        update={"task_id": "another", "horizon": 7, "seeds": {}, "instruction": f" {one.instruction} "}
+    )
     assert content_key(other) == content_key(one)
     renamed = made.model_dump(mode="json")
     renamed["fact_groups"].reverse()
@@ -288,7 +290,6 @@ def test_content_is_what_counts() -> None:
         {"path": "/elsewhere"},
         {"site": "other"},
         {"instruction": "Something else"},
-        {"seeds": {}},
         {"rubric": None},
         {"rubric": made.model_copy(update={"pass_threshold": 0.5})},
         {"rubric": sub_rubric(made, ["a"])},
