@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.pool import BrowserPool
-from envs.rewards import EpisodeEvidence, grade_by_program, page_reward, score
+from envs.rewards import EpisodeEvidence, grade_by_program, page_reward, record_answers, score
 from envs.signals import aggregate
 from envs.sites.base import Site
 from envs.types import (
@@ -18,6 +18,7 @@ from envs.types import (
     Invalid,
     Observation,
     RewardBundle,
+    ServerAnswer,
     Step,
     StepSeconds,
     StopReason,
@@ -91,6 +92,7 @@ class _Episode:
         self.steps: list[Step] = []
         self.facts: dict[str, float | bool | str] = {}
         self.final: Observation | None = None
+        self.server: tuple[ServerAnswer, ...] | None = None
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
         self.error: str | None = None
@@ -119,6 +121,8 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        if session.server is not None and self.task.rubric is not None:
+            self.server = await record_answers(self.task.rubric, session.server)
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""
@@ -175,6 +179,7 @@ class _Episode:
                 answer=self.answer if self.stop_reason is StopReason.ANSWER else "",
                 page_facts=self.facts,
                 signals=self._signals(),
+                server=self.server,
             )
             return grade_by_program(self.task.rubric, evidence, expected_hash=self.task.rubric_hash or None)
         return score([page_reward(self.facts, steps=len(self.steps))])
@@ -202,6 +207,7 @@ class _Episode:
             reward=reward,
             page_facts=self.facts,
             signals=self._signals(),
+            server=self.server,
             answer=self.answer,
             error=self.error,
             seconds=seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from envs.types import Observation, Record, Step, StopReason, Trajectory
+from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
 from envs.types.signals import EpisodeSignals
 
 
@@ -48,6 +48,8 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
 
@@ -66,4 +68,5 @@ class EpisodeEvidence(Record):
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
+            server=trajectory.server,
         )

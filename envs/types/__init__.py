@@ -50,7 +50,7 @@ from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
 from envs.types.rubrics import Fact, FactGroup, JudgeFact, PassRequirements, Rubric, rubric_hash
 from envs.types.tasks import SeedRange, Split, WebTask
-from envs.types.trajectories import TRAJECTORY_SCHEMA, Step, StepSeconds, StopReason, Trajectory
+from envs.types.trajectories import TRAJECTORY_SCHEMA, ServerAnswer, Step, StepSeconds, StopReason, Trajectory
 
 __all__ = [
     "TRAJECTORY_SCHEMA",
@@ -96,6 +96,7 @@ __all__ = [
     "Scroll",
     "SeedRange",
     "Select",
+    "ServerAnswer",
     "SiteError",
     "Split",
     "Step",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
 
@@ -83,6 +84,21 @@ class Step(Record):
     seconds: StepSeconds = StepSeconds()
 
 
+class ServerAnswer(Record):
+    """What the site's server said of its state at the end of an episode, to one question of the rubric."""
+
+    database: str | None = None
+    """Which database was queried; ``None``: the server was sent a GET."""
+    asked: str
+    """The query, or the path."""
+    rows: tuple[tuple[bool | int | float | str | None, ...], ...] = ()
+    """Of a query."""
+    value: Any = None
+    """The JSON of a GET; ``None`` for a 404."""
+    error: str | None = None
+    """Why there is no answer."""
+
+
 class Trajectory(Record):
     """The record of one episode."""
 
@@ -107,6 +123,8 @@ class Trajectory(Record):
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
     signals: EpisodeSignals | None = None
     """The steps' signals taken together."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the rubric asks of the server's state; ``None`` when nothing was asked, or there is no server to ask."""
     answer: str = ""
     """What the policy answered, or the status it ended with."""
     error: str | None = None
