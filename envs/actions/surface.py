@@ -142,6 +142,8 @@ class Surface:
     """The task's own folder, the only one that uploads come from."""
     clipboard: bool = False
     """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
+    offers: tuple[str, ...] = ()
+    """Names of actions that the site takes beyond those that every site does."""
     deadline: float = ACTION_SECONDS
 
 

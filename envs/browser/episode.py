@@ -95,7 +95,7 @@ class EpisodePage:
     async def act(self, action: Action, last: StepResult) -> StepResult:
         """Carry out an action and look. ``last`` is what was seen before."""
         targets = ObservedTargets(self._reading)
-        refusal = refuse(action, targets)
+        refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
             return _refused(last, refusal)  # the page stood still, so what was seen is still true
         surface = Surface(
@@ -106,6 +106,7 @@ class EpisodePage:
             dialogs=self.tab.dialogs,
             intercept=self.tab.intercept,
             clock=self.tab.clock,
+            offers=self.site.offers,
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
@@ -187,7 +188,12 @@ class EpisodePage:
     def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:
         tabs = self.context.tabs
         listed = tuple(OpenTab(number=tab.number, active=tab is self.tab) for tab in tabs) if len(tabs) > 1 else ()
-        update = {"instruction": self._instruction, "tabs": listed, "notices": notices}
+        update = {
+            "instruction": self._instruction,
+            "tabs": listed,
+            "notices": notices,
+            "offers": self.site.offers,
+        }
         return observation.model_copy(update=update)
 
     def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> StepResult:
@@ -202,6 +208,7 @@ class EpisodePage:
             error=error,
             dialog=f"{pending.kind}: {pending.message}",
             notices=notices,
+            offers=self.site.offers,
         )
         return StepResult(observation, self._screenshot, done=False, point=point)
 

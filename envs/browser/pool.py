@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.browser.browser import Browser
 from envs.browser.cdp import ConnectionLost
@@ -20,12 +20,15 @@ from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import EpisodePage
 from envs.browser.session import WebSession
+from envs.browser.tab import Tab
 from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
 from envs.settle import BUDGET_MS
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 STEP_DEADLINE = 60.0
 """Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
@@ -38,6 +41,9 @@ RETIRE_AFTER = 20_000
 
 MOST_MEMORY_MB = 3000.0
 """Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
+
+MOST_APART = 2
+"""Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would slow the episodes."""
 
 WATCH_SECONDS = 10.0
 """Between looks at memory; a look costs 10 ms."""
@@ -141,7 +147,9 @@ class BrowserPool:
         self._numbers = itertools.count()
         self._listeners: dict[BrowserContext, Listener] = {}
         self._no_way_out: Listener | None = None
+        self._making_nowhere = asyncio.Lock()
         self._slots = asyncio.Semaphore(self.options.max_sessions)
+        self._apart = asyncio.Semaphore(MOST_APART)
         self._launching = asyncio.Lock()
         self._browsers: list[Browser] = []
         self._of: dict[BrowserContext, Browser] = {}
@@ -174,6 +182,33 @@ class BrowserPool:
                 yield session
             finally:
                 await session.close()
+
+    async def apart(
+        self, device: Device, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
+    ) -> T:
+        """What ``work`` makes of a blank tab in a context of its own that reaches nothing at all: for pages that are not of a site, such as what
+        a policy wrote. The context is closed afterwards. It takes no place of a session, so that grading never waits for episodes.
+
+        Raises:
+            BrowserError: no browser or context, or the work failed or took longer than ``deadline`` seconds.
+        """
+        async with self._apart:
+            self._check_open()
+            listener = await self._nowhere()
+            options = ContextOptions(
+                owner="",
+                device=device,
+                proxy=listener.address,
+                virtual=self._virtual_time,
+                seed=self.options.random_seed,
+            )
+            browser, context = await self._open_on_a_browser(options)
+            try:
+                return await context.guard(work(context.active), deadline, what)
+            finally:
+                await browser.close_context(context)
+                if self.options.process_per_episode or (browser.retired and not browser.contexts):
+                    await self._remove(browser)
 
     def browser_pids(self) -> tuple[int, ...]:
         """Process ids of the Chromiums that we started, each browser process before its children."""
@@ -310,8 +345,13 @@ class BrowserPool:
             seed=options.random_seed,
             signals=options.signals,
             background=site.background,
-            virtual=not options.external if options.virtual_time is None else options.virtual_time,
+            virtual=self._virtual_time,
         )
+
+    @property
+    def _virtual_time(self) -> bool:
+        options = self.options
+        return not options.external if options.virtual_time is None else options.virtual_time
 
     async def _close_context(self, context: BrowserContext) -> None:
         await self._of.pop(context).close_context(context)
@@ -349,16 +389,21 @@ class BrowserPool:
             await self.egress.start()
             browser = await Browser.connect(options.external, options.times)
         else:
-            if self._no_way_out is None:
-                await self.egress.start()
-                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
-            arguments = launch_args(self._no_way_out.address)
+            arguments = launch_args((await self._nowhere()).address)
             browser = await Browser.launch(options.executable or find_chromium(), arguments, options.times)
             self.counters.launches += 1
         self._browsers.append(browser)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch(), name="browser-pool")
         return browser
+
+    async def _nowhere(self) -> Listener:
+        """The way out of what may not get out."""
+        await self.egress.start()
+        async with self._making_nowhere:
+            if self._no_way_out is None:
+                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
+            return self._no_way_out
 
     async def _remove(self, browser: Browser) -> None:
         self._browsers.remove(browser)

@@ -4,12 +4,15 @@ A site serves pages on loopback, says how an episode is reset from a seed, and r
 about it. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
 """
 
+from collections.abc import Callable
+
 from envs.sites.base import Site
+from envs.sites.design2code import Design2CodeSite
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import TaskError
 
-SITES = {"miniwob": MiniWobSite}
+SITES: dict[str, Callable[[], Site]] = {"design2code": Design2CodeSite, "miniwob": MiniWobSite}
 """Sites by the name that ``WebTask.site`` refers to."""
 
 
@@ -20,4 +23,4 @@ def make_site(name: str) -> Site:
     return SITES[name]()
 
 
-__all__ = ["MiniWobSite", "Site", "StaticServer", "StaticSite", "make_site"]
+__all__ = ["Design2CodeSite", "MiniWobSite", "Site", "StaticServer", "StaticSite", "make_site"]

@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from envs.observation import FULL
@@ -48,6 +48,10 @@ class StaticServer:
             raise SiteError(f"the server of {self.folder} is not started; call start() first")
         return self._origin
 
+    def routes(self) -> list[BaseRoute]:
+        """What is served: every file of the folder."""
+        return [Mount("/", _CachedFiles(directory=self.folder, html=True))]
+
     async def start(self) -> None:
         """Bind a free port of loopback and serve. Starting twice is one start."""
         if self._thread is not None:
@@ -57,7 +61,7 @@ class StaticServer:
         listener = socket.create_server(("127.0.0.1", 0))
         # asyncio sets this only on sockets that name their protocol, which these do not. Without it a body waits 40 ms for the head's receipt.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        app = Starlette(routes=[Mount("/", _CachedFiles(directory=self.folder, html=True))])
+        app = Starlette(routes=self.routes())
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="static-site", daemon=True)
         thread.start()
@@ -91,6 +95,7 @@ class StaticSite:
     style = ""
     exclude = ""
     hosts: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
     background = False
     observation = FULL
 

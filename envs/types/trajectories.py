@@ -25,6 +25,8 @@ class StopReason(StrEnum):
     """The policy gave its answer."""
     TERMINATED = "terminated"
     """The policy declared the end."""
+    SUBMITTED = "submitted"
+    """The policy handed in a page; it is the last step's action."""
     HORIZON = "horizon"
     """The step limit was reached."""
     REPETITION = "repetition"
