@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from envs.actions import ActionError, Effect, Surface, execute, refuse
 from envs.actions import input as hand
@@ -20,6 +20,7 @@ from envs.browser.operations import OperationKind
 from envs.browser.result import StepResult
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
+from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.settle import Settled
@@ -51,6 +52,8 @@ class EpisodePage:
     clipboard: bool = False
     files: Path | None = None
     """Folder that uploads may come from."""
+    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
+    """Called at each look (`PoolOptions.inspect`)."""
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
@@ -164,7 +167,8 @@ class EpisodePage:
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
-        reader = tab.signals
+        inspect, reader = self.inspect, tab.signals
+        inspected = await self._run(kind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
         signals = await self._run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
         return StepResult(
             observation=self._complete(reading.observation, tuple(notices)),
@@ -175,6 +179,7 @@ class EpisodePage:
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
             signals=signals,
+            inspected=inspected,
         )
 
     async def _shoot(self, tab: Tab) -> bytes:

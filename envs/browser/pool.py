@@ -96,31 +96,30 @@ class BrowserPool:
                 await session.close()
 
     async def apart(
-        self, device: Device, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
+        self, where: Device | Site, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
     ) -> T:
-        """What ``work`` makes of a blank tab in a context of its own that reaches nothing at all: for pages that are not of a site, such as what
-        a policy wrote. The context is closed afterwards. It takes no place of a session, so that grading never waits for episodes.
+        """What ``work`` makes of a blank tab in a context of its own, which is closed afterwards. It takes no place of a session, so that
+        grading never waits for episodes.
+
+        Args:
+            where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
+                the tab reaches nothing at all.
+            deadline: Real seconds for ``work``.
+            what: Names it in errors.
 
         Raises:
-            BrowserError: no browser or context, or the work failed or took longer than ``deadline`` seconds.
+            BrowserError: no browser or context, or the work failed or took longer.
         """
         async with self._apart:
             self._check_open()
-            listener = await self._nowhere()
-            options = ContextOptions(
-                owner="",
-                device=device,
-                proxy=listener.address,
-                virtual=self._virtual_time,
-                seed=self.options.random_seed,
-            )
-            browser, context = await self._open_on_a_browser(options)
+            if isinstance(where, Device):
+                return await self._apart_with(await self._device_options(where), work, deadline, what)
+            await self.egress.start()
+            listener = await self.egress.open(AllowList.of(where.origin, *where.hosts), label=where.name)
             try:
-                return await context.guard(work(context.active), deadline, what)
+                return await self._apart_with(self._context_options(where, listener), work, deadline, what)
             finally:
-                await browser.close_context(context)
-                if self.options.process_per_episode or (browser.retired and not browser.contexts):
-                    await self._remove(browser)
+                await listener.close()
 
     def browser_pids(self) -> tuple[int, ...]:
         """Process ids of the Chromiums that we started, each browser process before its children."""
@@ -183,6 +182,7 @@ class BrowserPool:
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,
             files=self.options.files,
+            inspect=self.options.inspect,
         )
 
     def count_episode(self, loaded: bool) -> None:
@@ -273,6 +273,27 @@ class BrowserPool:
     async def _close_context(self, context: BrowserContext) -> None:
         await self._of.pop(context).close_context(context)
         await self._listeners.pop(context).close()
+
+    async def _device_options(self, device: Device) -> ContextOptions:
+        """Of a context that reaches nothing."""
+        return ContextOptions(
+            owner="",
+            device=device,
+            proxy=(await self._nowhere()).address,
+            seed=self.options.random_seed,
+            virtual=self._virtual_time,
+        )
+
+    async def _apart_with(
+        self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
+    ) -> T:
+        browser, context = await self._open_on_a_browser(options)
+        try:
+            return await context.guard(work(context.active), deadline, what)
+        finally:
+            await browser.close_context(context)
+            if self.options.process_per_episode or (browser.retired and not browser.contexts):
+                await self._remove(browser)
 
     async def _prewarm(self, site: Site) -> None:
         ready = sum(context.owner == site.name for context in self._idle)

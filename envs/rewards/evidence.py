@@ -48,6 +48,8 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    final_dom: str = ""
+    """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
 
@@ -66,4 +68,5 @@ class EpisodeEvidence(Record):
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
+            final_dom=trajectory.final_dom,
         )

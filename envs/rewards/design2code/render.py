@@ -43,6 +43,8 @@ class Drawn(NamedTuple):
 
     picture: Image
     """(height, width, 3) of the whole page, cut to `MOST_PIXELS`; one pixel for a CSS pixel."""
+    blank: Image
+    """The same without its letters."""
     png: bytes
     blocks: PageBlocks
 
@@ -97,8 +99,8 @@ async def draw(tab: Tab, html: str) -> Drawn:
 
 
 def _drawn(raw: dict[str, Any], png: bytes, blank: bytes) -> Drawn:
-    picture = pixels(png)
-    return Drawn(picture, png, page_blocks(raw, picture, pixels(blank)))
+    shown, without = pixels(png), pixels(blank)
+    return Drawn(shown, without, png, page_blocks(raw, shown, without))
 
 
 async def _shoot(tab: Tab, size: tuple[int, ...]) -> bytes:
