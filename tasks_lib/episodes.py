@@ -17,12 +17,14 @@ from envs.types import (
     BrowserError,
     Invalid,
     Observation,
+    Recorded,
     RewardBundle,
     Step,
     StepSeconds,
     StopReason,
     Trajectory,
     WebTask,
+    needs,
 )
 from envs.types.signals import EpisodeSignals
 from tasks_lib.activity import ActivityClock
@@ -93,6 +95,7 @@ class _Episode:
         self.final: Observation | None = None
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
+        self.recorded: Recorded | None = None
         self.error: str | None = None
         self.watch = EpisodeWatch(runner.rollout.repeats)
 
@@ -119,6 +122,10 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        wanted = needs(self.task.rubric)
+        if wanted and self.error is None:
+            with self.runner.clock("browser"):
+                self.recorded = await session.evidence(wanted)
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""
@@ -169,7 +176,9 @@ class _Episode:
         if self.error is not None:
             return score([], abstained=self.error)
         if self.task.rubric is not None:
+            recorded = self.recorded or Recorded()
             evidence = EpisodeEvidence(
+                **{name: getattr(recorded, name) for name in Recorded.model_fields},
                 steps=tuple(self.steps),
                 final=self.final,
                 answer=self.answer if self.stop_reason is StopReason.ANSWER else "",
@@ -202,6 +211,7 @@ class _Episode:
             reward=reward,
             page_facts=self.facts,
             signals=self._signals(),
+            recorded=self.recorded,
             answer=self.answer,
             error=self.error,
             seconds=seconds,

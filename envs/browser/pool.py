@@ -262,6 +262,7 @@ class BrowserPool:
             seed=options.random_seed,
             signals=options.signals,
             background=site.background,
+            drawn=options.screenshots,
             virtual=self._virtual_time,
         )
 

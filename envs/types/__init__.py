@@ -46,6 +46,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
+from envs.types.evidence import Needs, Recorded, Told, needs
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -80,6 +81,7 @@ __all__ = [
     "Invalid",
     "JudgeError",
     "JudgeFact",
+    "Needs",
     "NewTab",
     "Observation",
     "ObservationDiff",
@@ -89,6 +91,7 @@ __all__ = [
     "PolicyError",
     "Press",
     "Record",
+    "Recorded",
     "Refresh",
     "RewardBundle",
     "RewardPart",
@@ -108,12 +111,14 @@ __all__ = [
     "Target",
     "TaskError",
     "Terminate",
+    "Told",
     "TrainingError",
     "Trajectory",
     "Type",
     "Upload",
     "Wait",
     "WebTask",
+    "needs",
     "read_action",
     "rubric_hash",
 ]
