@@ -28,6 +28,8 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    final_dom: str = ""
+    """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     scripts: dict[str, Told] = Field(default_factory=dict)
     """What the last page answered to the rubric's ``js`` facts, by expression."""
     absent: dict[str, str] = Field(default_factory=dict)
@@ -53,5 +55,6 @@ class EpisodeEvidence(Record):
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
+            final_dom=trajectory.final_dom,
             **{name: getattr(recorded, name) for name in Recorded.model_fields},
         )

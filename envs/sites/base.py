@@ -69,6 +69,11 @@ class Site(Protocol):
         """CSS selector of what is no element of the observation (an instruction bar, a cover); may be empty."""
         ...
 
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """Names of actions that it takes beyond those that every site does (``submit``)."""
+        ...
+
     async def start(self) -> None:
         """Begin to serve."""
         ...
