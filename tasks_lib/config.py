@@ -36,6 +36,12 @@ class TasksConfig(Settings):
         0.05, gt=0, le=1, description="A kind is sampled with weight p(1-p) + this, p its success so far."
     )
     memory: float = Field(0.7, ge=0, lt=1, description="Decay of the running success of a kind, per iteration.")
+    blocklist_hours: float = Field(
+        12.0,
+        ge=0,
+        le=1000,
+        description="Hours that a site with a captcha or wall is not drawn from; doubled when it comes back, up to 16 times. 0: never left out.",
+    )
 
 
 class RolloutConfig(Settings):

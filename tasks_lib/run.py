@@ -13,6 +13,7 @@ from typing import Any
 
 from envs.tasks import load_tasks, save_tasks, select_tasks
 from envs.types import ConfigError, Split, StorageError, WebTask
+from tasks_lib.blocking import reachable
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.planning import running_success, sample_groups, with_horizons
@@ -59,8 +60,9 @@ class TrainingRun:
             for group_id in self.store.group_ids("i*")
             if group_id < f"i{iteration:06d}"
         ]
+        tasks = reachable(self.tasks, self.store, phase, config.tasks.blocklist_hours)
         return sample_groups(
-            with_horizons(self.tasks, config.rollout.horizon, Split.TRAIN, iteration),
+            with_horizons(tasks, config.rollout.horizon, Split.TRAIN, iteration),
             running_success(past, config.tasks.memory),
             phase=phase,
             count=config.rollout.groups_per_iteration,

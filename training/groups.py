@@ -38,7 +38,7 @@ class EpisodeSummary(Record):
     seed: int
     sample: int
     score: float | None
-    """Reward in [0, 1]; ``None`` for an abstention."""
+    """Reward in [-1, 1], below 0 by penalties only; ``None`` for an abstention."""
     passed: bool
     steps: int
     response_tokens: int
@@ -88,9 +88,9 @@ class GroupRecord(Record):
 
     @property
     def mean(self) -> float | None:
-        """Mean reward, ``None`` if every episode abstained."""
+        """Mean reward, but at least 0 (penalties go below); ``None`` if every episode abstained."""
         scores = [episode.score for episode in self.usable if episode.score is not None]
-        return sum(scores) / len(scores) if scores else None
+        return max(0.0, sum(scores) / len(scores)) if scores else None
 
     @property
     def abstentions(self) -> int:
