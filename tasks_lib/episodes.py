@@ -17,11 +17,13 @@ from envs.types import (
     BrowserError,
     Invalid,
     Observation,
+    Recorded,
     Step,
     StepSeconds,
     StopReason,
     Trajectory,
     WebTask,
+    needs,
 )
 from envs.types.signals import EpisodeSignals
 from tasks_lib.activity import ActivityClock
@@ -95,6 +97,7 @@ class _Episode:
         self.final: Observation | None = None
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
+        self.recorded: Recorded | None = None
         self.error: str | None = None
         self.wall = ""
         self.watch = EpisodeWatch(runner.rollout.repeats)
@@ -122,6 +125,10 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        wanted = needs(self.task.rubric)
+        if wanted and self.error is None:
+            with self.runner.clock("browser"):
+                self.recorded = await session.evidence(wanted)
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""
@@ -190,6 +197,7 @@ class _Episode:
             reward=score([], abstained=self.error or NOT_GRADED),
             page_facts=self.facts,
             signals=self._signals(),
+            recorded=self.recorded,
             answer=self.answer,
             error=self.error,
             wall=self.wall,
