@@ -6,7 +6,7 @@ from collections import Counter
 
 from pydantic import Field
 
-from envs.types import Record, StopReason, Trajectory, WebTask
+from envs.types import Cost, Record, StopReason, Trajectory, WebTask
 from training.store import phase_of
 
 
@@ -48,6 +48,8 @@ class EpisodeSummary(Record):
     """How its responses were read as actions (`training.policy.parsing`), counted."""
     action_errors: dict[str, int] = Field(default_factory=dict)
     """Why actions were not carried out, counted."""
+    cost: Cost = Cost()
+    """Of its grading."""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeSummary:
@@ -64,6 +66,7 @@ class EpisodeSummary(Record):
             abstained=trajectory.reward.abstained,
             forms=Counter(step.form for step in trajectory.steps if step.form),
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
+            cost=trajectory.reward.cost,
         )
 
 
