@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from envs.egress import AllowList
 from envs.ends import HorizonPolicy
 from envs.rewards.judge import JudgeConfig
+from envs.sites import LiveOptions
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
@@ -35,6 +37,28 @@ class TasksConfig(Settings):
         0.05, gt=0, le=1, description="A kind is sampled with weight p(1-p) + this, p its success so far."
     )
     memory: float = Field(0.7, ge=0, lt=1, description="Decay of the running success of a kind, per iteration.")
+    addresses: dict[str, str] = Field(
+        {},
+        description="Addresses of sites that we do not serve, by the site's name in the task (gitlab: http://127.0.0.1:8023); other hosts are "
+        "https://HOST. Sites on this machine are reached only where they are named here.",
+    )
+    subdomains: bool = Field(False, description="Pages of live sites may reach the subdomains of their host too.")
+    reach: list[str] = Field(
+        [], description="Further origins that pages of live sites may reach, as https://*.cdn.example."
+    )
+
+    @property
+    def live(self) -> LiveOptions:
+        """What the workers are told of live sites."""
+        return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach))
+
+    @model_validator(mode="after")
+    def _addresses_can_be_reached(self) -> Self:
+        try:
+            AllowList.of(*self.addresses.values(), *self.reach)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
 
 
 class RolloutConfig(Settings):

@@ -11,6 +11,7 @@ import dask
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import RolloutConfig
@@ -55,6 +56,7 @@ class Rollouts:
     policy: PolicyConfig
     rollout: RolloutConfig
     seed: int
+    live: LiveOptions = field(default_factory=LiveOptions)
 
     def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
         """The order of one lot for a version that the run published."""
@@ -66,6 +68,7 @@ class Rollouts:
             policy=self.policy,
             rollout=self.rollout,
             seed=self.seed,
+            live=self.live,
             actor=actor,
         )
 
