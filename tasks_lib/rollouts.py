@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
-from tasks_lib.config import RolloutConfig
+from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.planning import share_groups
 from tasks_lib.worker import ActorName, RolloutOrder, RolloutReport, RolloutWorker
 from training.config import PolicyConfig
@@ -45,7 +45,7 @@ class Rollout:
     browsers: list[dict[str, Any]] = field(default_factory=list)
     """Counters and connection states of each lot's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
-    """What the stages between capture and generation did in each lot."""
+    """What the stages between capture and generation, and the stage of rewards, did in each lot."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Rollouts:
     policy: PolicyConfig
     rollout: RolloutConfig
     seed: int
+    rewards: RewardConfig = field(default_factory=RewardConfig)
     live: LiveOptions = field(default_factory=LiveOptions)
 
     def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
@@ -67,6 +68,7 @@ class Rollouts:
             groups=tuple(groups),
             policy=self.policy,
             rollout=self.rollout,
+            rewards=self.rewards,
             seed=self.seed,
             live=self.live,
             actor=actor,

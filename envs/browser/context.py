@@ -66,6 +66,8 @@ class ContextOptions:
     """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
     virtual: bool = True
     """Hold the pages' clocks."""
+    drawn: bool = True
+    """Have pages drawn, for pictures."""
 
 
 class BrowserContext:
@@ -268,6 +270,7 @@ class BrowserContext:
             mobile=device.mobile,
             style=options.style,
             seed=options.seed,
+            drawn=options.drawn,
             virtual_time=options.virtual,
         )
         domains = ("Page", "Network", "Animation", "DOM")

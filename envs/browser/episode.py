@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from envs.actions import ActionError, Effect, Surface, execute, refuse
 from envs.actions import input as hand
@@ -112,6 +112,7 @@ class EpisodePage:
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
+            scroll=self._reading.observation.scroll if self._reading and self.tab.clock.looked else None,
         )
         outcome = await self._run(OperationKind.INPUT, lambda: execute(surface, action))
         if isinstance(outcome, Effect) and outcome.stop is not None:
@@ -175,7 +176,7 @@ class EpisodePage:
             return self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
         observed = self._run(kind.OBSERVATION, lambda: self._observe(tab, line))
-        facts = self._run(kind.EVALUATION, lambda: tab.evaluate(site.facts_script(self.task)))
+        facts = self._declared(tab)
         if site.final_screenshot or point is None:
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
             reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
@@ -198,12 +199,25 @@ class EpisodePage:
             signals=signals,
         )
 
+    async def _declared(self, tab: Tab) -> dict[str, Any]:
+        """What the page says of the episode."""
+        script = self.site.facts_script(self.task)
+        if not script:
+            return {"instruction": "", "done": False, "facts": {}}
+        said: dict[str, Any] = await self._run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
+        return said
+
     async def _shoot(self, tab: Tab) -> bytes:
         return await self._run(OperationKind.SCREENSHOT, tab.screenshot) if self.screenshots else b""
 
     async def _observe(self, tab: Tab, error: str | None) -> Reading:
         return await self._observer.observe(
-            tab.cdp, viewport=self.context.viewport, instruction=self._instruction, error=error, world=tab.clock.world
+            tab.cdp,
+            viewport=self.context.viewport,
+            instruction=self._instruction,
+            error=error,
+            world=tab.clock.world,
+            looked=tab.clock.looked,
         )
 
     def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:

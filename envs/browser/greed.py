@@ -22,7 +22,10 @@ from envs.types import BrowserError
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""Between looks; a look costs 0.3 ms, and 0.3 ms for each renderer that is busy."""
+"""Between looks; a look costs about 1 ms."""
+
+SUSPECTS = 2
+"""Renderers whose threads are looked at, those that used most since the last look: a loop is among them, however many pages share the cores."""
 
 BUSY_SHARE = 0.1
 """Of a core, used since the last look: below it, nobody is kept from anything."""
@@ -75,9 +78,13 @@ class GreedWatch:
         """Take notice of the processor seconds that each renderer has used at a time in seconds."""
         least, self._looked = BUSY_SHARE * (now - self._looked), now
         self._renderers = {pid: self._renderers.get(pid) or _Renderer(cpu) for pid, cpu in used.items()}
+        spent = {pid: used[pid] - renderer.cpu for pid, renderer in self._renderers.items()}
+        busy = sorted(
+            (pid for pid in spent if spent[pid] >= least and not self._renderers[pid].nicer), key=spent.__getitem__
+        )
         for pid, renderer in self._renderers.items():
-            busy, renderer.cpu = used[pid] - renderer.cpu >= least, used[pid]
-            before, renderer.waits = renderer.waits, _waits(pid) if busy or renderer.nicer else {}
+            renderer.cpu = used[pid]
+            before, renderer.waits = renderer.waits, _waits(pid) if renderer.nicer or pid in busy[-SUSPECTS:] else {}
             spins = any(before.get(thread) == waits for thread, waits in renderer.waits.items())
             renderer.spun, renderer.rested = (renderer.spun + 1, 0) if spins else (0, renderer.rested + 1)
             if not renderer.nicer and renderer.spun >= SPUN_LOOKS - 1:  # its first look has none before it
@@ -106,10 +113,9 @@ def _waits(pid: int) -> dict[int, int]:
     found = {}
     for thread in _threads(pid):
         with suppress(OSError):  # it ended while we looked
-            lines = Path(f"/proc/{pid}/task/{thread}/status").read_text().splitlines()
-            said = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-            if said["State"].startswith("R"):
-                found[thread] = int(said["voluntary_ctxt_switches"])
+            said = Path(f"/proc/{pid}/task/{thread}/status").read_text()
+            if "State:\tR" in said:
+                found[thread] = int(said.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
     return found
 
 

@@ -227,6 +227,7 @@ class BrowserPool:
             seed=options.random_seed,
             signals=options.signals,
             background=site.background,
+            drawn=options.screenshots,
             virtual=not options.external if options.virtual_time is None else options.virtual_time,
         )
 
