@@ -17,7 +17,8 @@ from envs.egress import AllowList
 from envs.ends import HorizonPolicy
 from envs.rewards import Component
 from envs.rewards.judge import JudgeConfig
-from envs.sites import LiveOptions
+from envs.sites import LiveOptions, split_address
+from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
@@ -31,13 +32,23 @@ class TasksConfig(Settings):
     """Which tasks are trained and evaluated."""
 
     file: str = Field(
-        "datasets/tasks/miniwob.jsonl", description="Task file (JSONL), relative to the project or absolute."
+        "datasets/tasks/miniwob.jsonl",
+        description="Task file (JSONL, JSON, Parquet), folder or glob (tasks/difficulty/[1-3]/**/*.json); relative to the project, or absolute.",
     )
     kinds: list[str] = Field([], description="Task kinds to use; empty means all of the file.")
-    exploration: float = Field(
-        0.05, gt=0, le=1, description="A kind is sampled with weight p(1-p) + this, p its success so far."
+    sampler: SamplerConfig | None = Field(
+        None,
+        description="What draws the tasks (docs/tasks.md): curriculum, uniform, ratio, sequential, no_repeat; null: by the success of kinds.",
     )
-    memory: float = Field(0.7, ge=0, lt=1, description="Decay of the running success of a kind, per iteration.")
+    exploration: float = Field(
+        0.05, gt=0, le=1, description="Sampler success: a kind has the weight p(1-p) + this, p its success so far."
+    )
+    memory: float = Field(
+        0.7,
+        ge=0,
+        lt=1,
+        description="Decay of the running success of a kind (or task), per group; success and curriculum.",
+    )
     addresses: dict[str, str] = Field(
         {},
         description="Addresses of sites that we do not serve, by the site's name in the task (gitlab: http://127.0.0.1:8023); other hosts are "
@@ -56,7 +67,9 @@ class TasksConfig(Settings):
     @model_validator(mode="after")
     def _addresses_can_be_reached(self) -> Self:
         try:
-            AllowList.of(*self.addresses.values(), *self.reach)
+            for address in self.addresses.values():
+                split_address(address)
+            AllowList.of(*self.reach)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return self
@@ -315,6 +328,12 @@ class WarmStartConfig(RunConfig):
             f"would {start}, {cloning}, ask for sampled success of {self.gate:g} on {self.gate_episodes} validation episodes, and "
             f"publish to {self.output or self.run_dir / 'output'}"
         )
+
+
+def resolve_path(path: str) -> Path:
+    """A path from the configuration: absolute, or relative to the project."""
+    given = Path(path).expanduser()
+    return given if given.is_absolute() else PROJECT / given
 
 
 def load_preset(name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
 from envs.rewards.facts import FactResult, Judge, ServerState
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
+from envs.rewards.server_answers import record_answers
 from envs.rewards.server_state import SiteState
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "of_instruction",
     "page_reward",
     "read_rubric",
+    "record_answers",
     "score",
     "to_w8",
 ]

@@ -4,13 +4,22 @@ A site serves pages on loopback, says how an episode is reset from a seed, and r
 about it. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
 """
 
-from envs.sites.base import Site
-from envs.sites.live import LiveOptions, LiveSite
+from collections.abc import Callable
+from functools import partial
+
+from envs.sites.base import Site, SiteEpisode, StatefulSite
+from envs.sites.bundled import APPLICATIONS, BundledSite
+from envs.sites.design2code import Design2CodeSite
+from envs.sites.live import LiveOptions, LiveSite, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import ConfigError, TaskError
 
-SITES = {"miniwob": MiniWobSite}
+SITES: dict[str, Callable[[], Site]] = {
+    "design2code": Design2CodeSite,
+    "miniwob": MiniWobSite,
+    **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
+}
 """Sites by the name that ``WebTask.site`` refers to."""
 
 
@@ -28,4 +37,17 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
         raise TaskError(f"{error}. Sites of ours are: {', '.join(SITES)}") from error
 
 
-__all__ = ["LiveOptions", "LiveSite", "MiniWobSite", "Site", "StaticServer", "StaticSite", "make_site"]
+__all__ = [
+    "BundledSite",
+    "Design2CodeSite",
+    "LiveOptions",
+    "LiveSite",
+    "MiniWobSite",
+    "Site",
+    "SiteEpisode",
+    "StatefulSite",
+    "StaticServer",
+    "StaticSite",
+    "make_site",
+    "split_address",
+]

@@ -8,11 +8,13 @@ declared end. An answer ends an episode.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.observation import FULL
+from envs.rewards.server_state import SiteState
 from envs.types import ConfigError, WebTask
 
 VIEWPORT = (1280, 720)
@@ -24,17 +26,30 @@ class LiveOptions:
     """What a run says of the sites that it does not serve itself."""
 
     addresses: dict[str, str] = field(default_factory=dict)
-    """Origins by the site's name: ``{"gitlab": "http://127.0.0.1:8023"}``. Other hosts are ``https://<host>``."""
+    """Where a site is, by its name: ``{"gitlab": "http://127.0.0.1:8023", "admin": "http://shop.example:7780/admin"}``. With a path, tasks begin
+    below it. Other hosts are ``https://<host>``."""
     subdomains: bool = False
     """Their pages may reach the subdomains of their host too (without a leading ``www.``)."""
     reach: tuple[str, ...] = ()
     """Further origins that they may reach: ``https://*.cdn.example``."""
 
 
+@dataclass(frozen=True, slots=True)
+class LiveEpisode:
+    """The `envs.sites.base.SiteEpisode` of a live site."""
+
+    path: str
+    state: SiteState
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
 class LiveSite:
     """The `Site` of one host. A browser context of its own is the reset of an episode; what it did to the server stays."""
 
     stateless_pages = False
+    offers: tuple[str, ...] = ()
     final_screenshot = True
     style = ""
     exclude = ""
@@ -50,7 +65,7 @@ class LiveSite:
         """
         options = options or LiveOptions()
         self.name = name
-        self.origin = _origin(name, options.addresses)
+        self.origin, self._below = _place(name, options.addresses)
         self.hosts = (*(_around(self.origin) if options.subdomains else ()), *options.reach)
         AllowList.of(self.origin, *self.hosts)
 
@@ -59,6 +74,10 @@ class LiveSite:
 
     async def close(self) -> None:
         """Nothing."""
+
+    async def open_episode(self, task: WebTask, seed: int) -> LiveEpisode:
+        """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
+        return LiveEpisode(self._below + task.path, SiteState(origin=self.origin))
 
     def reload_for(self, task: WebTask) -> bool:
         """Every episode begins with a load."""
@@ -77,13 +96,25 @@ class LiveSite:
         return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
 
 
-def _origin(name: str, addresses: dict[str, str]) -> str:
-    if "*" in addresses.get(name, name):
-        raise ConfigError(f"site {name!r}: a wildcard is no host; name one, and give the others in tasks.reach")
+def split_address(address: str) -> tuple[str, str]:
+    """Origin and path (without a ``/`` at its end) of a site's address.
+
+    Raises:
+        ConfigError: it is none that a site may have.
+    """
+    found = re.fullmatch(r"([a-z]+://[^/?#]*)([^?#]*)", address)
+    if found is None or "*" in address:
+        raise ConfigError(f"address {address!r}: write scheme://host:port or scheme://host:port/path")
+    AllowList.of(found[1])
+    return found[1], found[2].rstrip("/")
+
+
+def _place(name: str, addresses: dict[str, str]) -> tuple[str, str]:
+    """Origin of a site, and the path that its tasks begin below."""
     if name in addresses:
-        given = addresses[name].rstrip("/")
-        AllowList.of(given)
-        return given
+        return split_address(addresses[name])
+    if "*" in name:
+        raise ConfigError(f"site {name!r}: a wildcard is no host; name one, and give the others in tasks.reach")
     try:
         (origin,) = AllowList.of(f"https://{name}").origins
     except ConfigError as error:
@@ -98,7 +129,7 @@ def _origin(name: str, addresses: dict[str, str]) -> str:
         raise ConfigError(
             f"no site named {name!r}, and it is no host; give its address: tasks.addresses.{name}=http://…"
         )
-    return f"https://{name}"
+    return f"https://{name}", ""
 
 
 def _around(origin: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
-from envs.sites import LiveOptions, LiveSite, MiniWobSite, StaticServer, make_site
+from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
 from envs.types import Answer, ConfigError, Goto, SeedRange, Split, StopReason, TaskError, WebTask
 
 LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
@@ -55,8 +55,26 @@ def test_make_site_knows_ours_and_live_ones() -> None:
     assert isinstance(make_site("miniwob"), MiniWobSite)
     assert isinstance(make_site("shop.example"), LiveSite)
     assert isinstance(make_site("miniwob", LiveOptions({"miniwob": "http://127.0.0.1:1"})), LiveSite)
-    with pytest.raises(ConfigError, match="no origin"):
-        LiveSite("gitlab", LiveOptions({"gitlab": "http://h.example/x?y"}))
+    for address in (
+        "http://h.example/x?y",
+        "h.example",
+        "ftp://h.example",
+        "http://*.example.com",
+        "http://10.0.0.1",
+        "http://me@h.example",
+    ):
+        with pytest.raises(ConfigError):
+            LiveSite("gitlab", LiveOptions({"gitlab": address}))
+
+
+def test_tasks_begin_below_the_path_of_an_address() -> None:
+    site = LiveSite("admin", LiveOptions({"admin": "http://h.example:7780/admin/"}))
+    task = WebTask(
+        task_id="a", site="admin", kind="k", path="/orders?x=1", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
+    )  # fmt: skip
+    episode = asyncio.run(site.open_episode(task, 0))
+    assert (site.origin, episode.path) == ("http://h.example:7780", "/admin/orders?x=1")
+    assert isinstance(site, StatefulSite) and episode.state.origin == site.origin
 
 
 def refused(site: LiveSite, url: str) -> Reason | None:
