@@ -15,18 +15,31 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from envs.ends import bucket_of, max_steps
+from envs.sites.bundled.directory import directory_world
 from envs.sites.bundled.shop import shop_world
+from envs.sites.bundled.tracker import tracker_world
+from envs.tasks.generate import directory, directory_edits, shop, shop_orders, tracker, tracker_edits
 from envs.tasks.generate.drafts import PASS_THRESHOLD, Draft, Template
 from envs.tasks.generate.moves import Plan
-from envs.tasks.generate.shop import LOOKING
-from envs.tasks.generate.shop_orders import CHANGING
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 from envs.types import Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
 
-WORLD_OF: dict[str, Callable[[int], Any]] = {"shop": shop_world}
+WORLD_OF: dict[str, Callable[[int], Any]] = {
+    "shop": shop_world,
+    "tracker": tracker_world,
+    "directory": directory_world,
+}
 """Worlds of the bundled sites."""
 
-TEMPLATES: dict[str, Template] = {template.kind: template for template in (*LOOKING, *CHANGING)}
+TEMPLATES: dict[str, Template] = {
+    template.kind: template
+    for templates in (
+        (*shop.LOOKING, *shop_orders.CHANGING),
+        (*tracker.LOOKING, *tracker_edits.CHANGING),
+        (*directory.LOOKING, *directory_edits.CHANGING),
+    )
+    for template in templates
+}
 """All templates by kind."""
 
 SLACK = 4
