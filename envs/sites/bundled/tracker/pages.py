@@ -151,7 +151,7 @@ def _read(visit: Visit) -> tuple[dict[str, Any], str]:
         return given, f"Describe it in at most {MOST_TEXT} characters."
     for name, known in (("status", "statuses"), ("priority", "priorities"), ("assignee", "people")):
         if given[name] not in choices[known]:
-            return given, f"Choose a {name} of the list."
+            return given, f"Choose the {name} from the list."
     return given, ""
 
 
