@@ -9,11 +9,13 @@ from functools import partial
 
 from envs.sites.base import Site, SiteEpisode, StatefulSite
 from envs.sites.bundled import APPLICATIONS, BundledSite
+from envs.sites.design2code import Design2CodeSite
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import TaskError
 
 SITES: dict[str, Callable[[], Site]] = {
+    "design2code": Design2CodeSite,
     "miniwob": MiniWobSite,
     **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
 }
@@ -29,6 +31,7 @@ def make_site(name: str) -> Site:
 
 __all__ = [
     "BundledSite",
+    "Design2CodeSite",
     "MiniWobSite",
     "Site",
     "SiteEpisode",

@@ -69,6 +69,11 @@ class Site(Protocol):
         """CSS selector of what is no element of the observation (an instruction bar, a cover); may be empty."""
         ...
 
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """Names of actions that it takes beyond those that every site does (``submit``)."""
+        ...
+
     async def start(self) -> None:
         """Begin to serve."""
         ...
@@ -90,7 +95,8 @@ class Site(Protocol):
         ...
 
     def facts_script(self, task: WebTask) -> str:
-        """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``."""
+        """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``; empty where pages declare
+        nothing."""
         ...
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from envs.observation import FULL
@@ -30,8 +29,11 @@ class StaticServer(AppServer):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        app = Starlette(routes=[Mount("/", _CachedFiles(directory=folder, html=True, check_dir=False))])
-        super().__init__(app, str(folder))
+        super().__init__(Starlette(routes=self.routes()), str(folder))
+
+    def routes(self) -> list[BaseRoute]:
+        """What is served: every file of the folder."""
+        return [Mount("/", _CachedFiles(directory=self.folder, html=True, check_dir=False))]
 
     async def start(self) -> None:
         """Bind a free port of loopback and serve. Starting twice is one start."""
@@ -49,6 +51,7 @@ class StaticSite:
     style = ""
     exclude = ""
     hosts: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
     background = False
     observation = FULL
 
@@ -83,5 +86,5 @@ class StaticSite:
         return "true"
 
     def facts_script(self, task: WebTask) -> str:
-        """No facts, never done."""
-        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
+        """Nothing: no facts, never done."""
+        return ""

@@ -26,6 +26,7 @@ from envs.types.actions import (
     Refresh,
     Scroll,
     Select,
+    Submit,
     SwitchTab,
     Target,
     Terminate,
@@ -45,12 +46,13 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
+from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
 from envs.types.rubrics import Fact, FactGroup, JudgeFact, PassRequirements, Rubric, rubric_hash
 from envs.types.tasks import SeedRange, Split, WebTask
-from envs.types.trajectories import TRAJECTORY_SCHEMA, ServerAnswer, Step, StepSeconds, StopReason, Trajectory
+from envs.types.trajectories import TRAJECTORY_SCHEMA, Step, StepSeconds, StopReason, Trajectory
 
 __all__ = [
     "TRAJECTORY_SCHEMA",
@@ -79,6 +81,7 @@ __all__ = [
     "Invalid",
     "JudgeError",
     "JudgeFact",
+    "Needs",
     "NewTab",
     "Observation",
     "ObservationDiff",
@@ -88,6 +91,7 @@ __all__ = [
     "PolicyError",
     "Press",
     "Record",
+    "Recorded",
     "Refresh",
     "RewardBundle",
     "RewardPart",
@@ -103,16 +107,19 @@ __all__ = [
     "StepSeconds",
     "StopReason",
     "StorageError",
+    "Submit",
     "SwitchTab",
     "Target",
     "TaskError",
     "Terminate",
+    "Told",
     "TrainingError",
     "Trajectory",
     "Type",
     "Upload",
     "Wait",
     "WebTask",
+    "needs",
     "read_action",
     "rubric_hash",
 ]

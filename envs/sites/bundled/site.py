@@ -45,6 +45,7 @@ class BundledSite:
     exclude = ""
     hosts: tuple[str, ...] = ()
     background = False
+    offers: tuple[str, ...] = ()
     observation = ObservationOptions(offscreen=True)
     """Pages are a screen or two long: what has to be scrolled to is listed too, so that text policies need not scroll."""
     viewport = VIEWPORT
