@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
-from envs.tasks.generate.drafts import Draft, Template, at, chosen, counts, group, rows, says
+from envs.tasks.generate.drafts import Draft, Template, at, counts, group, line, rows, says
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types import Fact
 
@@ -93,7 +93,7 @@ def _show(count: int, world: TrackerWorld, source: random.Random) -> Draft:
         rest = {"status", "priority", "assignee"} - {name for name, _ in given}
         given.append((name := rest.pop(), _value_of(name, world, source)))
     words = ", ".join(f"{name} {value}" for name, value in given)
-    facts = [chosen(name, name.capitalize(), value) for name, value in given]
+    facts = [line(name, f"{name.capitalize()}: {value}") for name, value in given]
     return Draft(
         wordings=(
             f"Show the tickets of {project}, filtered: {words}.",
@@ -103,7 +103,7 @@ def _show(count: int, world: TrackerWorld, source: random.Random) -> Draft:
             group(
                 "list",
                 f"The tickets of {project} are shown",
-                at("at", f"/projects/{project}?", f"At {project}", "prefix"),
+                at("at", f"/projects/{project}", f"At {project}", "prefix"),
             ),
             group("filter", f"They are filtered by {words}", *facts),
         ),
