@@ -15,7 +15,7 @@ from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
 from envs.rewards.design2code import DesignScore, design_score, ssim
-from envs.rewards.design2code.blocks import INK, SEEN, ink, seen_part
+from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
 from envs.rewards.design2code.render import MOST_PIXELS, Drawer, Drawn, pixels
 from envs.sites import make_site
 from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks
@@ -248,11 +248,14 @@ def test_ink_and_what_is_seen_of_a_line() -> None:
     shown = blank.copy()
     shown[4:10, 10:30] = (255, 255 - SEEN, 255)
     shown[4:10, 50:52] = (255, 255 - SEEN + 1, 255)
-    seen = ink(shown, blank)
-    assert seen.sum() == 6 * 20
-    assert seen_part(seen, (0.0, 2.5, 100.0, 12.5)) == (10.0, 2.5, 30.0, 12.5)
-    assert seen_part(seen, (-10.0, -3.0, 200.0, 40.0)) is None  # 20 of 210 columns are fewer than a tenth
-    assert INK == 0.1 and seen_part(seen, (-10.0, -3.0, 190.0, 40.0)) == (10.0, 0.0, 30.0, 20.0)
-    assert seen_part(seen, (31.0, 0.0, 60.0, 20.0)) is None and seen_part(seen, (200.0, 0.0, 210.0, 5.0)) is None
-    with pytest.raises(JudgeError, match="expected equal ones"):
-        ink(shown, blank[:10])
+
+    def seen(*rect: float) -> tuple[float, ...] | None:
+        assert seen_part(blank, shown, rect) == seen_part(shown, blank, rect)
+        return seen_part(shown, blank, rect)
+
+    assert seen(0.0, 2.5, 100.0, 12.5) == (10.0, 2.5, 30.0, 12.5)
+    assert seen(-10.0, -3.0, 200.0, 40.0) is None  # 20 of 210 columns are fewer than a tenth
+    assert INK == 0.1 and seen(-10.0, -3.0, 190.0, 40.0) == (10.0, 0.0, 30.0, 20.0)
+    assert seen(31.0, 0.0, 60.0, 20.0) is None and seen(200.0, 0.0, 210.0, 5.0) is None
+    with pytest.raises(JudgeError, match="expected equal sizes"):
+        page_blocks({}, shown, blank[:10])
