@@ -70,13 +70,18 @@ class EpisodePage:
     def tab(self) -> Tab:
         return self.context.active
 
-    async def begin(self, seed: int) -> tuple[StepResult, bool]:
-        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded."""
+    async def begin(self, seed: int, path: str = "") -> tuple[StepResult, bool]:
+        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded.
+
+        ``path`` is where the page is entered, if not at the task's own.
+        """
         context, task, site = self.context, self.task, self.site
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            settled = await self._run(OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + task.path))
+            settled = await self._run(
+                OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + (path or task.path))
+            )
             await self._alerts(settled)
             context.path = task.path
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet

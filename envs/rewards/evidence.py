@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from envs.types import Observation, Record, Step, StopReason, Trajectory
+from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
 from envs.types.evidence import DomElement, Download, Recorded, Told
 from envs.types.signals import EpisodeSignals
 
@@ -34,6 +34,8 @@ class EpisodeEvidence(Record):
     """What the last page answered to the rubric's ``js`` facts, by expression."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Why ``dom`` or ``downloads`` is ``None`` although it was asked for."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
 

@@ -120,5 +120,7 @@ class Trajectory(Record):
     """What the policy answered, or the status it ended with."""
     error: str | None = None
     """The failure's message for an abstention."""
+    wall: str = ""
+    """The wall that was there instead of the site: the name of an `envs.ends.BlockSign`, or ``judge`` if only the judge saw it."""
     seconds: float = 0.0
-    """Wall seconds from reset to reward."""
+    """Wall seconds from reset to the end of the episode; its grading comes later."""

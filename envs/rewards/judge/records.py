@@ -51,6 +51,10 @@ class Purpose(StrEnum):
     """The whole episode at once (WebJudge, WebVoyager)."""
     SAME_ANSWER = "same_answer"
     """Do two short answers mean the same? (WebArena)"""
+    RUBRIC = "rubric"
+    """What facts must hold when the task is done? (`envs.tasks.write`)"""
+    INSTRUCTION = "instruction"
+    """How is part of a task asked for? (`envs.tasks.write`)"""
 
 
 class CallError(StrEnum):
