@@ -97,6 +97,10 @@ class RolloutConfig(Settings):
         description="Endpoint, models and limits of the LLM judge (docs/judge.md), for rubrics with facts that no program can check.",
     )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
+    dom_diffs: bool = Field(
+        False,
+        description="Keep what each step changed in the document, for the judge; and the last page's, for tasks with a reference.",
+    )
 
 
 class RewardConfig(Settings):
@@ -111,6 +115,9 @@ class RewardConfig(Settings):
     )
     visual: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference a page looks; 0: not asked."
+    )
+    clip: str = Field(
+        "", description="Folder of CLIP weights that Design2Code compares pictures with; empty: SSIM, under that name."
     )
     semantic: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference's a document is; 0: not asked."
