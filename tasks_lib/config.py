@@ -131,6 +131,13 @@ class RewardConfig(Settings):
     length: float = Field(0.0, ge=0, le=1, description="Penalty of an episode that uses its whole horizon.")
     action_errors: float = Field(0.0, ge=0, le=1, description="Penalty of an episode of which every action failed.")
 
+    @field_validator("clip")
+    @classmethod
+    def _there(cls, clip: str) -> str:
+        if clip and not (resolve_path(clip) / "config.json").is_file():
+            raise ValueError(f"{resolve_path(clip)} is no Hugging Face checkpoint folder: it has no config.json")
+        return clip
+
     def weights(self) -> dict[Component, float]:
         """By component."""
         return {component: getattr(self, component) for component in Component}
