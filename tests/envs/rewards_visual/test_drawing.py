@@ -205,6 +205,28 @@ def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
     drawing(work)
 
 
+def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -> None:
+    async def main() -> None:
+        site = make_site("design2code")
+        await site.start()
+        try:
+            async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
+                await session.reset(import_tasks()[0], 0)
+                assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+                assert (await session.step(Submit(html="<p>"))).done
+                assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
+        finally:
+            await site.close()
+        pool = BrowserPool(process_per_episode=True)
+        try:
+            assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+            assert pool.browser_pids() == ()
+        finally:
+            await pool.close()
+
+    asyncio.run(main())
+
+
 def test_bundled_pictures_are_of_their_pages(shared_drawer: Callable[[str], Drawn]) -> None:
     """Not to the bit: another Chromium may round a letter's edge differently."""
     numbers = [number for split in SPLITS.values() for number in split]
