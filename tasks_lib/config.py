@@ -129,6 +129,10 @@ class RolloutConfig(Settings):
         description="Endpoint, models and limits of the LLM judge (docs/judge.md), for rubrics with facts that no program can check.",
     )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
+    dom_diffs: bool = Field(
+        False,
+        description="Keep what each step changed in the document, for the judge; and the last page's, for tasks with a reference.",
+    )
 
 
 class RewardConfig(Settings):
@@ -144,6 +148,9 @@ class RewardConfig(Settings):
     visual: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference a page looks; 0: not asked."
     )
+    clip: str = Field(
+        "", description="Folder of CLIP weights that Design2Code compares pictures with; empty: SSIM, under that name."
+    )
     semantic: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference's a document is; 0: not asked."
     )
@@ -155,6 +162,13 @@ class RewardConfig(Settings):
     )
     length: float = Field(0.0, ge=0, le=1, description="Penalty of an episode that uses its whole horizon.")
     action_errors: float = Field(0.0, ge=0, le=1, description="Penalty of an episode of which every action failed.")
+
+    @field_validator("clip")
+    @classmethod
+    def _there(cls, clip: str) -> str:
+        if clip and not (resolve_path(clip) / "config.json").is_file():
+            raise ValueError(f"{resolve_path(clip)} is no Hugging Face checkpoint folder: it has no config.json")
+        return clip
 
     def weights(self) -> dict[Component, float]:
         """By component."""

@@ -21,6 +21,8 @@ import psutil
 from pydantic import Field
 
 from envs.browser import BrowserPool, PoolOptions
+from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards.design2code import Clip
 from envs.rewards.judge import Judge, JudgeConfig
 from envs.sites import LiveOptions, make_site
 from envs.sites.base import Site
@@ -28,9 +30,11 @@ from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.blocking import Blocklist
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.clip import load_clip
+from tasks_lib.config import RewardConfig, RolloutConfig, resolve_path
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState, shown
+from tasks_lib.looks import LookSources, PageEvidence
 from tasks_lib.planning import plan_slots
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
@@ -108,6 +112,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._pool: BrowserPool | None = None
         self._engine: InferenceEngine | None = None
         self._judge: Judge | None = None
+        self._clip: Clip | None = None
+        self._looks: LookSources | None = None
         self._made_for: _Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
@@ -174,6 +180,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         clock = ActivityClock(ACTIVITIES)
         thread = ThreadPoolExecutor(1, "generate")
         mode = order.policy.observation if order.actor == "policy" else "text"
+        diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
+        if self._looks is None:
+            self._looks = LookSources(pool, self._sites, store.blob, self._clip)
         encode = encode_stage(engine, store, mode, self._encoding)
 
         def make_runner() -> EpisodeRunner:
@@ -182,13 +191,14 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, diffs)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = RewardStage(
             order.rewards,
             clock,
-            sources=part_sources(),
+            sources=[*part_sources(), *self._looks.sources],
+            measure=self._looks.measured,
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
@@ -212,6 +222,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             if needs != self._made_for:
                 self._wait(self._close())
                 self._engine, self._made_for = None, needs
+                self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
@@ -234,6 +245,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if self._judge is not None:
             await self._judge.__aexit__()
             self._judge = None
+        self._looks = None
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -252,11 +264,12 @@ class _Needs(NamedTuple):
     pool: PoolOptions
     judge: JudgeConfig | None
     live: LiveOptions
+    clip: str
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
         pool = pool_options(order.rollout, order.policy)
-        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.live)
+        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.live, order.rewards.clip)
 
 
 def collect_seldom() -> None:
@@ -273,6 +286,7 @@ def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
         process_per_episode=rollout.browser_per_episode,
         external=rollout.browser_address,
         signals=rollout.signals,
+        inspect=capture_page if rollout.dom_diffs else None,
         marks=policy.observation == "set_of_marks",
     )
 

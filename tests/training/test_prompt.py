@@ -67,3 +67,9 @@ def test_tabs_dialogs_and_alerts_are_told():
     tabs = (OpenTab(number=1, active=False), OpenTab(number=3, active=True))
     lines = user_text(observation(tabs=tabs, dialog="confirm: Sure?", notices=("Saved",))).splitlines()
     assert lines[-4:-1] == ["Alert: Saved", "Dialog: confirm: Sure?", "Tabs: 1, 3 (shown)"]
+
+
+def test_an_action_of_this_site_alone_is_told_before_the_task():
+    lines = user_text(observation(offers=("submit",))).splitlines()
+    assert lines[-2].startswith('Action: {"action": "submit", "html": ') and lines[-1].startswith("Task: ")
+    assert "submit" not in user_text(observation())
