@@ -37,7 +37,7 @@ class TrainingRun:
         self.store = RunStore(config.run_dir)
         self.tasks = _freeze_tasks(config, self.store)
         _freeze_config(config, self.store)
-        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)
+        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed, config.rewards)
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
         self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")

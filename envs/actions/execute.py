@@ -69,7 +69,7 @@ async def execute(surface: Surface, action: Action) -> Outcome:
 
 
 async def _act(surface: Surface, action: Action) -> Outcome:
-    nodes = Nodes(surface.cdp)
+    nodes = Nodes(surface.cdp, surface.scroll)
     try:
         outcome = await _perform(surface, nodes, action)
     except BrowserError as error:

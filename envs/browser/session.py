@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from envs.browser.context import BrowserContext
 from envs.browser.episode import EpisodePage
+from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
 from envs.sites.base import Site
-from envs.types import Action, BrowserError, WebTask
+from envs.types import Action, BrowserError, Needs, Recorded, WebTask, needs
 
 if TYPE_CHECKING:
     from envs.browser.pool import BrowserPool
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class WebSession:
@@ -60,6 +64,9 @@ class WebSession:
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
             self._page = self._pool.episode_page(self._context, self._site, task)
+            if needs(task.rubric).downloads and not self._pool.options.external:
+                keep = self._context.keep_downloads(self._pool.options.downloads)
+                self._page.downloads = await self._guarded(self._context, keep, f"downloads of {task.task_id}")
             begin = self._page.begin(seed)
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
             self._pool.count_episode(loaded)
@@ -90,6 +97,18 @@ class WebSession:
             self._result, self._last_action = result, action
             self.step_id += 1
             return result
+
+    async def evidence(self, needs: Needs) -> Recorded:
+        """What the episode's grading asks to be read at its end. The page is left as it is, but for a dialog, which is cancelled.
+
+        Raises:
+            BrowserError: the browser, the page or the deadline; or there is no episode.
+        """
+        with self._one_at_a_time("evidence"):
+            context, page = self._context, self._page
+            if context is None or page is None:
+                raise BrowserError("no episode: evidence is read before the session is closed or reset")
+            return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
 
     async def close(self) -> None:
         """Give the page back. The session may not be used again."""
@@ -126,6 +145,8 @@ class WebSession:
         if page is not None:
             page.environment.close(BrowserError("the episode is over"))
         if context is not None:
+            if page is not None and page.downloads is not None:
+                await _forget_downloads(context, page.downloads, reuse=self._site.stateless_pages)
             await self._pool.release(context, self._site)
 
     async def _guarded(self, context: BrowserContext, work: Coroutine[Any, Any, T], what: str) -> T:
@@ -135,3 +156,11 @@ class WebSession:
         except BaseException:
             context.broken = True
             raise
+
+
+async def _forget_downloads(context: BrowserContext, folder: DownloadFolder, *, reuse: bool) -> None:
+    try:
+        await folder.close(reuse=reuse and context.reusable)
+    except BrowserError as error:
+        logger.warning("downloads of a context could not be denied again: %s", error)
+        context.broken = True

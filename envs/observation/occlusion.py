@@ -9,6 +9,7 @@ only, and SVG circles, ellipses and polygons on their inside only.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import chain
 
@@ -183,6 +184,14 @@ def _clips(dom: Dom) -> Rects:
     containers = _containers(dom)
     if not containers:
         return np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
+    taken_out = dom.styled(POSITION, lambda position: position in ("absolute", "fixed"))
+    if len(dom.documents) == 1 and not taken_out.any():
+        return _nested_clips(dom, containers)
+    return _chained_clips(dom, containers)
+
+
+def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
+    """`_clips` box by box, from the top down."""
     static = dom.styled(POSITION, lambda position: position == "static").tolist()
     own: list[Clip] = []
     flow: list[Clip] = []  # for children in flow
@@ -204,6 +213,18 @@ def _clips(dom: Dom) -> Rects:
         positioned.append(positioned[above] if static[box] and above >= 0 else inner)
         pinned.append(base)
     return np.fromiter(chain.from_iterable(own), np.float64, 4 * len(own)).reshape(-1, 4)
+
+
+def _nested_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
+    """`_clips` where every box is in the flow: a container cuts off all that is in it."""
+    clips = np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
+    for box in sorted(containers):
+        inside = range(box + 1, bisect_right(dom.box_node, dom.end[dom.box_node[box]]))
+        left, top, right, bottom = containers[box]
+        part = clips[inside.start : inside.stop]
+        np.maximum(part[:, :2], (left, top), out=part[:, :2])
+        np.minimum(part[:, 2:], (right, bottom), out=part[:, 2:])
+    return clips
 
 
 def _containers(dom: Dom) -> dict[int, Clip]:

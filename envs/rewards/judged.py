@@ -68,6 +68,11 @@ class EpisodeJudge:
             value, why = _of_fact(judgement, fact.id)
         return FactResult(value=value, evidence=why, cost=self._cost(judgement, fact))
 
+    def close(self) -> None:
+        """Nobody waits any more: what is still being asked is given up."""
+        if self._hearing is not None:
+            self._hearing.cancel()
+
     def _episode(self, evidence: EpisodeEvidence) -> JudgeEpisode:
         steps = tuple(
             JudgeStep(

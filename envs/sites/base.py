@@ -87,5 +87,6 @@ class Site(Protocol):
         ...
 
     def facts_script(self, task: WebTask) -> str:
-        """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``."""
+        """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``; empty where pages declare
+        nothing."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -125,5 +124,5 @@ class StaticSite:
         return "true"
 
     def facts_script(self, task: WebTask) -> str:
-        """No facts, never done."""
-        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
+        """Nothing: no facts, never done."""
+        return ""

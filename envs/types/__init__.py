@@ -45,6 +45,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
+from envs.types.evidence import Needs, Recorded, Told, needs
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -79,6 +80,7 @@ __all__ = [
     "Invalid",
     "JudgeError",
     "JudgeFact",
+    "Needs",
     "NewTab",
     "Observation",
     "ObservationDiff",
@@ -88,6 +90,7 @@ __all__ = [
     "PolicyError",
     "Press",
     "Record",
+    "Recorded",
     "Refresh",
     "RewardBundle",
     "RewardPart",
@@ -106,12 +109,14 @@ __all__ = [
     "Target",
     "TaskError",
     "Terminate",
+    "Told",
     "TrainingError",
     "Trajectory",
     "Type",
     "Upload",
     "Wait",
     "WebTask",
+    "needs",
     "read_action",
     "rubric_hash",
 ]

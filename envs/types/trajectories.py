@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from envs.types.actions import Action, ErrorCode
+from envs.types.evidence import Recorded
 from envs.types.observations import Observation
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle
@@ -107,9 +108,13 @@ class Trajectory(Record):
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
     signals: EpisodeSignals | None = None
     """The steps' signals taken together."""
+    recorded: Recorded | None = None
+    """What the task's grading asked to be read at the end; ``None`` if it asked for nothing."""
     answer: str = ""
     """What the policy answered, or the status it ended with."""
     error: str | None = None
     """The failure's message for an abstention."""
+    wall: str = ""
+    """The wall that was there instead of the site: the name of an `envs.ends.BlockSign`, or ``judge`` if only the judge saw it."""
     seconds: float = 0.0
-    """Wall seconds from reset to reward."""
+    """Wall seconds from reset to the end of the episode; its grading comes later."""
