@@ -84,6 +84,8 @@ def merge_shards(plan: SetPlan, orders: Iterable[Sequence[ShardOrder]]) -> dict[
         TaskError: no task is left.
     """
     merge = _Merge()
+    orders = [[*source] for source in orders]
+    _tidy(orders)
     draft = plan.folder / ".draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -170,6 +172,13 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
         for task in tasks:
             file.write(json_row(task))
     return {path: file.count}
+
+
+def _tidy(orders: Sequence[Sequence[ShardOrder]]) -> None:
+    """Remove what killed processes left beside shards that are whole by now."""
+    for folder in {order.path("").parent for source in orders for order in source}:
+        for left in folder.glob(".*.tmp"):
+            left.unlink()
 
 
 def _move(draft: Path, folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,8 @@ from envs.tasks.write import WriterConfig
 from envs.types import ConfigError, JudgeError, Rubric, StorageError, TaskError, WebTask, rubric_hash
 from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, http, text_of
 from tests.envs.tasks.making import task
+
+PROJECT = Path(__file__).parents[3]
 
 
 def graded(number: int, **more: Any) -> WebTask:
@@ -183,6 +187,48 @@ def test_a_shard_that_is_not_whole_is_built_anew(tmp_path: Path, harm: str) -> N
         merge_shards(SetPlan(tmp_path / "set", Layout.FILE, Form.JSONL, {}), [orders_of(source, tmp_path)])
     build(tmp_path, source)
     assert files(tmp_path) == whole
+
+
+KILLED = """
+import sys
+from envs.tasks.build import ShardOrder, build_shard
+for order in map(ShardOrder.model_validate_json, sys.stdin):
+    build_shard(order)
+    print("one", flush=True)
+"""
+
+
+def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_another(tmp_path: Path) -> None:
+    save_tasks(tmp_path / "own.jsonl", [graded(number) for number in range(900)])
+    source = FileSource(name="own", paths=("own.jsonl",), shards=6, decompose=DecompositionRules())
+    orders = orders_of(source, tmp_path)
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    )
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write("".join(f"{order.model_dump_json()}\n" for order in orders))
+    child.stdin.close()
+    assert child.stdout.readline() == "one\n" and child.stdout.readline() == "one\n"
+    while not list((tmp_path / "shards" / "own").glob(".*.tmp")) and child.poll() is None:
+        pass  # in the middle of a shard
+    child.kill()
+    child.wait()
+    whole = [order for order in orders if read_report(order) is not None]
+    assert 2 <= len(whole) < 6
+    times = {order.shard: order.path(".json").stat().st_mtime_ns for order in whole}
+    for order in orders:
+        build_shard(order)
+    manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, Form.JSONL, {}), [orders])
+    assert {order.shard: order.path(".json").stat().st_mtime_ns for order in whole} == times
+    assert manifest["tasks"] == 2700 and not list(tmp_path.rglob("*.tmp"))
+    (tmp_path / "again").mkdir()
+    shutil.copy(tmp_path / "own.jsonl", tmp_path / "again")
+    again = orders_of(source, tmp_path / "again")
+    for order in again:
+        build_shard(order)
+    merge_shards(SetPlan(tmp_path / "again" / "set", Layout.TREE, Form.JSONL, {}), [again])
+    assert files(tmp_path / "again" / "set") == files(tmp_path / "set")
+    assert files(tmp_path / "again" / "shards") == files(tmp_path / "shards")
 
 
 def test_a_changed_source_or_order_is_noticed(tmp_path: Path) -> None:
