@@ -82,6 +82,15 @@ class RunStore:
         return self.root / "tasks.jsonl"
 
     @property
+    def task_set_path(self) -> Path:
+        """What the files of a set held that is too large to be copied."""
+        return self.root / "tasks.json"
+
+    def start_path(self, iteration: int) -> Path:
+        """What the draws of an iteration begin from; made from the groups before it, and made again when it is not there."""
+        return self.root / "starts" / f"i{iteration:06d}.json"
+
+    @property
     def trainer_path(self) -> Path:
         return self.root / "trainer"
 
