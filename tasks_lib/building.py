@@ -11,8 +11,9 @@ The folder of a set::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from prefect import task
@@ -20,18 +21,21 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.tasks.build import (
+    AnySource,
+    GenerateSource,
     Layout,
     SetPlan,
     ShardOrder,
     ShardReport,
     build_shard,
     fingerprint,
+    is_whole,
     merge_shards,
     read_report,
+    requests,
 )
-from envs.tasks.build.sources import Source
 from envs.tasks.tree import Form
-from envs.types import ConfigError, JudgeError, RollwrightError, StorageError
+from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.progress import RunProgress
@@ -62,17 +66,16 @@ class SetBuild:
         self.folder = config.run_dir
         shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
         self.plan = SetPlan(self.folder, Layout(config.layout), Form(config.form), shown)
-        self.orders = [self._orders(source) for source in config.sources]
-        _freeze(
-            self.folder / "config.json",
-            self.plan,
-            {source.name: orders[0].fingerprint for source, orders in self._pairs()},
-        )
+        found = {source.name: fingerprint(source, PROJECT) for source in config.sources}
+        self.orders = [self._orders(source, found[source.name]) for source in config.sources]
+        _freeze(self.folder / "config.json", self.plan, found)
+        while not self.finished and not self.missing() and self.extend():
+            """Of a generator, further shards may be there already."""
 
     @property
     def finished(self) -> bool:
-        """The set is there, of this configuration and these source files."""
-        return self.plan.manifest.exists() and not self.missing()
+        """The set is there and whole; its shards need not be, any more."""
+        return is_whole(self.plan)
 
     def manifest(self) -> dict[str, Any]:
         """Of the finished set."""
@@ -83,13 +86,38 @@ class SetBuild:
         """Shards that are not there or not whole, in their order."""
         return [order for orders in self.orders for order in orders if read_report(order) is None]
 
+    def extend(self) -> bool:
+        """Give generators that have too few different requests some more shards; whether any got some.
+
+        Raises:
+            TaskError: the last shards of a generator brought nothing new.
+        """
+        extended = False
+        for number, orders in enumerate(self.orders):
+            source = orders[0].source
+            if not isinstance(source, GenerateSource) or (found := requests(orders)) >= source.spec.count:
+                continue
+            if len(orders) > source.shards and found == requests(orders[: -source.shards]):
+                raise TaskError(
+                    f"source {source.name}: there are {found} different tasks of these kinds in these worlds, {source.spec.count} are "
+                    "wanted; ask for more kinds, splits or worlds"
+                )
+            self.orders[number] = [*orders, *self._orders(source, orders[0].fingerprint, len(orders))]
+            extended = True
+        return extended
+
     def run(self, progress: RunProgress) -> None:
-        """Build the missing shards on the cluster. Inside a flow with ``rollout_task_runner``.
+        """Build the missing shards on the cluster, and those that generators need besides. Inside a flow with ``rollout_task_runner``.
 
         Raises:
             JudgeError: the writer's endpoint left questions open; all other shards are there.
             RollwrightError: the first of the other errors, after all shards have ended.
         """
+        self._build_missing(progress)
+        while self.extend():
+            self._build_missing(progress)
+
+    def _build_missing(self, progress: RunProgress) -> None:
         missing = self.missing()
         total = sum(map(len, self.orders))
         if done := total - len(missing):
@@ -97,9 +125,9 @@ class SetBuild:
         futures = [(order, build_lot.submit(order)) for order in missing]
         errors: list[RollwrightError] = []
         for number, (order, future) in enumerate(futures, start=done + 1):
-            line = f"shard {order.shard + 1} of {order.source.shards} of {order.source.name}"
             report = _result(future, errors)
-            progress.iteration(number, f"{line}: {_told(report) if report else errors[-1]}")
+            told = _told(report) if report else str(errors[-1])
+            progress.iteration(number, f"shard {order.shard} of {order.source.name}: {told}")
         if errors:
             raise _worst(errors)
 
@@ -107,8 +135,8 @@ class SetBuild:
         """Put the shards together and write the manifest."""
         return merge_shards(self.plan, self.orders)
 
-    def _orders(self, source: Source) -> list[ShardOrder]:
-        found = fingerprint(source, PROJECT)
+    def _orders(self, source: AnySource, found: str, first: int = 0) -> list[ShardOrder]:
+        """So many shards as a source has at a time, from number ``first`` on."""
         return [
             ShardOrder(
                 source=source,
@@ -121,11 +149,8 @@ class SetBuild:
                 base=str(PROJECT),
                 cache=str(self.folder / "replies"),
             )
-            for shard in range(source.shards)
+            for shard in range(first, first + source.shards)
         ]
-
-    def _pairs(self) -> Iterator[tuple[Source, Sequence[ShardOrder]]]:
-        return zip(self.config.sources, self.orders, strict=True)
 
 
 @contextmanager
@@ -181,7 +206,7 @@ def _told(report: ShardReport) -> str:
     return ", ".join(parts)
 
 
-def _freeze(path: Any, plan: SetPlan, fingerprints: dict[str, str]) -> None:
+def _freeze(path: Path, plan: SetPlan, fingerprints: dict[str, str]) -> None:
     """Write down what the set is of; refuse another one in its folder."""
     values = {"config": plan.config, "sources": fingerprints}
     if path.exists():

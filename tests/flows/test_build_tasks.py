@@ -16,7 +16,7 @@ from prefect.utilities.callables import parameter_schema
 
 from envs.tasks import read_tasks, save_tasks, task_files
 from envs.tasks.build import build_shard
-from envs.types import ConfigError, JudgeError, StorageError
+from envs.types import ConfigError, JudgeError, StorageError, TaskError
 from flows.build_tasks import build_tasks
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import SetBuild, open_build
@@ -55,8 +55,9 @@ def content(folder: Path) -> dict[str, bytes]:
 def built_without_a_flow(config: BuildTasksConfig) -> dict[str, Any]:
     """The manifest of a set that nothing came in the way of."""
     with open_build(config) as build:
-        for order in build.missing():
-            build_shard(order)
+        while build.missing() or build.extend():
+            for order in build.missing():
+                build_shard(order)
         return build.merge()
 
 
@@ -71,7 +72,8 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
             return completion("Certainly! Here is the rubric.")
         return completion(json.dumps(LAMPS))
 
-    given = sources(tmp_path)
+    made = {"kind": "generate", "name": "made", "spec": {"count": 90}, "shards": 1, "worlds": 1}
+    given = [*sources(tmp_path), made]
     with endpoint(answer) as fake:
         config = config_of(tmp_path / "one", fake.url, sources=given)
         with pytest.raises(JudgeError, match=r"1 shards are not complete:\n.*web, shard 0: 1 questions got no answer"):
@@ -91,15 +93,16 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
     assert build_tasks(config) == manifest and len(fake.requests) == asked, "a finished set is read"
 
     # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has a bad fact, one needs a rubric
-    assert manifest["tasks"] == 93 and manifest["by_source"]["own"]["parts"] == 60
+    assert manifest["tasks"] == 93 + 90 and manifest["by_source"]["own"]["parts"] == 60
+    assert len(list((config.run_dir / "shards" / "made").glob("*.rejected.jsonl"))) >= 2, "one world was not enough"
     assert manifest["by_source"]["web"] == {
         "read": 4, "written": 1, "parts": 0, "tasks": 3, "rejected": {"read": 1, "rubric": 1}, "whole": {},
     }  # fmt: skip
     assert manifest["rejected"] == 2 == len((config.run_dir / "rejected.jsonl").read_text().split("\n")) - 1
     read = read_tasks(*task_files("difficulty/**/*.jsonl", root=config.run_dir))
-    assert len(read.tasks) == 93 and read.problems == [] and all(task.rubric for task in read.tasks)
+    assert len(read.tasks) == 183 and read.problems == [] and all(task.rubric for task in read.tasks)
     table = {row["what"]: row["count"] for row in json.loads(artifact("small-set-tasks")["data"])}
-    assert table["tasks"] == 93 and table["own: parts"] == 60 and table["web: rejected, read"] == 1
+    assert table["tasks"] == 183 and table["own: parts"] == 60 and table["web: rejected, read"] == 1
 
 
 @pytest.mark.dask
@@ -147,6 +150,29 @@ def test_a_set_of_other_values_or_files_is_refused(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
     with pytest.raises(ConfigError, match="other values of: the files of source own"):
         SetBuild(config_of(tmp_path, sources=given))
+
+
+def test_a_generator_that_has_no_more_is_an_error(tmp_path: Path) -> None:
+    made = {
+        "kind": "generate",
+        "name": "made",
+        "spec": {"count": 9, "kinds": ["shop-open"], "per_world": 1},
+        "shards": 2,
+        "worlds": 1,
+    }
+    with open_build(config_of(tmp_path, sources=[made], writer=None)) as build:
+        for order in build.missing():
+            build_shard(order)
+        assert build.extend() and len(build.orders[0]) == 4 and len(build.missing()) == 2
+        for order in build.missing():
+            build_shard(order)
+        # as if the last two had only repeated the others
+        for last, first in zip(build.orders[0][2:], build.orders[0], strict=False):
+            last.path(".jsonl").write_bytes(first.path(".jsonl").read_bytes())
+        with pytest.raises(TaskError, match=r"source made: there are \d different tasks .* 9 are wanted; ask for more"):
+            build.extend()
+    with open_build(config_of(tmp_path, sources=[made], writer=None)) as build:
+        assert build.missing() == build.orders[0][2:], "a shard that was tampered with is built anew"
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:

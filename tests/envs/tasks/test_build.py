@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from envs.ends import Bucket
 from envs.rewards.judge import JudgeConfig, JudgeModels
 from envs.tasks import load_tasks, read_tasks, save_tasks
 from envs.tasks.build import (
     FileSource,
+    GenerateSource,
     ImportSource,
     Layout,
     SetPlan,
@@ -29,9 +31,12 @@ from envs.tasks.build import (
     fingerprint,
     merge_shards,
     read_report,
+    requests,
 )
 from envs.tasks.build.rubrics import brought_rubric, right_answer, with_rubric
-from envs.tasks.decompose import DecompositionRules
+from envs.tasks.decompose import DecompositionRules, decompose
+from envs.tasks.generate import GeneratorSpec, generate, solution_of
+from envs.tasks.generate.check import checker
 from envs.tasks.tree import Form
 from envs.tasks.write import WriterConfig
 from envs.types import ConfigError, JudgeError, Rubric, StorageError, TaskError, WebTask, rubric_hash
@@ -199,7 +204,7 @@ for order in map(ShardOrder.model_validate_json, sys.stdin):
 
 
 def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_another(tmp_path: Path) -> None:
-    save_tasks(tmp_path / "own.jsonl", [graded(number) for number in range(900)])
+    save_tasks(tmp_path / "own.jsonl", [graded(number) for number in range(420)])
     source = FileSource(name="own", paths=("own.jsonl",), shards=6, decompose=DecompositionRules())
     orders = orders_of(source, tmp_path)
     child = subprocess.Popen(
@@ -220,7 +225,7 @@ def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_a
         build_shard(order)
     manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, Form.JSONL, {}), [orders])
     assert {order.shard: order.path(".json").stat().st_mtime_ns for order in whole} == times
-    assert manifest["tasks"] == 2700 and not list(tmp_path.rglob("*.tmp"))
+    assert manifest["tasks"] == 1260 and not list(tmp_path.rglob("*.tmp"))
     (tmp_path / "again").mkdir()
     shutil.copy(tmp_path / "own.jsonl", tmp_path / "again")
     again = orders_of(source, tmp_path / "again")
@@ -306,6 +311,37 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     bad = {row["stage"]: row for row in rejected(tmp_path)}
     assert bad["rubric"]["task_id"] == "webgym/t-4" and "facts.0: expected a text, not 7" in bad["rubric"]["reason"]
     assert bad["read"]["where"] == "train.jsonl:5" and bad["read"]["reason"].startswith("task_name: ")
+
+
+def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_path: Path) -> None:
+    spec = GeneratorSpec(count=150)
+    wanted = list(generate(spec))
+    for shards, many in ((1, 0), (3, 1)):
+        folder = tmp_path / f"{shards}"
+        folder.mkdir()
+        source = GenerateSource(name="made", spec=spec, shards=shards, worlds=many)
+        orders = orders_of(source, folder)
+        for order in orders:
+            build_shard(order)
+        assert requests(orders) >= 150
+        manifest = merge_shards(SetPlan(folder / "set", Layout.FILE, Form.PARQUET, {}), [orders])
+        assert load_tasks(folder / "set" / "tasks.parquet") == wanted
+        assert manifest["by_source"]["made"]["tasks"] == 150 and manifest["rejected"] == 0
+    with pytest.raises(ConfigError, match="source made: kinds: there is no 'dance'"):
+        fingerprint(GenerateSource(name="made", spec=GeneratorSpec(kinds=("dance",))), tmp_path)
+
+
+def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_path: Path) -> None:
+    spec = GeneratorSpec(count=400, buckets=(Bucket.SOME, Bucket.MANY))
+    whole = {task.kind: task for task in generate(spec)}
+    pairs = [(task, part) for task in whole.values() for part in decompose(task, DecompositionRules(most=3)).tasks]
+    assert len({task.kind for task, _ in pairs}) >= 2 and len(pairs) >= 5
+
+    async def play() -> list[float | None]:
+        async with checker() as check:
+            return [(await check.play(part, solution_of(task))).score for task, part in pairs]
+
+    assert asyncio.run(play()) == [1.0] * len(pairs)
 
 
 def test_right_answers_and_horizons() -> None:
