@@ -167,7 +167,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         clock = ActivityClock(ACTIVITIES)
         thread = ThreadPoolExecutor(1, "generate")
         mode = order.policy.observation if order.actor == "policy" else "text"
-        encode = encode_stage(engine, store, mode, self._encoding)
+        encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
 
         def make_runner() -> EpisodeRunner:
             batcher = WaveBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)

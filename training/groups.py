@@ -6,7 +6,7 @@ from collections import Counter
 
 from pydantic import Field
 
-from envs.types import Record, StopReason, Trajectory, WebTask
+from envs.types import Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
 from training.store import phase_of
 
 
@@ -20,6 +20,8 @@ class GroupSpec(Record):
     """Page seed of each episode."""
     greedy: bool = False
     """Decode greedily (evaluation)."""
+    memory: Memory = ()
+    """What its task family remembers: every episode begins with this (`tasks_lib.sampling`). Empty without a memory of families."""
 
     @property
     def phase(self) -> str:
@@ -48,6 +50,8 @@ class EpisodeSummary(Record):
     """How its responses were read as actions (`training.policy.parsing`), counted."""
     action_errors: dict[str, int] = Field(default_factory=dict)
     """Why actions were not carried out, counted."""
+    memory: tuple[MemoryChange, ...] = ()
+    """What it kept and forgot."""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeSummary:
@@ -64,6 +68,7 @@ class EpisodeSummary(Record):
             abstained=trajectory.reward.abstained,
             forms=Counter(step.form for step in trajectory.steps if step.form),
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
+            memory=trajectory.memory,
         )
 
 

@@ -6,7 +6,21 @@ from collections.abc import Sequence
 
 from envs.actions.errors import ActionError, closest, closest_handles, short
 from envs.actions.surface import Handle, Targets
-from envs.types import Action, Check, Clear, Click, DoubleClick, Drag, ErrorCode, Invalid, Select, Type, Upload
+from envs.types import (
+    Action,
+    Check,
+    Clear,
+    Click,
+    DoubleClick,
+    Drag,
+    ErrorCode,
+    Forget,
+    Invalid,
+    Remember,
+    Select,
+    Type,
+    Upload,
+)
 from envs.types.actions import ElementAction, MaybeTarget
 
 NEVER_EDITABLE = frozenset(
@@ -33,6 +47,10 @@ def refuse(action: Action, targets: Targets) -> ActionError | None:
     """Why an action cannot be carried out, as far as the observation tells; ``None`` if it may be tried."""
     if isinstance(action, Invalid):
         return ActionError(action.code, action.reason)
+    if isinstance(action, Remember | Forget):
+        return ActionError(
+            ErrorCode.UNKNOWN_ACTION, f"{action.type} is nothing that a page can do", "it needs a memory"
+        )
     for target in targets_of(action):
         found = find(target, targets)
         if isinstance(found, ActionError):

@@ -17,6 +17,7 @@ from envs.types.actions import (
     DoubleClick,
     Drag,
     ErrorCode,
+    Forget,
     Forward,
     Goto,
     Hover,
@@ -24,6 +25,7 @@ from envs.types.actions import (
     NewTab,
     Press,
     Refresh,
+    Remember,
     Scroll,
     Select,
     SwitchTab,
@@ -45,6 +47,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
+from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -72,6 +75,7 @@ __all__ = [
     "ErrorCode",
     "Fact",
     "FactGroup",
+    "Forget",
     "Forward",
     "Goto",
     "Hidden",
@@ -79,6 +83,9 @@ __all__ = [
     "Invalid",
     "JudgeError",
     "JudgeFact",
+    "Memory",
+    "MemoryChange",
+    "MemoryEntry",
     "NewTab",
     "Observation",
     "ObservationDiff",
@@ -89,6 +96,7 @@ __all__ = [
     "Press",
     "Record",
     "Refresh",
+    "Remember",
     "RewardBundle",
     "RewardPart",
     "RollwrightError",

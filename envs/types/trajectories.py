@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from envs.types.actions import Action, ErrorCode
+from envs.types.memory import MemoryChange
 from envs.types.observations import Observation
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle
@@ -109,6 +110,8 @@ class Trajectory(Record):
     """The steps' signals taken together."""
     answer: str = ""
     """What the policy answered, or the status it ended with."""
+    memory: tuple[MemoryChange, ...] = ()
+    """What the episode kept and forgot that was otherwise when it began, oldest first."""
     error: str | None = None
     """The failure's message for an abstention."""
     seconds: float = 0.0
