@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from envs.ends import HorizonPolicy
+from envs.rewards import Component
 from envs.rewards.judge import JudgeConfig
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
@@ -106,6 +107,44 @@ class RolloutConfig(Settings):
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
 
 
+class RewardConfig(Settings):
+    """What a reward is made of, and how many episodes are graded at once."""
+
+    concurrency: int = Field(16, ge=1, le=1024, description="Episodes graded at once on one worker.")
+    deadline: float = Field(
+        1200.0, gt=0, le=86_400, description="Seconds the grading of one episode may take; then it abstains."
+    )
+    task: float = Field(
+        1.0, gt=0, le=1000, description="Weight of what was asked for: rubric, evaluators, or the page's own word."
+    )
+    visual: float = Field(
+        1.0, ge=0, le=1000, description="Weight of how like its reference a page looks; 0: not asked."
+    )
+    semantic: float = Field(
+        1.0, ge=0, le=1000, description="Weight of how like its reference's a document is; 0: not asked."
+    )
+    performance: float = Field(
+        0.0, ge=0, le=1000, description="Weight of ChromiumRL's quality; needs rollout.signals. 0: not asked."
+    )
+    format: float = Field(
+        0.0, ge=0, le=1000, description="Weight of the share of turns in a form that policies are asked for."
+    )
+    length: float = Field(0.0, ge=0, le=1, description="Penalty of an episode that uses its whole horizon.")
+    action_errors: float = Field(0.0, ge=0, le=1, description="Penalty of an episode of which every action failed.")
+
+    def weights(self) -> dict[Component, float]:
+        """By component."""
+        return {component: getattr(self, component) for component in Component}
+
+
+def _measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:
+    """Raises ``ValueError`` if a part has a weight and could never be available."""
+    if rewards.performance and not rollout.signals:
+        raise ValueError(
+            f"rewards.performance: {rewards.performance:g} needs rollout.signals=true: without signals no quality is measured"
+        )
+
+
 class EvaluationConfig(Settings):
     """Greedy success on held-out seeds."""
 
@@ -168,10 +207,16 @@ class TrainConfig(RunConfig):
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     rollout: RolloutConfig = RolloutConfig()
+    rewards: RewardConfig = RewardConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _rewards_can_be_had(self) -> Self:
+        _measured(self.rewards, self.rollout)
+        return self
 
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""
@@ -191,6 +236,7 @@ class EvaluateConfig(Settings):
     policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
     tasks: TasksConfig = TasksConfig()
     rollout: RolloutConfig = RolloutConfig()
+    rewards: RewardConfig = RewardConfig()
     cluster: ClusterConfig = ClusterConfig()
     episodes: int = Field(200, ge=1, le=100_000, description="Episodes, shared over the kinds.")
     split: Literal["held_out", "validation", "train", "demo"] = Field(
@@ -203,7 +249,8 @@ class EvaluateConfig(Settings):
     )
 
     @model_validator(mode="after")
-    def _named(self) -> EvaluateConfig:
+    def _checked(self) -> EvaluateConfig:
+        _measured(self.rewards, self.rollout)
         if not self.run_id:
             object.__setattr__(self, "run_id", f"evaluate-{datetime.now():%Y%m%d-%H%M%S}")
         return self
@@ -315,6 +362,8 @@ def resolve(model: type[Settings], values: dict[str, Any]) -> Any:
 
 
 def _explain(model: type[Settings], location: tuple[int | str, ...], message: str, value: Any) -> str:
+    if not location:  # several keys together
+        return message.removeprefix("Value error, ")
     key = ".".join(str(part) for part in location)
     owner: Any = model
     for part in location[:-1]:

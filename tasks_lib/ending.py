@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from envs.browser import StepResult
 from envs.ends import RepetitionDetector, Sighting, blocked, http_error
 from envs.observation.hashes import action_signature, screen_hash
 from envs.types import Action, StopReason
+
+
+class Unusable(NamedTuple):
+    """What is seen is not the site."""
+
+    reason: StopReason
+    message: str
+    wall: str = ""
+    """Name of the `envs.ends.BlockSign`, if it is a wall."""
 
 
 class EpisodeWatch:
@@ -19,13 +30,15 @@ class EpisodeWatch:
         """Where the row of equal steps began."""
         self._detector: RepetitionDetector | None = None
 
-    def unusable(self, result: StepResult) -> tuple[StopReason, str] | None:
-        """Why what is seen is not the site (an abstention), with the message; ``None`` if it is."""
+    def unusable(self, result: StepResult) -> Unusable | None:
+        """Why what is seen is not the site (an abstention); ``None`` if it is."""
         if http_error(result.status):
-            return StopReason.HTTP_ERROR, f"{result.observation.url} answered {result.status}"
+            return Unusable(StopReason.HTTP_ERROR, f"{result.observation.url} answered {result.status}")
         seen = result.observation
         sign = blocked(url=seen.url, title=seen.title, text=seen.text, status=result.status)
-        return None if sign is None else (StopReason.BLOCKED, f"{seen.url} shows {sign.hint} ({sign.name})")
+        if sign is None:
+            return None
+        return Unusable(StopReason.BLOCKED, f"{seen.url} shows {sign.hint} ({sign.name})", sign.name)
 
     def repeats(self, before: StepResult, action: Action) -> bool:
         """Whether this step was the last of so many equal ones: the same picture, document and action."""

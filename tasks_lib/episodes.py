@@ -12,7 +12,7 @@ from envs.browser.context import PageCrashed
 from envs.browser.episode import unchanged
 from envs.browser.pool import BrowserPool
 from envs.memory import EpisodeMemory, typed_secret
-from envs.rewards import EpisodeEvidence, grade_by_program, page_reward, score
+from envs.rewards import record_answers, score
 from envs.signals import aggregate
 from envs.sites.base import Site
 from envs.types import (
@@ -21,13 +21,14 @@ from envs.types import (
     Forget,
     Invalid,
     Observation,
+    Recorded,
     Remember,
-    RewardBundle,
     Step,
     StepSeconds,
     StopReason,
     Trajectory,
     WebTask,
+    needs,
 )
 from envs.types.actions import ACTIONS, WITH_MEMORY
 from envs.types.signals import EpisodeSignals
@@ -39,6 +40,9 @@ from tasks_lib.live import Doing, Slot
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
 from training.policy.parsing import parse
+
+NOT_GRADED = "it was not graded yet"
+"""Cause of the abstention that an episode has for a reward until it went through the reward stage."""
 
 
 @dataclass(slots=True)
@@ -55,8 +59,8 @@ class EpisodeRunner:
     rollout: RolloutConfig
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
-        """Run an episode, again after a failure that is not the policy's up to ``rollout.attempts`` times; every attempt is returned, stored
-        by the caller.
+        """Run an episode, again after a failure that is not the policy's up to ``rollout.attempts`` times; every attempt is returned, graded
+        and stored by the caller.
 
         What it does at each moment is written into ``slot``.
         """
@@ -99,7 +103,9 @@ class _Episode:
         self.final: Observation | None = None
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
+        self.recorded: Recorded | None = None
         self.error: str | None = None
+        self.wall = ""
         self.watch = EpisodeWatch(runner.rollout.repeats)
         self.memory = EpisodeMemory(group.memory) if runner.rollout.memory != "off" else None
         self.acts = 0
@@ -128,12 +134,20 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        wanted = needs(self.task.rubric)
+        if wanted and self.error is None:
+            with self.runner.clock("browser"):
+                self.recorded = await session.evidence(wanted)
+        if session.server is not None and self.task.rubric is not None:
+            answers = await record_answers(self.task.rubric, session.server)
+            self.recorded = (self.recorded or Recorded()).model_copy(update={"server": answers})
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""
         unusable = None if frame.done else self.watch.unusable(frame)
         if unusable is not None:
-            self.abstain(*unusable)
+            self.abstain(unusable.reason, unusable.message)
+            self.wall = unusable.wall
         elif frame.done:
             self.stop_reason = frame.stop or StopReason.DONE
         return frame.done or unusable is not None
@@ -186,28 +200,12 @@ class _Episode:
         """The episode failed for a reason that is not the policy's."""
         self.stop_reason, self.error = reason, message
 
-    def _reward(self) -> RewardBundle:
-        if self.error is not None:
-            return score([], abstained=self.error)
-        if self.task.rubric is not None:
-            evidence = EpisodeEvidence(
-                steps=tuple(self.steps),
-                final=self.final,
-                answer=self.answer if self.stop_reason is StopReason.ANSWER else "",
-                page_facts=self.facts,
-                signals=self._signals(),
-            )
-            return grade_by_program(self.task.rubric, evidence, expected_hash=self.task.rubric_hash or None)
-        return score([page_reward(self.facts, steps=len(self.steps))])
-
     def _signals(self) -> EpisodeSignals | None:
         signals = [step.signals for step in self.steps if step.signals is not None]
         return aggregate(signals) if signals else None
 
     def trajectory(self, seconds: float) -> Trajectory:
-        """The record of the episode as it stands; rewarded here, after the browser has been given back."""
-        with self.runner.clock("reward"):
-            reward = self._reward()
+        """The record of the episode as it stands, not graded yet; an abstention if it failed for a reason that is not the policy's."""
         return Trajectory(
             episode_id=self.episode_id,
             group_id=self.group.group_id,
@@ -220,11 +218,13 @@ class _Episode:
             steps=tuple(self.steps),
             final=self.final,
             stop_reason=self.stop_reason,
-            reward=reward,
+            reward=score([], abstained=self.error or NOT_GRADED),
             page_facts=self.facts,
             signals=self._signals(),
+            recorded=self.recorded,
             answer=self.answer,
             memory=self.memory.changes() if self.memory is not None else (),
             error=self.error,
+            wall=self.wall,
             seconds=seconds,
         )

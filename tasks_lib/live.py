@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pydantic import Field
+
 from envs.types import Record, StopReason, Trajectory
 from training.store import RunStore, atomic_write_bytes
 
@@ -35,8 +37,6 @@ class Doing(StrEnum):
     """Its page is made a prompt and the policy answers; also in the queues before."""
     ACT = "act"
     """The action is carried out, and the page looked at."""
-    STORE = "store"
-    """The episode is over and is written."""
 
 
 class SlotState(Record):
@@ -68,6 +68,8 @@ class WorkerState(Record):
     slots: tuple[SlotState, ...]
     browsers: dict[str, Any]
     """Counters of the browser pool, and the state of each browser's connection."""
+    rewards: dict[str, Any] = Field(default_factory=dict)
+    """What the reward stage has done, and how many episodes wait for it."""
 
 
 @dataclass(slots=True)
@@ -118,6 +120,7 @@ class LiveState:
     phase: str
     episodes: int
     browsers: Callable[[], dict[str, Any]]
+    rewards: Callable[[], dict[str, Any]] = dict
     slots: list[Slot] = field(default_factory=list)
     finished: Counter[StopReason] = field(default_factory=Counter)
 
@@ -140,6 +143,7 @@ class LiveState:
             finished=dict(self.finished),
             slots=tuple(slot.state() for slot in self.slots),
             browsers=self.browsers(),
+            rewards=self.rewards(),
         )
 
 

@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 
 from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
-from tasks_lib.config import RolloutConfig
+from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.planning import share_groups
 from tasks_lib.worker import ActorName, RolloutOrder, RolloutReport, RolloutWorker
 from training.config import PolicyConfig
@@ -44,7 +44,7 @@ class Rollout:
     browsers: list[dict[str, Any]] = field(default_factory=list)
     """Counters and connection states of each lot's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
-    """What the stages between capture and generation did in each lot."""
+    """What the stages between capture and generation, and the stage of rewards, did in each lot."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Rollouts:
     policy: PolicyConfig
     rollout: RolloutConfig
     seed: int
+    rewards: RewardConfig = field(default_factory=RewardConfig)
 
     def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
         """The order of one lot for a version that the run published."""
@@ -65,6 +66,7 @@ class Rollouts:
             groups=tuple(groups),
             policy=self.policy,
             rollout=self.rollout,
+            rewards=self.rewards,
             seed=self.seed,
             actor=actor,
         )

@@ -27,11 +27,11 @@ from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
-from tasks_lib.config import RolloutConfig
+from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.judging import JudgeStage
-from tasks_lib.live import Doing, LiveState, shown
+from tasks_lib.live import LiveState, shown
 from tasks_lib.planning import plan_slots
+from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
 from training.config import PolicyConfig
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
@@ -61,6 +61,7 @@ class RolloutOrder(Record):
     groups: tuple[GroupSpec, ...]
     policy: PolicyConfig
     rollout: RolloutConfig
+    rewards: RewardConfig = RewardConfig()
     seed: int
     actor: ActorName = "policy"
 
@@ -79,7 +80,7 @@ class RolloutReport(Record):
     browser: dict[str, Any] = Field(default_factory=dict)
     """What the worker's browser pool has done so far, and the state of its connections."""
     pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What the stages between capture and generation did in this lot."""
+    """What the stages between capture and generation did in this lot, and the stage of ``reward``s."""
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
@@ -100,6 +101,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._thread.start()
         self._files = ThreadPoolExecutor(2, "store")
         self._encoding = ThreadPoolExecutor(1, "encode")
+        self._grading = ThreadPoolExecutor(2, "grade")
         self._sites: dict[str, Site] = {}
         self._pool: BrowserPool | None = None
         self._engine: InferenceEngine | None = None
@@ -126,6 +128,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._thread.join()
         self._files.shutdown()
         self._encoding.shutdown()
+        self._grading.shutdown(
+            wait=False, cancel_futures=True
+        )  # an expression may never end, and its deadline has passed
 
     @classmethod
     def of_this_process(cls) -> RolloutWorker:
@@ -178,9 +183,16 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
-        stage = JudgeStage(self._judge, store.blob) if self._judge is not None else None
+        stage = RewardStage(
+            order.rewards,
+            clock,
+            sources=part_sources(),
+            threads=self._grading,
+            judge=self._judge,
+            screenshot=store.blob,
+        )
         committer = _GroupCommitter(groups, store, clock, self._files, stage)
-        live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics)
+        live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         try:
             async with shown(live, store), asyncio.TaskGroup() as slots:
                 for number, plan in enumerate(plan_slots(groups, rollout.concurrency)):
@@ -188,7 +200,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                     slots.create_task(_run_slot(plan, groups, runner, committer, live, slots))
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
-        return clock.seconds(), stage_metrics(runner.turns for runner in cohorts)
+        stages = stage_metrics(runner.turns for runner in cohorts)
+        return clock.seconds(), {**stages, "reward": stage.counts.metrics()}
 
     def _prepare(self, order: RolloutOrder) -> None:
         """Have the sites, the pool and the right policy version in place. Orders of different runs may follow each other."""
@@ -269,22 +282,18 @@ async def _run_slot(
     live: LiveState,
     tasks: asyncio.TaskGroup,
 ) -> None:
-    """Play the episodes of a slot. Those that a judge has to look at are graded and stored beside it, in ``tasks``."""
+    """Play the episodes of a slot. They are graded and stored beside it, in ``tasks``: the slot goes on at once."""
     slot = live.slot()
     async with runner.actor.slot():
         for index, sample in plan:
             attempts = await runner.run(groups[index], sample, slot)
-            slot.now(Doing.STORE)
             live.ended(attempts)
-            if committer.judges(groups[index], attempts):
-                tasks.create_task(committer.add(groups[index], attempts))
-            else:
-                await committer.add(groups[index], attempts)
+            tasks.create_task(committer.add(groups[index], attempts))
         slot.rest()
 
 
 class _GroupCommitter:
-    """Stores trajectories as they come and commits a group once all its episodes are stored."""
+    """Has trajectories graded and stores them as they come, and commits a group once all its episodes are stored."""
 
     def __init__(
         self,
@@ -292,7 +301,7 @@ class _GroupCommitter:
         store: RunStore,
         clock: ActivityClock,
         files: ThreadPoolExecutor,
-        stage: JudgeStage | None,
+        stage: RewardStage,
     ) -> None:
         self._open = {group.group_id: len(group.seeds) for group in groups}
         self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
@@ -301,16 +310,9 @@ class _GroupCommitter:
         self._files = files
         self._stage = stage
 
-    def judges(self, group: GroupSpec, attempts: list[Trajectory]) -> bool:
-        """Whether the judge is asked about one of them first, which takes a while."""
-        stage = self._stage
-        return stage is not None and any(stage.wants(group.task, attempt) for attempt in attempts)
-
     async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
         """Store the attempts of an episode, graded, and commit the group with its last one."""
-        if self._stage is not None:
-            with self._clock("reward"):
-                attempts = [await self._stage.grade(group.task, attempt) for attempt in attempts]
+        attempts = [await self._stage.grade(group.task, attempt) for attempt in attempts]
         with self._clock("store"):
             loop = asyncio.get_running_loop()
             for trajectory in attempts:

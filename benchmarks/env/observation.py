@@ -66,7 +66,7 @@ async def _speed(cdp: PageSocket) -> list[Figure]:
     best = float("inf")
     for _ in range(TURNS):
         started = time.perf_counter()
-        reading = compose(raw, focus=None, viewport=VIEWPORT, book=book)
+        reading = compose(decode(raw), focus=None, viewport=VIEWPORT, book=book)
         best = min(best, time.perf_counter() - started)
     tree, dom = await cdp.send("Accessibility.getFullAXTree"), decode(raw)
     length = len(reading.observation.text)

@@ -43,6 +43,7 @@ from envs.types import (
     Scroll,
     Select,
     StopReason,
+    Submit,
     SwitchTab,
     Terminate,
     Type,
@@ -64,6 +65,8 @@ async def execute(surface: Surface, action: Action) -> Outcome:
             return Effect(stop=StopReason.ANSWER, said=action.text)
         case Terminate():
             return Effect(stop=StopReason.TERMINATED, said=action.status)
+        case Submit():
+            return refuse(action, surface.targets, surface.offers) or Effect(stop=StopReason.SUBMITTED)
         case Dialog():
             return await _within(surface, _answer_dialog(surface, action), action)
     refusal = refuse(action, surface.targets) or _waiting_dialog(surface)
@@ -71,7 +74,7 @@ async def execute(surface: Surface, action: Action) -> Outcome:
 
 
 async def _act(surface: Surface, action: Action) -> Outcome:
-    nodes = Nodes(surface.cdp)
+    nodes = Nodes(surface.cdp, surface.scroll)
     try:
         outcome = await _perform(surface, nodes, action)
     except BrowserError as error:
@@ -111,7 +114,7 @@ async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
             return await navigate.use_tabs(surface, action)
         case Wait():
             return Effect(wait_ms=action.seconds * 1000.0)
-        case Answer() | Terminate() | Dialog() | Remember() | Forget() | Invalid():
+        case Answer() | Terminate() | Submit() | Dialog() | Remember() | Forget() | Invalid():
             raise AssertionError(f"{action.type} is dealt with before")
 
 

@@ -87,15 +87,20 @@ class Facts:
 class Nodes:
     """The nodes that one action looks at."""
 
-    def __init__(self, cdp: Cdp) -> None:
+    def __init__(self, cdp: Cdp, scroll: tuple[float, float] | None = None) -> None:
+        """``scroll`` is how far the page is scrolled, if that is known: good for one look at a point, as what is done next may scroll."""
         self._cdp = cdp
+        self._scroll = scroll
         self._worlds: dict[str, int] = {}
 
     async def at(self, point: tuple[float, float]) -> Hit | None:
         """What is at a point of the viewport (CSS pixels); ``None`` outside of it."""
-        view = (await self._cdp.send("Page.getLayoutMetrics"))["cssVisualViewport"]
+        scroll, self._scroll = self._scroll, None
+        if scroll is None:
+            view = (await self._cdp.send("Page.getLayoutMetrics"))["cssVisualViewport"]
+            scroll = view["pageX"], view["pageY"]
         # The point of this method is one of the document, in whole pixels.
-        params = {"x": int(point[0] + view["pageX"]), "y": int(point[1] + view["pageY"])}
+        params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1])}
         try:
             found = await self._cdp.send("DOM.getNodeForLocation", {**params, "includeUserAgentShadowDOM": False})
         except BrowserError as error:
@@ -120,10 +125,12 @@ class Nodes:
 
     async def scroll_to(self, **node: int | str) -> None:
         """Scroll a node into view, as far as it is not there."""
+        self._scroll = None
         await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
 
     async def scroll_least(self, node: int) -> None:
         """Scroll a node of the tab's own frame (or one of its origin) into view by as little as possible, so that what is near stays."""
+        self._scroll = None
         own = await self.object(node, await self.main_frame())
         if own is not None:
             await self.ask(own, "show")

@@ -6,7 +6,8 @@ environments. Nothing here knows a site, a task file, a reward or a policy: thos
 """
 
 from envs.browser.chromium import find_chromium
-from envs.browser.pool import BrowserPool, PoolCounters, PoolOptions
+from envs.browser.options import PoolCounters, PoolOptions
+from envs.browser.pool import BrowserPool
 from envs.browser.result import StepResult
 from envs.browser.session import WebSession
 

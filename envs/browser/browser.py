@@ -14,6 +14,7 @@ from envs.browser.cdp import CdpSession
 from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
+from envs.browser.greed import GreedWatch
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
 from envs.types import BrowserError
@@ -34,6 +35,8 @@ class Browser:
         """Times that the socket went away by itself."""
         self._opening = 0
         self._strangers: set[asyncio.Task[None]] = set()
+        self.greed = GreedWatch(self._renderers)
+        self._greed: asyncio.Task[None] | None = None
 
         async def found() -> str:
             return address
@@ -63,6 +66,7 @@ class Browser:
         except BaseException:
             await process.stop()
             raise
+        browser._greed = asyncio.create_task(browser.greed.run(), name=f"greed of Chromium {process.pid}")
         return browser
 
     @classmethod
@@ -114,6 +118,8 @@ class Browser:
     async def close(self) -> None:
         """Close the connection, and end the process if it is ours."""
         self._fail(BrowserError("Chromium was stopped"))
+        if self._greed is not None:
+            self._greed.cancel()
         if self.process is None:
             for context in list(self.contexts):
                 await self.close_context(context)
@@ -121,6 +127,12 @@ class Browser:
         await self.connection.close()
         if self.process is not None:
             await self.process.stop()
+
+    async def _renderers(self) -> dict[int, float]:
+        """Processor seconds of each renderer process."""
+        await self.connection.ready()
+        told = await self.connection.browser.send("SystemInfo.getProcessInfo")
+        return {each["id"]: each["cpuTime"] for each in told["processInfo"] if each["type"] == "renderer"}
 
     def _fail(self, error: BrowserError) -> None:
         for context in self.contexts:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection
+from envs.browser.evidence import DownloadFolder
 from envs.browser.tab import Tab
 from envs.egress import PROXY_BYPASS, harden, harden_page
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
@@ -65,6 +66,8 @@ class ContextOptions:
     """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
     virtual: bool = True
     """Hold the pages' clocks."""
+    drawn: bool = True
+    """Have pages drawn, for pictures."""
 
 
 class BrowserContext:
@@ -207,6 +210,10 @@ class BrowserContext:
             # The browser is gone or hangs; its end takes the context with it.
             logger.warning("a context did not close: %s", error)
 
+    async def keep_downloads(self, within: Path | None) -> DownloadFolder:
+        """Have what an episode downloads kept in a folder of its own, made in ``within`` or where the system keeps such."""
+        return await DownloadFolder.open(self._connection.browser, self.context_id, within)
+
     async def new_tab(self) -> Tab:
         """A blank tab, which is the active one then."""
         width, height = self._options.device.viewport
@@ -263,6 +270,7 @@ class BrowserContext:
             mobile=device.mobile,
             style=options.style,
             seed=options.seed,
+            drawn=options.drawn,
             virtual_time=options.virtual,
         )
         domains = ("Page", "Network", "Animation", "DOM")

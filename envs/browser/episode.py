@@ -10,21 +10,23 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from envs.actions import ActionError, Effect, Surface, execute, refuse
 from envs.actions import input as hand
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Environment
+from envs.browser.evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.operations import OperationKind
 from envs.browser.result import StepResult
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
+from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.settle import Settled
 from envs.sites.base import Site
-from envs.types import Action, BrowserError, Observation, OpenTab, WebTask
+from envs.types import Action, BrowserError, Needs, Observation, OpenTab, Recorded, WebTask
 
 T = TypeVar("T")
 
@@ -51,6 +53,10 @@ class EpisodePage:
     clipboard: bool = False
     files: Path | None = None
     """Folder that uploads may come from."""
+    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
+    """Called at each look (`PoolOptions.inspect`)."""
+    downloads: DownloadFolder | None = None
+    """Where its downloads are kept, if its grading asks for them."""
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
@@ -64,13 +70,18 @@ class EpisodePage:
     def tab(self) -> Tab:
         return self.context.active
 
-    async def begin(self, seed: int) -> tuple[StepResult, bool]:
-        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded."""
+    async def begin(self, seed: int, path: str = "") -> tuple[StepResult, bool]:
+        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded.
+
+        ``path`` is where the page is entered, if not at the task's own.
+        """
         context, task, site = self.context, self.task, self.site
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            settled = await self._run(OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + task.path))
+            settled = await self._run(
+                OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + (path or task.path))
+            )
             await self._alerts(settled)
             context.path = task.path
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
@@ -95,7 +106,7 @@ class EpisodePage:
     async def act(self, action: Action, last: StepResult) -> StepResult:
         """Carry out an action and look. ``last`` is what was seen before."""
         targets = ObservedTargets(self._reading)
-        refusal = refuse(action, targets)
+        refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         surface = Surface(
@@ -106,9 +117,11 @@ class EpisodePage:
             dialogs=self.tab.dialogs,
             intercept=self.tab.intercept,
             clock=self.tab.clock,
+            offers=self.site.offers,
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
+            scroll=self._reading.observation.scroll if self._reading and self.tab.clock.looked else None,
         )
         outcome = await self._run(OperationKind.INPUT, lambda: execute(surface, action))
         if isinstance(outcome, Effect) and outcome.stop is not None:
@@ -118,6 +131,25 @@ class EpisodePage:
         settled = await self._settle(self.budget_ms + effect.wait_ms)
         result = await self._look(effect.point, error)
         return replace(result, settled=settled, error=error.code if error else None)
+
+    async def evidence(self, needs: Needs) -> Recorded:
+        """What the grading asks to be read of the page as it is. An open dialog is cancelled first: it would hold everything up."""
+        for _ in range(MOST_ALERTS):
+            if self.tab.dialogs.pending is None:
+                break
+            await self.tab.dialogs.answer(False, None)
+            await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+        tab, absent = self.tab, dict[str, str]()
+        scripts = await self._run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
+        nodes = (
+            await self._run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles)) if needs.dom else None
+        )
+        if isinstance(nodes, str):
+            absent["dom"] = nodes
+        files = await self.downloads.read() if needs.downloads and self.downloads else None
+        if needs.downloads and files is None:
+            absent["downloads"] = "this browser's downloads are not ours to see"
+        return Recorded(dom=None if isinstance(nodes, str) else nodes, downloads=files, scripts=scripts, absent=absent)
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -153,7 +185,7 @@ class EpisodePage:
             return self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
         observed = self._run(kind.OBSERVATION, lambda: self._observe(tab, line))
-        facts = self._run(kind.EVALUATION, lambda: tab.evaluate(site.facts_script(self.task)))
+        facts = self._declared(tab)
         if site.final_screenshot or point is None:
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
             reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
@@ -163,7 +195,8 @@ class EpisodePage:
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
-        reader = tab.signals
+        inspect, reader = self.inspect, tab.signals
+        inspected = await self._run(kind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
         signals = await self._run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
         return StepResult(
             observation=self._complete(reading.observation, tuple(notices)),
@@ -174,20 +207,39 @@ class EpisodePage:
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
             signals=signals,
+            inspected=inspected,
         )
+
+    async def _declared(self, tab: Tab) -> dict[str, Any]:
+        """What the page says of the episode."""
+        script = self.site.facts_script(self.task)
+        if not script:
+            return {"instruction": "", "done": False, "facts": {}}
+        said: dict[str, Any] = await self._run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
+        return said
 
     async def _shoot(self, tab: Tab) -> bytes:
         return await self._run(OperationKind.SCREENSHOT, tab.screenshot) if self.screenshots else b""
 
     async def _observe(self, tab: Tab, error: str | None) -> Reading:
         return await self._observer.observe(
-            tab.cdp, viewport=self.context.viewport, instruction=self._instruction, error=error, world=tab.clock.world
+            tab.cdp,
+            viewport=self.context.viewport,
+            instruction=self._instruction,
+            error=error,
+            world=tab.clock.world,
+            looked=tab.clock.looked,
         )
 
     def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:
         tabs = self.context.tabs
         listed = tuple(OpenTab(number=tab.number, active=tab is self.tab) for tab in tabs) if len(tabs) > 1 else ()
-        update = {"instruction": self._instruction, "tabs": listed, "notices": notices}
+        update = {
+            "instruction": self._instruction,
+            "tabs": listed,
+            "notices": notices,
+            "offers": self.site.offers,
+        }
         return observation.model_copy(update=update)
 
     def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> StepResult:
@@ -202,6 +254,7 @@ class EpisodePage:
             error=error,
             dialog=f"{pending.kind}: {pending.message}",
             notices=notices,
+            offers=self.site.offers,
         )
         return StepResult(observation, self._screenshot, done=False, point=point)
 

@@ -5,116 +5,34 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.browser.browser import Browser
 from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import find_chromium, launch_args
-from envs.browser.connection import ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import EpisodePage
+from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
+from envs.browser.tab import Tab
 from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
-from envs.settle import BUDGET_MS
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
 logger = logging.getLogger(__name__)
 
-STEP_DEADLINE = 60.0
-"""Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
+T = TypeVar("T")
 
-RECYCLE_AFTER = 500
-"""Episodes after which a context is closed: pages leak slowly, and opening one costs about what four episodes cost."""
-
-RETIRE_AFTER = 20_000
-"""Episodes after which a Chromium is replaced: the browser process keeps a little of each context."""
-
-MOST_MEMORY_MB = 3000.0
-"""Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
+MOST_APART = 2
+"""Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would slow the episodes."""
 
 WATCH_SECONDS = 10.0
 """Between looks at memory; a look costs 10 ms."""
-
-
-@dataclass
-class PoolCounters:
-    """What a pool has done since it was made."""
-
-    launches: int = 0
-    """Chromium processes started; more than ``processes`` means that some died or were replaced."""
-    browsers_lost: int = 0
-    """Chromium processes that went away by themselves, or would not be spoken to any more."""
-    browsers_retired: int = 0
-    """Replaced because of age or memory."""
-    contexts_opened: int = 0
-    contexts_recycled: int = 0
-    """Closed because they were old."""
-    contexts_broken: int = 0
-    """Closed because something failed on them."""
-    navigations: int = 0
-    episodes: int = 0
-
-
-@dataclass(frozen=True)
-class PoolOptions:
-    """How many of what, and when they are replaced."""
-
-    max_sessions: int = 16
-    """Leases at a time; more wait."""
-    processes: int = 1
-    """Chromium processes that share the contexts."""
-    process_per_episode: bool = False
-    """A Chromium for each episode instead, ended with it. Isolates fully; costs 0.2 s and 100 MB each."""
-    external: str = ""
-    """Debugging address of a browser that somebody else started; it is used instead of own ones and left running."""
-    step_deadline: float = STEP_DEADLINE
-    """Real seconds for each reset and step."""
-    settle_budget_ms: float = BUDGET_MS
-    """Virtual milliseconds that a page gets after an action."""
-    virtual_time: bool | None = None
-    """Hold the pages' clocks; else they are waited for until they are quiet. Not given: hold those of own browsers only, whose
-    processes were started for it."""
-    recycle_after: int = RECYCLE_AFTER
-    retire_after: int = RETIRE_AFTER
-    most_memory_mb: float = MOST_MEMORY_MB
-    prewarm: int = 0
-    """Contexts of each stateful site that are kept ready, so that an episode does not wait for its own."""
-    marks: bool = False
-    """Draw the elements' numbers on the screenshots (set of marks)."""
-    screenshots: bool = True
-    """Make them; without, ``StepResult.screenshot`` is empty and a step costs a fifth."""
-    signals: bool = False
-    """Read the browser's signals after each step."""
-    random_seed: int | None = None
-    """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
-    device: Device | None = None
-    """What pages are shown on; a plain screen of the site's size if not given."""
-    files: Path | None = None
-    """Folder that uploads may come from."""
-    downloads: Path | None = None
-    """Folder that downloads go to; ``None`` denies them."""
-    executable: Path | None = None
-    """Chromium; found by `find_chromium` if not given."""
-    times: ConnectionTimes | None = None
-
-    def __post_init__(self) -> None:
-        least = {"max_sessions": 1, "processes": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise BrowserError(f"{name} must be at least {bound}, not {getattr(self, name)}")
-        if self.step_deadline <= 0 or self.most_memory_mb <= 0:
-            raise BrowserError("step_deadline and most_memory_mb must be above 0")
-        if self.external and self.process_per_episode:
-            raise BrowserError(
-                "an external browser cannot be started for each episode; choose external or process_per_episode"
-            )
 
 
 class BrowserPool:
@@ -141,7 +59,9 @@ class BrowserPool:
         self._numbers = itertools.count()
         self._listeners: dict[BrowserContext, Listener] = {}
         self._no_way_out: Listener | None = None
+        self._making_nowhere = asyncio.Lock()
         self._slots = asyncio.Semaphore(self.options.max_sessions)
+        self._apart = asyncio.Semaphore(MOST_APART)
         self._launching = asyncio.Lock()
         self._browsers: list[Browser] = []
         self._of: dict[BrowserContext, Browser] = {}
@@ -175,6 +95,32 @@ class BrowserPool:
             finally:
                 await session.close()
 
+    async def apart(
+        self, where: Device | Site, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
+    ) -> T:
+        """What ``work`` makes of a blank tab in a context of its own, which is closed afterwards. It takes no place of a session, so that
+        grading never waits for episodes.
+
+        Args:
+            where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
+                the tab reaches nothing at all.
+            deadline: Real seconds for ``work``.
+            what: Names it in errors.
+
+        Raises:
+            BrowserError: no browser or context, or the work failed or took longer.
+        """
+        async with self._apart:
+            self._check_open()
+            if isinstance(where, Device):
+                return await self._apart_with(await self._device_options(where), work, deadline, what)
+            await self.egress.start()
+            listener = await self.egress.open(AllowList.of(where.origin, *where.hosts), label=where.name)
+            try:
+                return await self._apart_with(self._context_options(where, listener), work, deadline, what)
+            finally:
+                await listener.close()
+
     def browser_pids(self) -> tuple[int, ...]:
         """Process ids of the Chromiums that we started, each browser process before its children."""
         return tuple(pid for browser in self._browsers for pid in browser.pids)
@@ -188,7 +134,12 @@ class BrowserPool:
             "lent": len(self._lent),
             "disconnects": sum(browser.disconnects for browser in self._browsers),
             "browsers": [
-                {"episodes": browser.episodes, "contexts": len(browser.contexts), **browser.connection.metrics()}
+                {
+                    "episodes": browser.episodes,
+                    "contexts": len(browser.contexts),
+                    "greedy_pages": browser.greed.lowered,
+                    **browser.connection.metrics(),
+                }
                 for browser in self._browsers
             ],
         }
@@ -231,6 +182,7 @@ class BrowserPool:
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,
             files=self.options.files,
+            inspect=self.options.inspect,
         )
 
     def count_episode(self, loaded: bool) -> None:
@@ -310,12 +262,39 @@ class BrowserPool:
             seed=options.random_seed,
             signals=options.signals,
             background=site.background,
-            virtual=not options.external if options.virtual_time is None else options.virtual_time,
+            drawn=options.screenshots,
+            virtual=self._virtual_time,
         )
+
+    @property
+    def _virtual_time(self) -> bool:
+        options = self.options
+        return not options.external if options.virtual_time is None else options.virtual_time
 
     async def _close_context(self, context: BrowserContext) -> None:
         await self._of.pop(context).close_context(context)
         await self._listeners.pop(context).close()
+
+    async def _device_options(self, device: Device) -> ContextOptions:
+        """Of a context that reaches nothing."""
+        return ContextOptions(
+            owner="",
+            device=device,
+            proxy=(await self._nowhere()).address,
+            seed=self.options.random_seed,
+            virtual=self._virtual_time,
+        )
+
+    async def _apart_with(
+        self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
+    ) -> T:
+        browser, context = await self._open_on_a_browser(options)
+        try:
+            return await context.guard(work(context.active), deadline, what)
+        finally:
+            await browser.close_context(context)
+            if self.options.process_per_episode or (browser.retired and not browser.contexts):
+                await self._remove(browser)
 
     async def _prewarm(self, site: Site) -> None:
         ready = sum(context.owner == site.name for context in self._idle)
@@ -349,16 +328,21 @@ class BrowserPool:
             await self.egress.start()
             browser = await Browser.connect(options.external, options.times)
         else:
-            if self._no_way_out is None:
-                await self.egress.start()
-                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
-            arguments = launch_args(self._no_way_out.address)
+            arguments = launch_args((await self._nowhere()).address)
             browser = await Browser.launch(options.executable or find_chromium(), arguments, options.times)
             self.counters.launches += 1
         self._browsers.append(browser)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch(), name="browser-pool")
         return browser
+
+    async def _nowhere(self) -> Listener:
+        """The way out of what may not get out."""
+        await self.egress.start()
+        async with self._making_nowhere:
+            if self._no_way_out is None:
+                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
+            return self._no_way_out
 
     async def _remove(self, browser: Browser) -> None:
         self._browsers.remove(browser)

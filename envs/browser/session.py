@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from envs.browser.context import BrowserContext
 from envs.browser.episode import EpisodePage
+from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
-from envs.sites.base import Site
-from envs.types import Action, BrowserError, WebTask
+from envs.sites.base import Site, SiteEpisode, StatefulSite
+from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 
 if TYPE_CHECKING:
     from envs.browser.pool import BrowserPool
+    from envs.rewards import ServerState
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class WebSession:
@@ -39,9 +44,15 @@ class WebSession:
         self._deadline = step_deadline
         self._context: BrowserContext | None = None
         self._page: EpisodePage | None = None
+        self._site_episode: SiteEpisode | None = None
         self._result: StepResult | None = None
         self._last_action: Action | None = None
         self._in_call = False
+
+    @property
+    def server(self) -> ServerState | None:
+        """The state of the site's server for this episode, to be asked before the session is closed or reset; ``None`` where it has none."""
+        return None if self._site_episode is None else self._site_episode.state
 
     async def reset(self, task: WebTask, seed: int) -> StepResult:
         """Begin an episode, in a new epoch.
@@ -54,13 +65,21 @@ class WebSession:
             self.step_id = 0
             self._result = self._last_action = None
             await self._give_back()
+            if isinstance(self._site, StatefulSite):
+                try:
+                    self._site_episode = await self._site.open_episode(task, seed)
+                except SiteError as error:
+                    raise BrowserError(f"{task.task_id} cannot begin: {error}") from error
             try:
                 async with asyncio.timeout(self._deadline):
                     self._context = await self._pool.acquire(self._site, task)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
             self._page = self._pool.episode_page(self._context, self._site, task)
-            begin = self._page.begin(seed)
+            if needs(task.rubric).downloads and not self._pool.options.external:
+                keep = self._context.keep_downloads(self._pool.options.downloads)
+                self._page.downloads = await self._guarded(self._context, keep, f"downloads of {task.task_id}")
+            begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
             self._pool.count_episode(loaded)
             self._result = result
@@ -90,6 +109,18 @@ class WebSession:
             self._result, self._last_action = result, action
             self.step_id += 1
             return result
+
+    async def evidence(self, needs: Needs) -> Recorded:
+        """What the episode's grading asks to be read at its end. The page is left as it is, but for a dialog, which is cancelled.
+
+        Raises:
+            BrowserError: the browser, the page or the deadline; or there is no episode.
+        """
+        with self._one_at_a_time("evidence"):
+            context, page = self._context, self._page
+            if context is None or page is None:
+                raise BrowserError("no episode: evidence is read before the session is closed or reset")
+            return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
 
     async def close(self) -> None:
         """Give the page back. The session may not be used again."""
@@ -123,9 +154,14 @@ class WebSession:
     async def _give_back(self) -> None:
         context, self._context = self._context, None
         page, self._page = self._page, None
+        site_episode, self._site_episode = self._site_episode, None
+        if site_episode is not None:
+            await site_episode.close()
         if page is not None:
             page.environment.close(BrowserError("the episode is over"))
         if context is not None:
+            if page is not None and page.downloads is not None:
+                await _forget_downloads(context, page.downloads, reuse=self._site.stateless_pages)
             await self._pool.release(context, self._site)
 
     async def _guarded(self, context: BrowserContext, work: Coroutine[Any, Any, T], what: str) -> T:
@@ -135,3 +171,11 @@ class WebSession:
         except BaseException:
             context.broken = True
             raise
+
+
+async def _forget_downloads(context: BrowserContext, folder: DownloadFolder, *, reuse: bool) -> None:
+    try:
+        await folder.close(reuse=reuse and context.reusable)
+    except BrowserError as error:
+        logger.warning("downloads of a context could not be denied again: %s", error)
+        context.broken = True

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
 from envs.types import Element, ElementChange, ObservationDiff
 
 COMPARED = ("tag", "text", "value", "checked", "focused", "disabled", "options")
 """Fields whose change is told. Numbers and boxes change with what is around an element."""
+
+
+_compared = attrgetter(*COMPARED)
 
 
 def compare(
@@ -20,7 +24,12 @@ def compare(
     return ObservationDiff(
         added=tuple(id for id in new if id not in old),
         removed=tuple(id for id in old if id not in new),
-        changed=tuple(change for id in new if id in old for change in _changes(old[id], new[id])),
+        changed=tuple(
+            change
+            for id in new
+            if id in old and _compared(old[id]) != _compared(new[id])
+            for change in _changes(old[id], new[id])
+        ),
         text_added=_more(text_after, text_before),
         text_removed=_more(text_before, text_after),
     )

@@ -10,7 +10,7 @@ are ranges.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,7 +37,7 @@ DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW,
 
 NO_STYLE = [-1] * len(STYLES)
 
-ELEMENT, TEXT, DOCUMENT = 1, 3, 9
+ELEMENT, TEXT, DOCUMENT, FRAGMENT = 1, 3, 9, 11
 """DOM node types."""
 
 Indices = NDArray[np.int64]
@@ -84,6 +84,8 @@ class Dom:
     """Nodes with a listener for mouse buttons, and those that the engine reacts to by itself."""
     shadowed: set[int] = field(default_factory=set)
     """Nodes inside of shadow roots."""
+    closed: set[int] = field(default_factory=set)
+    """Nodes inside of closed ones, which scripts cannot look into."""
     box_of: list[int] = field(default_factory=list)
     """Box of a node, -1 when it is not laid out."""
     box_node: list[int] = field(default_factory=list)
@@ -181,6 +183,26 @@ class Dom:
             found.append(child)
             child = self.end[child] + 1
         return found
+
+    def at_path(self, path: Sequence[int]) -> int:
+        """The element of the main document at a path of `envs.settle.Look.focus`; -1 if there is none, which says that the page has changed."""
+        node = 0
+        for place in path:
+            inside = self.children(node)
+            if place < 0:
+                found = [child for child in inside if self.type[child] == FRAGMENT]
+            else:
+                found = [child for child in inside if self.type[child] == ELEMENT and child not in self.pseudo][place:]
+            if not found:
+                return -1
+            node = found[0]
+        return node
+
+    def hides(self, node: int) -> bool:
+        """Whether scripts of its document cannot look into an element: it has a document of its own, or a closed shadow root."""
+        return any(child in self.closed for child in self.children(node)) or any(
+            self.parent[root] == node for root in self.documents[1:]
+        )
 
     def inside_frame(self, node: int, frame: int) -> bool:
         """Whether a node's document is in ``frame``, or in a frame within it."""

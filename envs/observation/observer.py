@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 from envs.cdp import Cdp
 from envs.observation import diff, marks
@@ -22,6 +21,7 @@ from envs.observation.occlusion import Scene, stage
 from envs.observation.options import FULL, ObservationOptions
 from envs.observation.snapshot import capture, decode
 from envs.observation.text import Page, describe, lay_out, render
+from envs.settle import Look
 from envs.types import Element, Hidden, Observation, ObservationDiff
 
 
@@ -89,6 +89,7 @@ class Observer:
         instruction: str,
         error: str | None = None,
         world: int | None = None,
+        looked: Look | None = None,
     ) -> Reading:
         """Look at the page once. Nothing runs in the page's world, and nothing is written to it.
 
@@ -96,10 +97,11 @@ class Observer:
             viewport: width, height in CSS pixels.
             error: Why the last action had no effect.
             world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
+            looked: What was there when the page was settled, if it has not changed since: saves two calls.
         """
-        focus, raw, hover = await self._ask(cdp, world)
+        dom, focus, hover = await self._ask(cdp, world, looked)
         reading = compose(
-            raw,
+            dom,
             focus=focus,
             hover=hover,
             viewport=viewport,
@@ -114,22 +116,32 @@ class Observer:
         self.last = reading
         return reading
 
-    async def _ask(self, cdp: Cdp, world: int | None) -> tuple[int | None, dict[str, Any], Set[int]]:
-        """Focus, snapshot and hover listeners, asked for at once."""
+    async def _ask(self, cdp: Cdp, world: int | None, looked: Look | None) -> tuple[Dom, int | None, Set[int]]:
+        """Snapshot, focus and hover listeners, asked for at once; the focus only where the look at the page does not tell it."""
         if self._focus is None or self._focus.cdp is not cdp:
             self._focus = FocusReader(cdp)
         try:
             async with asyncio.TaskGroup() as group:
-                focus = group.create_task(self._focus.read(world))
                 raw = group.create_task(capture(cdp))
+                asked = group.create_task(self._focus.read(world)) if looked is None else None
                 hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # a lost connection fails them all, and callers wait for its error
-        return focus.result(), raw.result(), hover.result() if hover is not None else frozenset()
+        dom = decode(raw.result())
+        if asked is not None:
+            focus = asked.result()
+        else:
+            assert looked is not None
+            node = None if looked.focus is None else dom.at_path(looked.focus)
+            if node is not None and (node < 0 or dom.hides(node)):
+                focus = await self._focus.read(world)
+            else:
+                focus = None if node is None else dom.backend[node]
+        return dom, focus, hover.result() if hover is not None else frozenset()
 
 
 def compose(
-    raw: dict[str, Any],
+    dom: Dom,
     *,
     focus: int | None,
     viewport: tuple[int, int],
@@ -140,13 +152,12 @@ def compose(
     instruction: str = "",
     error: str | None = None,
 ) -> Reading:
-    """The reading of a raw snapshot; ids are given by ``book`` (a new one if not given) and kept there.
+    """The reading of a snapshot; ids are given by ``book`` (a new one if not given) and kept there.
 
     Args:
         focus: backendNodeId of the focused element.
         hover: backendNodeIds of those that listen for hovering.
     """
-    dom = decode(raw)
     kinds = classify(dom, options, viewport, exclude, hover)
     scene = stage(dom, viewport)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1

@@ -9,6 +9,7 @@ only, and SVG circles, ellipses and polygons on their inside only.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import chain
 
@@ -81,7 +82,7 @@ class Scene:
         """The node that each point reaches, -1 for none."""
         if not self.node or not len(points):
             return [-1] * len(points)
-        under = self._under(points, self.hittable)
+        under = _under(points, self.rects) & self.hittable
         rows = np.arange(len(points))
         while True:
             ranks = np.where(under, self.rank, -1)
@@ -97,16 +98,9 @@ class Scene:
 
     def covered(self, points: Points, ranks: NDArray[np.int64]) -> Flags:
         """Whether something opaque is painted over what has these ranks at these points."""
-        if not len(points) or not self.node:
-            return np.zeros(len(points), dtype=np.bool_)
-        above = self._under(points, self.opaque) & (self.rank > ranks[:, None])
+        opaque = np.flatnonzero(self.opaque)
+        above = _under(points, self.rects[opaque]) & (self.rank[opaque] > ranks[:, None])
         return np.asarray(above.any(axis=1))
-
-    def _under(self, points: Points, wanted: Flags) -> Flags:
-        """(points, items): which items are under which points."""
-        rects, x, y = self.rects, points[:, 0:1], points[:, 1:2]
-        flags: Flags = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
-        return flags & wanted
 
     def _inside(self, item: int, point: NDArray[np.float64]) -> bool:
         corners = self.shapes.get(item)
@@ -117,6 +111,13 @@ class Scene:
             x, y = (2 * point - (left + right, top + bottom)) / (right - left, bottom - top)
             return bool(x * x + y * y <= 1)
         return _in_polygon(point, corners)
+
+
+def _under(points: Points, rects: Rects) -> Flags:
+    """(points, rectangles): which rectangles are under which points."""
+    x, y = points[:, 0:1], points[:, 1:2]
+    flags: Flags = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
+    return flags
 
 
 def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:
@@ -183,6 +184,14 @@ def _clips(dom: Dom) -> Rects:
     containers = _containers(dom)
     if not containers:
         return np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
+    taken_out = dom.styled(POSITION, lambda position: position in ("absolute", "fixed"))
+    if len(dom.documents) == 1 and not taken_out.any():
+        return _nested_clips(dom, containers)
+    return _chained_clips(dom, containers)
+
+
+def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
+    """`_clips` box by box, from the top down."""
     static = dom.styled(POSITION, lambda position: position == "static").tolist()
     own: list[Clip] = []
     flow: list[Clip] = []  # for children in flow
@@ -204,6 +213,18 @@ def _clips(dom: Dom) -> Rects:
         positioned.append(positioned[above] if static[box] and above >= 0 else inner)
         pinned.append(base)
     return np.fromiter(chain.from_iterable(own), np.float64, 4 * len(own)).reshape(-1, 4)
+
+
+def _nested_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
+    """`_clips` where every box is in the flow: a container cuts off all that is in it."""
+    clips = np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
+    for box in sorted(containers):
+        inside = range(box + 1, bisect_right(dom.box_node, dom.end[dom.box_node[box]]))
+        left, top, right, bottom = containers[box]
+        part = clips[inside.start : inside.stop]
+        np.maximum(part[:, :2], (left, top), out=part[:, :2])
+        np.minimum(part[:, 2:], (right, bottom), out=part[:, 2:])
+    return clips
 
 
 def _containers(dom: Dom) -> dict[int, Clip]:

@@ -78,6 +78,7 @@ def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
         ("pseudoType", dom.pseudo),
     ):
         into.update(first + node for node in nodes.get(key, {}).get("index", ()))
+    dom.closed.update(node for node, kind in _pairs(nodes.get("shadowRootType"), first) if strings[kind] == "closed")
 
 
 def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, Rects]:

@@ -20,19 +20,19 @@ ROUNDING = 1e-9
 def score(
     parts: Iterable[RewardPart],
     abstained: str | None = None,
-    threshold: float = PASS_THRESHOLD,
+    threshold: float | None = PASS_THRESHOLD,
     *,
     failed: Sequence[str] = (),
     rubric_hash: str = "",
 ) -> RewardBundle:
-    """``G * sum(w_i v_i) / sum(w_i)`` of the available scored parts, plus ``sum(w_j v_j)`` of the penalties, within [-1, 1].
+    """``G * sum(w_i v_i) / sum(w_i)`` of the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, within [-1, 1].
 
     G is 0 if a gate or a required part does not hold, else 1. If one of those is not available the bundle abstains.
 
     Args:
         parts: Parts in any order; those with value ``None`` are kept as evidence and left out of the mean.
         abstained: Cause given by the episode (a broken browser, a deadline). There is then no score whatever the parts say.
-        threshold: Mean (times G) from which the episode passes.
+        threshold: Mean (times G) of the scored parts from which the episode passes. ``None``: it passes if every one of them holds.
         failed: Other conditions that are not met, in words: the episode does not pass, and its score stands.
         rubric_hash: Of the rubric that the parts come from.
     """
@@ -40,19 +40,37 @@ def score(
     abstained = _cause(parts) if abstained is None else abstained
     if abstained is not None:
         return RewardBundle(parts=parts, score=None, passed=False, abstained=abstained, rubric_hash=rubric_hash)
-    closed = [f"{part.name} does not hold" for part in parts if _needed(part) and not part.holds]
-    scored = [(part.weight, part.value) for part in parts if part.role is PartRole.SCORED and part.value is not None]
-    mean = math.fsum(weight * value for weight, value in scored) / math.fsum(weight for weight, _ in scored)
-    mean = 0.0 if closed else min(1.0, max(0.0, mean))  # the division may round to just outside
-    penalties = math.fsum(part.weight * (part.value or 0.0) for part in parts if part.role is PartRole.PENALTY)
+    closed = _closed(parts)
+    mean = 0.0 if closed else _mean(parts, PartRole.SCORED)
+    binary = _binary(parts)
+    enough = binary == 1.0 if threshold is None else mean >= threshold - ROUNDING
     return RewardBundle(
         parts=parts,
-        score=min(1.0, max(-1.0, mean + penalties)),
-        passed=mean >= threshold - ROUNDING and not closed and not failed,
-        binary=_binary(parts),
+        score=total(parts),
+        passed=enough and not closed and not failed,
+        binary=binary,
         failed=(*closed, *failed),
         rubric_hash=rubric_hash,
     )
+
+
+def total(parts: Sequence[RewardPart]) -> float:
+    """The score of parts of which a scored or shaping one is available: G times their mean, and the penalties."""
+    mean = 0.0 if _closed(parts) else _mean(parts, PartRole.SCORED, PartRole.SHAPING)
+    penalties = math.fsum(part.weight * (part.value or 0.0) for part in parts if part.role is PartRole.PENALTY)
+    return min(1.0, max(-1.0, mean + penalties))
+
+
+def _mean(parts: Sequence[RewardPart], *roles: PartRole) -> float:
+    """Weighted, of what is available."""
+    known = [(part.weight, part.value) for part in parts if part.role in roles and part.value is not None]
+    mean = math.fsum(weight * value for weight, value in known) / math.fsum(weight for weight, _ in known)
+    return min(1.0, max(0.0, mean))  # the division may round to just outside
+
+
+def _closed(parts: Sequence[RewardPart]) -> list[str]:
+    """Gates and required parts that do not hold, in words."""
+    return [f"{part.name} does not hold" for part in parts if _needed(part) and not part.holds]
 
 
 def _cause(parts: Sequence[RewardPart]) -> str | None:
@@ -70,7 +88,7 @@ def _needed(part: RewardPart) -> bool:
 
 
 def _binary(parts: Sequence[RewardPart]) -> float | None:
-    holds = [part.holds for part in parts if part.role is not PartRole.PENALTY]
+    holds = [part.holds for part in parts if part.role in (PartRole.SCORED, PartRole.GATE)]
     if False in holds:
         return 0.0
     return None if None in holds else 1.0

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from envs.types.patterns import search
 from envs.types.rubrics import Compare, Match
 
 _NUMBER = re.compile(
@@ -23,8 +24,7 @@ def one_line(text: str, case_sensitive: bool = False) -> str:
 def find_text(wanted: str, match: Match, lines: Iterable[str], case_sensitive: bool = False) -> str | None:
     """The first of the lines (each from `one_line`) that is, contains or matches the wanted text; ``None`` without one."""
     if match is Match.REGEX:
-        pattern = re.compile(wanted, 0 if case_sensitive else re.IGNORECASE)
-        return next((found[0] for line in lines if (found := pattern.search(line))), None)
+        return search(wanted, lines, ignore_case=not case_sensitive)
     wanted = one_line(wanted, case_sensitive)
     if match is Match.EXACT:
         return next((line for line in lines if line == wanted), None)
@@ -64,7 +64,7 @@ def compare(value: object, op: Compare, wanted: object) -> bool:
 def same_page(wanted: str, match: str, url: str) -> bool:
     """Whether an address is as a `UrlFact` wants it."""
     if match == "regex":
-        return re.search(wanted, url) is not None
+        return search(wanted, [url]) is not None
     if match == "contains":
         return wanted in url
     parts = _split(url)

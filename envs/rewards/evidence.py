@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from envs.types import Observation, Record, Step, StopReason, Trajectory
+from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
+from envs.types.evidence import DomElement, Download, Recorded, Told
 from envs.types.signals import EpisodeSignals
 
-
-class DomElement(Record):
-    """One element of a page's document."""
-
-    tag: str
-    """Lower case."""
-    parent: int | None = None
-    """Position of its parent in the list; ``None`` for a root."""
-    attributes: dict[str, str] = Field(default_factory=dict)
-    """By lower-case name."""
-    styles: dict[str, str] | None = None
-    """Computed style by property; ``None`` when it was not read."""
-
-
-class Download(Record):
-    """A file that the episode downloaded."""
-
-    name: str
-    size: int = Field(ge=0)
-    """Bytes."""
-    sha256: str = ""
-    """Of the contents; empty when it was not computed."""
+__all__ = ["DomElement", "Download", "EpisodeEvidence"]
 
 
 class EpisodeEvidence(Record):
@@ -48,6 +28,14 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    final_dom: str = ""
+    """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
+    scripts: dict[str, Told] = Field(default_factory=dict)
+    """What the last page answered to the rubric's ``js`` facts, by expression."""
+    absent: dict[str, str] = Field(default_factory=dict)
+    """Why ``dom`` or ``downloads`` is ``None`` although it was asked for."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
 
@@ -60,10 +48,13 @@ class EpisodeEvidence(Record):
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeEvidence:
         """From a stored episode."""
+        recorded = trajectory.recorded or Recorded()
         return cls(
             steps=trajectory.steps,
             final=trajectory.final,
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
+            final_dom=trajectory.final_dom,
+            **{name: getattr(recorded, name) for name in Recorded.model_fields},
         )

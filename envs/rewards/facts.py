@@ -7,12 +7,13 @@ nothing of that name (MiniWoB's facts on another site's page), nobody knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from envs.rewards.compare import compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.pages import Pages
+from envs.rewards.server_answers import asked, find_answer
 from envs.types import Cost, FactGroup, JudgeFact, Record
 from envs.types.rubrics import (
     AnswerFact,
@@ -24,6 +25,7 @@ from envs.types.rubrics import (
     ElementStateFact,
     Fact,
     HttpFact,
+    JsFact,
     Match,
     PageFact,
     SignalFact,
@@ -39,6 +41,8 @@ NO_JUDGE = "no judge is configured"
 NO_SERVER = "the server's state cannot be asked for"
 NO_PAGE = "the last page was not recorded"
 NO_DOM = "the nodes of the last page were not recorded"
+NO_DOWNLOADS = "downloads were not recorded"
+NO_SCRIPT = "the last page was not asked"
 
 W8_METRICS = {
     "layout_duration_ms": "layout_ms",
@@ -50,6 +54,8 @@ W8_METRICS = {
 
 MOST_ROWS = 5
 """Rows of an answer that are shown as evidence."""
+SHOWN = 160
+"""Characters of an expression or a value that are shown as evidence."""
 
 
 class FactResult(Record):
@@ -160,7 +166,7 @@ def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
 def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:
     dom = pages.evidence.dom
     if dom is None:
-        return unavailable(NO_DOM)
+        return unavailable(pages.evidence.absent.get("dom", NO_DOM))
     count = len(parse_selector(fact.selector).select(dom))
     return yes(count > 0, f"{count} nodes match {fact.selector}")
 
@@ -168,7 +174,7 @@ def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:
 def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
     dom = pages.evidence.dom
     if dom is None:
-        return unavailable(NO_DOM)
+        return unavailable(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.attribute.lower()
     found = [dom[at].attributes.get(name) for at in parse_selector(fact.selector).select(dom)]
     return _one_of(found, fact.selector, name, fact.expected_value)
@@ -177,13 +183,22 @@ def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
 def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
     dom = pages.evidence.dom
     if dom is None:
-        return unavailable(NO_DOM)
+        return unavailable(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.property.lower()
     styles = [dom[at].styles for at in parse_selector(fact.selector).select(dom)]
     read = [style for style in styles if style is not None and name in style]
     if styles and not read:
         return unavailable(f"style {name} of {fact.selector} was not recorded")
     return _one_of([style[name] for style in read], fact.selector, name, fact.expected_value)
+
+
+def _js(fact: JsFact, pages: Pages) -> FactResult:
+    told = pages.evidence.scripts.get(fact.expression)
+    if told is None or told.trouble:
+        return unavailable(told.trouble if told else NO_SCRIPT)
+    if not isinstance(told.value, bool):
+        return unavailable(f"the expression is {str(told.value)[:SHOWN]!r}; expected true or false")
+    return yes(told.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(told.value).lower()}")
 
 
 def _one_of(found: list[str | None], selector: str, name: str, expected: str) -> FactResult:
@@ -203,7 +218,7 @@ def _page_fact(fact: PageFact, pages: Pages) -> FactResult:
 def _download(fact: DownloadFact, pages: Pages) -> FactResult:
     files = pages.evidence.downloads
     if files is None:
-        return unavailable("downloads were not recorded")
+        return unavailable(pages.evidence.absent.get("downloads", NO_DOWNLOADS))
     named = [
         file
         for file in files
@@ -257,7 +272,14 @@ def subscore(key: str, evidence: EpisodeEvidence) -> float | None:
 
 
 def _server(fact: SqlFact | HttpFact, pages: Pages) -> FactResult:
-    return unavailable(NO_SERVER)
+    if pages.evidence.server is None:
+        return unavailable(NO_SERVER)
+    answer = find_answer(fact, pages.evidence.server)
+    if answer is None:
+        return unavailable(f"the server was not asked: {asked(fact)}")
+    if answer.error is not None:
+        return unavailable(answer.error)
+    return _of_rows(fact, answer.rows) if isinstance(fact, SqlFact) else _of_value(fact, answer.value)
 
 
 def _judge(fact: JudgeFact, pages: Pages) -> FactResult:
@@ -273,6 +295,7 @@ _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
     "dom_element_present": _dom_present,
     "dom_element_attribute_equals": _dom_attribute,
     "dom_element_style_property": _dom_style,
+    "js": _js,
     "page_fact": _page_fact,
     "download": _download,
     "signal_threshold": _signal,
@@ -286,9 +309,16 @@ _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
 async def ask_server(fact: SqlFact | HttpFact, state: ServerState) -> FactResult:
     """Check a fact about the server's state. Raises ``SiteError``."""
     if isinstance(fact, SqlFact):
-        rows = [tuple(row) for row in await state.sql(fact.query, fact.database)]
-        return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MOST_ROWS]!r}")
-    value = await state.get_json(fact.path)
+        return _of_rows(fact, await state.sql(fact.query, fact.database))
+    return _of_value(fact, await state.get_json(fact.path))
+
+
+def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
+    rows = [tuple(row) for row in answer]
+    return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MOST_ROWS]!r}")
+
+
+def _of_value(fact: HttpFact, value: Any) -> FactResult:
     where = f"{fact.path} {'.'.join(map(str, fact.at))}".strip()
     for key in fact.at:
         value = _inside(value, key)

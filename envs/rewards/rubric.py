@@ -41,9 +41,8 @@ def grade_by_program(rubric: Rubric, evidence: EpisodeEvidence, *, expected_hash
     Raises:
         JudgeError: the rubric's hash is not the expected one.
     """
-    found = _frozen_hash(rubric, expected_hash)
-    pages = Pages(evidence)
-    return combine(rubric, {fact.id: check(fact, pages) for fact in rubric.facts()}, evidence, found)
+    found = frozen_hash(rubric, expected_hash)
+    return combine(rubric, check_by_program(rubric, evidence), evidence, found)
 
 
 async def grade(
@@ -54,23 +53,36 @@ async def grade(
     judge: Judge | None = None,
     expected_hash: str | None = None,
 ) -> RewardBundle:
-    """Grade, asking the server and the judge about all of their facts at once. A question that fails makes its fact not available.
+    """Grade: what a program checks first, then the server and the judge about all of their facts at once. A question that fails makes its
+    fact not available.
 
     Raises:
         JudgeError: the rubric's hash is not the expected one.
     """
-    found = _frozen_hash(rubric, expected_hash)
+    found = frozen_hash(rubric, expected_hash)
+    results = check_by_program(rubric, evidence)
+    results |= await ask_others(rubric, evidence, state=state, judge=judge)
+    return combine(rubric, results, evidence, found)
+
+
+def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, FactResult]:
+    """Every fact by its id, as far as a program can tell, before ``negate``. Pure, and a matter of CPU."""
     pages = Pages(evidence)
-    placed = [*_placed(rubric)]
+    return {fact.id: check(fact, pages) for fact in rubric.facts()}
+
+
+async def ask_others(
+    rubric: Rubric, evidence: EpisodeEvidence, *, state: ServerState | None = None, judge: Judge | None = None
+) -> dict[str, FactResult]:
+    """The facts that the server or the judge has to be asked about, all at once, by their ids; none where there is nobody to ask."""
+    pages = Pages(evidence)
     async with asyncio.TaskGroup() as tasks:
         asked = {
             fact.id: tasks.create_task(_ask(fact, group, pages, state, judge))
-            for group, fact in placed
+            for group, fact in _placed(rubric)
             if _somebody_to_ask(fact, state, judge)
         }
-        results = {fact.id: check(fact, pages) for _, fact in placed if fact.id not in asked}
-    results |= {name: task.result() for name, task in asked.items()}
-    return combine(rubric, results, evidence, found)
+    return {name: task.result() for name, task in asked.items()}
 
 
 def combine(
@@ -93,7 +105,8 @@ def combine(
     return score(parts, cause, rubric.pass_threshold, failed=failed, rubric_hash=bundle_hash)
 
 
-def _frozen_hash(rubric: Rubric, expected: str | None) -> str:
+def frozen_hash(rubric: Rubric, expected: str | None) -> str:
+    """The rubric's hash; ``JudgeError`` if it is not the expected one."""
     found = rubric_hash(rubric)
     if expected is not None and found != expected:
         raise JudgeError(

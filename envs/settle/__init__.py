@@ -10,6 +10,7 @@ from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks
 from envs.settle.limits import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
+from envs.settle.watch import Look
 
 __all__ = [
     "BASE_STYLE",
@@ -20,6 +21,7 @@ __all__ = [
     "FONT_FAMILIES",
     "NAVIGATION_BUDGET_MS",
     "PROCESS_ARGS",
+    "Look",
     "Looks",
     "Request",
     "RequestTracker",

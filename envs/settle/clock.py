@@ -54,7 +54,7 @@ from envs.settle.limits import (
 from envs.settle.quiet import wait_until_quiet
 from envs.settle.requests import RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
-from envs.settle.watch import Look, Watch
+from envs.settle.watch import REPLACED, Look, Watch
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class VirtualClock:
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
         self._watch = Watch(cdp)
+        self._looked: Look | None = None
         self._animations = Animations(cdp)
         self.requests = RequestTracker()
         """What is in flight."""
@@ -115,6 +116,11 @@ class VirtualClock:
     def world(self) -> int | None:
         """Execution context of the isolated world that the page is watched from; ``None`` until a document was looked at."""
         return self._watch.world
+
+    @property
+    def looked(self) -> Look | None:
+        """What was there when the last `settle` ended, and is there still: nothing goes on while the clock stands. ``None`` if that is not known."""
+        return self._looked if self._virtual and not self._dialog.is_set() else None
 
     async def add_worker(self, name: str, cdp: Cdp) -> None:
         """The page has a worker; its requests are waited for from now on."""
@@ -181,6 +187,7 @@ class VirtualClock:
             Exception: whatever the session raises when the page or the browser is gone.
         """
         started = time.perf_counter()
+        self._looked = None
         await self.begin()
         self._since = self._now
         work = asyncio.create_task(self._settle(budget_ms) if self._virtual else self._wait_for_quiet())
@@ -195,6 +202,8 @@ class VirtualClock:
                 reason = SettleReason.DIALOG
             else:
                 reason = await self._cut_off()
+            if not work.done():
+                self._looked = None
         finally:
             for task in (work, dialog):
                 task.cancel()
@@ -218,7 +227,7 @@ class VirtualClock:
             await self._listen()
             if loading:
                 self._document_is_new = False
-            look = await self._watch.look()
+            look = await self._look()
             heard = self.requests.heard_at > heard_before and not self._never_silent
             heard_before = self.requests.heard_at
             if not (loading or heard or look.changed or self._animations.ending):
@@ -227,6 +236,11 @@ class VirtualClock:
             await self._wait_for_background()
             return SettleReason.BACKGROUND
         return SettleReason.OPEN_REQUESTS if self.requests.endless() else SettleReason.RESTED
+
+    async def _look(self) -> Look:
+        look = await self._watch.look()
+        self._looked = look if look is not REPLACED else None
+        return look
 
     def _read(self, look: Look, first: bool) -> None:
         """Take over what the clock says: each request moves it, and another page of the process may have."""
@@ -318,7 +332,7 @@ class VirtualClock:
         while quiet < BACKGROUND_LOOKS and requests.clock() < end:
             await self._hear(SLICE_MS / 1000)
             await self._give(SLICE_MS)
-            look = await self._watch.look()
+            look = await self._look()
             busy = look.changed or requests.waiting() or requests.finished_at > seen
             quiet, seen = 0 if busy else quiet + 1, requests.finished_at
 

@@ -39,6 +39,9 @@ class Look:
     """An animation of the document runs, or is about to."""
     ready: str
     """``document.readyState``."""
+    focus: tuple[int, ...] | None = None
+    """Which element has the keyboard focus, as far as a script can see: places among the elements of each parent, from the document down, and -1
+    for a step into a shadow root; ``None`` when it is the page itself."""
 
 
 REPLACED = Look(0.0, True, False, "loading")
@@ -104,7 +107,14 @@ class Watch:
         if "exceptionDetails" in answer or value is None:
             self.world = None  # the script was stopped, or there is no document to look at
             return REPLACED
-        return Look(float(value["now"]), bool(value["changed"]), bool(value["animating"]), str(value["ready"]))
+        focus = value.get("focus")
+        return Look(
+            float(value["now"]),
+            bool(value["changed"]),
+            bool(value["animating"]),
+            str(value["ready"]),
+            None if focus is None else tuple(focus),
+        )
 
     async def _make_world(self) -> int:
         tree = await self._cdp.send("Page.getFrameTree")

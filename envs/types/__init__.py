@@ -28,6 +28,7 @@ from envs.types.actions import (
     Remember,
     Scroll,
     Select,
+    Submit,
     SwitchTab,
     Target,
     Terminate,
@@ -47,6 +48,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
+from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
@@ -86,6 +88,7 @@ __all__ = [
     "Memory",
     "MemoryChange",
     "MemoryEntry",
+    "Needs",
     "NewTab",
     "Observation",
     "ObservationDiff",
@@ -95,6 +98,7 @@ __all__ = [
     "PolicyError",
     "Press",
     "Record",
+    "Recorded",
     "Refresh",
     "Remember",
     "RewardBundle",
@@ -104,22 +108,26 @@ __all__ = [
     "Scroll",
     "SeedRange",
     "Select",
+    "ServerAnswer",
     "SiteError",
     "Split",
     "Step",
     "StepSeconds",
     "StopReason",
     "StorageError",
+    "Submit",
     "SwitchTab",
     "Target",
     "TaskError",
     "Terminate",
+    "Told",
     "TrainingError",
     "Trajectory",
     "Type",
     "Upload",
     "Wait",
     "WebTask",
+    "needs",
     "read_action",
     "rubric_hash",
 ]

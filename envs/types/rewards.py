@@ -14,7 +14,9 @@ class PartRole(StrEnum):
     """What a part does to the score."""
 
     SCORED = "scored"
-    """It enters the weighted mean."""
+    """It enters the weighted mean, and says whether the task was done."""
+    SHAPING = "shaping"
+    """It enters the weighted mean, and says nothing of whether the task was done: it changes neither ``passed`` nor ``binary``."""
     PENALTY = "penalty"
     """Its value, at most 0, is added with its weight after the mean; it changes neither ``passed`` nor ``binary``."""
     GATE = "gate"
@@ -70,7 +72,8 @@ class RewardPart(Record):
 class RewardBundle(Record):
     """All parts of an episode's reward, and what they come to.
 
-    ``score`` is ``G * sum(w_i v_i) / sum(w_i)`` over the available scored parts, plus ``sum(w_j v_j)`` of the penalties, kept within [-1, 1];
+    ``score`` is ``G * sum(w_i v_i) / sum(w_i)`` over the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, kept
+    within [-1, 1];
     G is 0 if a gate or a required part does not hold, else 1. Without an available scored part, without a required one, or for a
     cause given by the episode, the bundle *abstains*: ``score`` is ``None`` and the episode is never trained on.
     """
@@ -78,11 +81,11 @@ class RewardBundle(Record):
     parts: tuple[RewardPart, ...] = ()
     score: float | None
     passed: bool
-    """What was asked for was done well enough: G and the mean reach the threshold, and nothing is in ``failed``."""
+    """What was asked for was done well enough: G times the mean of the scored parts reaches the threshold, and nothing is in ``failed``."""
     abstained: str | None = None
     """Cause of the abstention; ``None`` when there is a usable reward."""
     binary: float | None = None
-    """1.0 if every part but the penalties holds, 0.0 if one does not; ``None`` if that is not known: nothing available fails and something is
+    """1.0 if every scored part and gate holds, 0.0 if one does not; ``None`` if that is not known: nothing available fails and something is
     not available, or the bundle abstains, or it is from before this was recorded."""
     failed: tuple[str, ...] = ()
     """Gates, required parts and other conditions that are not met, in words."""

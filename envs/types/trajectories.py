@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from envs.types.actions import Action, ErrorCode
+from envs.types.evidence import Recorded
 from envs.types.memory import MemoryChange
 from envs.types.observations import Observation
 from envs.types.record import Record
@@ -26,6 +27,8 @@ class StopReason(StrEnum):
     """The policy gave its answer."""
     TERMINATED = "terminated"
     """The policy declared the end."""
+    SUBMITTED = "submitted"
+    """The policy handed in a page; it is the last step's action."""
     HORIZON = "horizon"
     """The step limit was reached."""
     REPETITION = "repetition"
@@ -79,6 +82,8 @@ class Step(Record):
     """Why the action was not carried out; the message is in the next observation."""
     signals: PageSignals | None = None
     """What the browser said of the page after the action, when it was asked."""
+    dom_diff: str = ""
+    """Name of the blob that says what the action changed in the page (`envs.rewards.chromiumrl.StepDiff`, JSON); empty if it was not asked for."""
     point: tuple[float, float] | None = None
     """Where the mouse went, in CSS pixels."""
     seconds: StepSeconds = StepSeconds()
@@ -102,17 +107,23 @@ class Trajectory(Record):
     steps: tuple[Step, ...]
     final: Observation | None = None
     """The page after the last action; ``None`` if it was not seen."""
+    final_dom: str = ""
+    """Name of the blob of the last page's nodes (`envs.rewards.chromiumrl.DomSnapshot`, JSON); empty if they were not asked for."""
     stop_reason: StopReason
     reward: RewardBundle
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
     signals: EpisodeSignals | None = None
     """The steps' signals taken together."""
+    recorded: Recorded | None = None
+    """What the task's grading asked to be read at the end; ``None`` if it asked for nothing."""
     answer: str = ""
     """What the policy answered, or the status it ended with."""
     memory: tuple[MemoryChange, ...] = ()
     """What the episode kept and forgot that was otherwise when it began, oldest first."""
     error: str | None = None
     """The failure's message for an abstention."""
+    wall: str = ""
+    """The wall that was there instead of the site: the name of an `envs.ends.BlockSign`, or ``judge`` if only the judge saw it."""
     seconds: float = 0.0
-    """Wall seconds from reset to reward."""
+    """Wall seconds from reset to the end of the episode; its grading comes later."""

@@ -108,9 +108,8 @@ def test_notes_are_shown_and_the_page_does_not_notice(tmp_path: Path) -> None:
     assert {step.screenshot for step in noted.steps} == {noted.steps[0].screenshot}
     assert {step.observation.elements for step in noted.steps} == {noted.steps[0].observation.elements}
     assert isinstance(noted.steps[0].action, Remember) and isinstance(noted.steps[3].action, Forget)
-    assert noted.stop_reason is StopReason.DONE and noted.reward.passed, (
-        "the click went to the page as if nothing had been"
-    )
+    assert noted.stop_reason is StopReason.DONE
+    assert float(noted.page_facts["raw_reward"]) > 0, "the click went to the page as if nothing had been"
     assert noted.memory == (MemoryChange(key="b", value="c"),)
     assert EpisodeSummary.of(noted).memory == noted.memory
     # The other episode of the group began with the same and saw nothing of it.

@@ -6,7 +6,19 @@ from typing import Any
 
 from envs.rewards import DomElement, Download, EpisodeEvidence
 from envs.signals import aggregate
-from envs.types import Action, Answer, Click, Element, Observation, RewardBundle, Step, StopReason, Trajectory, Type
+from envs.types import (
+    Action,
+    Answer,
+    Click,
+    Element,
+    Observation,
+    RewardBundle,
+    Step,
+    StopReason,
+    Told,
+    Trajectory,
+    Type,
+)
 from envs.types.signals import EpisodeSignals, PageSignals, Trouble
 
 HOST = "http://127.0.0.1:8080"
@@ -95,6 +107,12 @@ EVIDENCE = EpisodeEvidence(
     metrics={"speed": 2.5},
     downloads=(Download(name="invoice-12.pdf", size=2000, sha256=DIGEST), Download(name="empty.csv", size=0)),
     dom=DOM,
+    scripts={
+        "$$('a').length === 2": Told(value=True),
+        "$('#total') === null": Told(value=False),
+        "$('#total').textContent": Told(value="1234.5"),
+        "null.x": Told(trouble="TypeError: Cannot read properties of null"),
+    },
     domdiff={"structuralSimilarity": 0.9, "text": 0.4},
 )
 NOTHING = EpisodeEvidence()

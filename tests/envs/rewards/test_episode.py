@@ -1,4 +1,4 @@
-"""An episode is graded by its task's rubric, else by its page; the browser and the policy are stand-ins."""
+"""An ended episode is graded by its task's rubric, else by its page; the browser and the policy are stand-ins."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 from envs.browser.result import StepResult
 from envs.rewards import read_rubric
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
-from tasks_lib.episodes import EpisodeRunner
+from tasks_lib.config import RewardConfig
+from tasks_lib.episodes import NOT_GRADED, EpisodeRunner
 from tasks_lib.live import Slot
+from tasks_lib.rewards import RewardStage, part_sources
 from training.groups import GroupSpec
 
 from .played import DONE, LAMP, SHOP
@@ -37,6 +39,8 @@ RUBRIC = read_rubric(
 
 class Browser:
     """Shows these pages one after the other; `given_back` tells when it was."""
+
+    server = None
 
     def __init__(self, results: Sequence[StepResult | Exception]) -> None:
         self.results = list(results)
@@ -95,7 +99,14 @@ def play(results: Sequence[StepResult | Exception], rubric: Rubric | None, froze
         clock=clock,  # type: ignore[arg-type]
         rollout=rollout,
     )
-    (trajectory,) = asyncio.run(runner.run(GroupSpec(group_id="i000000-g0000", task=task, seeds=(1,)), 0, Slot()))
+
+    async def main() -> Trajectory:
+        (ended,) = await runner.run(GroupSpec(group_id="i000000-g0000", task=task, seeds=(1,)), 0, Slot())
+        assert ended.reward.abstained == (ended.error or NOT_GRADED), "graded with the episode"
+        stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
+        return await stage.grade(task, ended)
+
+    trajectory = asyncio.run(main())
     stored = Trajectory.model_validate_json(trajectory.model_dump_json())
     assert stored == trajectory
     return stored

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from envs.rewards import EpisodeEvidence, grade, grade_by_program, read_rubric
+from envs.rewards import Download, EpisodeEvidence, grade, grade_by_program, read_rubric
 from envs.rewards.compare import compare, number_in
 from envs.rewards.facts import NO_JUDGE, NO_SERVER, FactResult
-from envs.types import Cost, FactGroup, JudgeError, JudgeFact, SiteError
+from envs.types import Cost, FactGroup, JudgeError, JudgeFact, Needs, Recorded, SiteError, Told, Trajectory, needs
 from envs.types.rubrics import Compare, FactBase
 
-from .played import DIGEST, EVIDENCE, LAMP, NOTHING, STEPS, trajectory
+from .played import DIGEST, DOM, EVIDENCE, LAMP, NOTHING, STEPS, trajectory
 
 
 def rubric_of(**fact: Any) -> Any:
@@ -84,6 +84,8 @@ VERDICTS: list[tuple[dict[str, Any], float]] = [
     (STYLE | {"selector": "div", "property": "color", "expected_value": "rgb(255, 0, 0)"}, 1),
     (STYLE | {"selector": "div", "property": "color", "expected_value": "red"}, 0),
     (STYLE | {"selector": "p", "property": "color", "expected_value": "red"}, 0),
+    ({"type": "js", "expression": "$$('a').length === 2"}, 1),
+    ({"type": "js", "expression": "$('#total') === null"}, 0),
     (DECLARED | {"name": "done", "value": True}, 1),
     (DECLARED | {"name": "done", "value": 1}, 0),
     (DECLARED | {"name": "raw_reward", "op": "gt", "value": 0}, 1),
@@ -149,6 +151,8 @@ def test_what_was_not_recorded_is_not_available(fact: dict[str, Any]) -> None:
         ({"type": "domdiff_subscore", "key": "styleSimilarity"}, "not computed"),
         (FILE | {"name": "empty.csv", "min_bytes": 0, "sha256": DIGEST}, "were not recorded"),
         (DECLARED | {"name": "score", "value": 1}, "declares no score"),
+        ({"type": "js", "expression": "$('#total').textContent"}, "is '1234.5'; expected true or false"),
+        ({"type": "js", "expression": "null.x"}, "Cannot read properties of null"),
         ({"type": "judge", "description": "It is blue."}, NO_JUDGE),
         ({"type": "server_sql", "query": "select 1", "rows": [[1]]}, NO_SERVER),
     ],
@@ -170,6 +174,42 @@ def test_a_stored_episode_keeps_its_last_page() -> None:
     cut = EpisodeEvidence.of(trajectory(steps=STEPS[:2], final=None))
     assert cut.final is None and value_of(cut, type="url", url=LAMP.url) is None
     assert EpisodeEvidence.of(trajectory(stop_reason="terminated", answer="success")).answer == ""
+
+
+def test_what_was_recorded_at_the_end_is_graded_from_the_stored_episode_alone() -> None:
+    recorded = Recorded(
+        dom=DOM,
+        downloads=(Download(name="a.txt", size=3),),
+        scripts={"true": Told(value=True)},
+        absent={"x": "y"},
+    )
+    stored = Trajectory.model_validate_json(trajectory(recorded=recorded).model_dump_json(), strict=True)
+    evidence = EpisodeEvidence.of(stored)
+    assert stored.recorded == recorded and evidence.dom == DOM
+    assert value_of(evidence, type="dom_element_present", selector="#total > a") == 1
+    assert value_of(evidence, type="download", name="a.txt") == 1
+    assert value_of(evidence, type="js", expression="true") == 1
+    assert value_of(evidence, type="js", expression="false") is None
+    failed = EpisodeEvidence.of(trajectory(recorded=Recorded(absent={"dom": "20,001 nodes", "downloads": "no folder"})))
+    bundle = grade_by_program(rubric_of(type="dom_element_present", selector="a"), failed)
+    assert bundle.parts[0].value is None and bundle.parts[0].evidence == "20,001 nodes"
+    assert grade_by_program(rubric_of(type="download", name="a"), failed).parts[0].evidence == "no folder"
+
+
+def test_what_a_rubric_needs_to_be_recorded() -> None:
+    assert not needs(None) and needs(None) == Needs()
+    assert not needs(rubric_of(**URL, url="/")) and not needs(rubric_of(**FILE, name="a")).dom
+    facts = [
+        STYLE | {"selector": "a", "property": "Color", "expected_value": "red"},
+        STYLE | {"selector": "b", "property": "color", "expected_value": "red"},
+        STYLE | {"selector": "b", "property": "width", "expected_value": "1px"},
+        {"type": "js", "expression": "1 < 2"},
+    ]
+    groups = [{"name": "g", "facts": [{"id": str(at), **fact} for at, fact in enumerate(facts)]}]
+    gates = [{"id": "gate", "type": "js", "expression": "2 < 3"}, {"id": "again", "type": "js", "expression": "1 < 2"}]
+    found = needs(read_rubric({"fact_groups": groups, "gates": gates}))
+    assert found == Needs(dom=True, styles=("color", "width"), scripts=("1 < 2", "2 < 3"))
+    assert needs(rubric_of(**FILE, name="a")) == Needs(downloads=True)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ _ORDER = {
     "remember": ("key", "value"),
     "scroll": ("direction", "amount"),
     "select": ("element", "text"),
+    "submit": ("html",),
     "switch_tab": ("tab",),
     "terminate": ("status",),
     "type": ("element", "text"),

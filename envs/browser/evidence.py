@@ -1,0 +1,209 @@
+"""What is read from a page at the end of its episode because the grading asks for it: nodes with their styles, answers to predicates, downloads.
+
+Reading only. Predicates run in a JavaScript world of their own, which shares the document with the page and nothing else, and where V8 stops
+what would have an effect. What cannot be read is recorded with its reason; what fails in the browser is a `BrowserError`, as in a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.browser.cdp import CdpError
+from envs.cdp import Cdp
+from envs.types.evidence import DomElement, Download, Told
+
+WORLD = "rollwright-evidence"
+SCRIPT_SECONDS = 1.0
+"""Real seconds that a predicate may take; one that reads a page takes a thousandth."""
+MOST_NODES = 20_000
+"""Nodes of a page that are recorded, ten times those of a large one (2 MB in the trajectory)."""
+MOST_TOLD = 10_000
+"""Characters of a predicate's value that are kept: whatever is not true or false is only shown."""
+DOWNLOAD_SECONDS = 10.0
+"""Real seconds that files which are on their way get to arrive."""
+LOOK_SECONDS = 0.05
+"""Between looks whether they did."""
+UNFINISHED = ".crdownload"
+
+# Methods of the prototype: a form or an image that is named like a method hides the document's own.
+_ASKED = """(() => {
+  const $ = (selector) => Document.prototype.querySelector.call(document, selector);
+  const $$ = (selector) => Array.from(Document.prototype.querySelectorAll.call(document, selector));
+  return (%s
+  );
+})()"""
+
+_ELEMENT, _DOCUMENT, _FRAGMENT = 1, 9, 11
+
+
+async def own_world(cdp: Cdp) -> int:
+    """A JavaScript world of the tab's document that the page knows nothing of: its execution context."""
+    tree = await cdp.send("Page.getFrameTree")
+    params = {"frameId": tree["frameTree"]["frame"]["id"], "worldName": WORLD}
+    return int((await cdp.send("Page.createIsolatedWorld", params))["executionContextId"])
+
+
+async def ask_page(cdp: Cdp, expressions: Sequence[str]) -> dict[str, Told]:
+    """What each expression is on the page."""
+    if not expressions:
+        return {}
+    world = await own_world(cdp)
+    return {expression: await _ask(cdp, world, expression) for expression in expressions}
+
+
+async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
+    params = {
+        "expression": _ASKED % expression,
+        "contextId": world,
+        "returnByValue": True,
+        "throwOnSideEffect": True,
+    }
+    try:
+        # The call's own timeout is counted on the page's clock, which stands still.
+        async with asyncio.timeout(SCRIPT_SECONDS):
+            answer = await cdp.send("Runtime.evaluate", params)
+    except TimeoutError:
+        await cdp.send("Runtime.terminateExecution")
+        return Told(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s")
+    except CdpError as error:
+        if "reference chain is too long" in str(error) or "couldn't be returned by value" in str(error):
+            return Told(trouble="the value cannot be written as JSON")
+        raise
+    if "exceptionDetails" in answer:
+        return Told(trouble=_cause(answer["exceptionDetails"]))
+    result = answer["result"]
+    if "value" not in result:
+        return Told(
+            trouble=f"the expression is {result.get('unserializableValue', result['type'])}; expected true or false"
+        )
+    written = json.dumps(result["value"])
+    return Told(value=result["value"] if len(written) <= MOST_TOLD else f"{written[:MOST_TOLD]}…")
+
+
+def _cause(details: dict[str, Any]) -> str:
+    exception = details.get("exception", {})
+    cause = str(exception.get("description") or exception.get("value") or details.get("text", "an exception")).split(
+        "\n"
+    )[0]
+    if "side-effect" in cause:
+        return f"it would change something, and may only read ({cause})"
+    return cause[:500]
+
+
+async def read_nodes(cdp: Cdp, styles: Sequence[str]) -> tuple[DomElement, ...] | str:
+    """The elements of the tab's page, its frames and shadow trees in document order; or why they are too many."""
+    params = {"computedStyles": list(styles), "includePaintOrder": False}
+    return elements_of(await cdp.send("DOMSnapshot.captureSnapshot", params), styles)
+
+
+def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[DomElement, ...] | str:
+    """`read_nodes` from a raw snapshot. Pure.
+
+    An element without a box has the style ``display: none`` and no other that a fact could ask for.
+    """
+    strings, found = raw["strings"], list[DomElement]()
+    boxes = [_boxes(document, strings, styles) for document in raw["documents"]]
+    hidden = {name: "none" if name == "display" else "" for name in styles}
+
+    def walk(number: int, frame: int | None) -> None:
+        nodes = raw["documents"][number]["nodes"]
+        inside = _sparse(nodes.get("contentDocumentIndex"))
+        pseudo = _sparse(nodes.get("pseudoType"))
+        at: dict[int, int | None] = {-1: frame}
+        for node, (above, kind) in enumerate(zip(nodes["parentIndex"], nodes["nodeType"], strict=True)):
+            at[node] = at[above]
+            if kind != _ELEMENT or node in pseudo or len(found) > MOST_NODES:
+                continue
+            written = [strings[index] if index >= 0 else "" for index in nodes["attributes"][node]]
+            found.append(
+                DomElement(
+                    tag=strings[nodes["nodeName"][node]].lower(),
+                    parent=at[above],
+                    attributes={name.lower(): value for name, value in zip(written[::2], written[1::2], strict=True)},
+                    styles=boxes[number].get(node, hidden) if styles else None,
+                )
+            )
+            at[node] = len(found) - 1
+            if node in inside:
+                walk(inside[node], at[node])
+
+    walk(0, None)
+    return f"the page has more than {MOST_NODES:,} elements" if len(found) > MOST_NODES else tuple(found)
+
+
+def _sparse(table: dict[str, list[int]] | None) -> dict[int, int]:
+    return dict(zip(table["index"], table["value"], strict=True)) if table else {}
+
+
+def _boxes(document: dict[str, Any], strings: list[str], styles: Sequence[str]) -> dict[int, dict[str, str]]:
+    """Styles by node; of a node's boxes the first stands for it."""
+    layout, of = document["layout"], dict[int, dict[str, str]]()
+    for node, row in zip(layout["nodeIndex"], layout["styles"], strict=True):
+        if row and node not in of:
+            of[node] = {name: strings[index] for name, index in zip(styles, row, strict=True) if index >= 0}
+    return of
+
+
+class DownloadFolder:
+    """Where the files of one episode go, and nothing else. Made at its reset, emptied and gone after it."""
+
+    def __init__(self, browser: Cdp, context_id: str, path: Path) -> None:
+        self._browser = browser
+        self._context_id = context_id
+        self._path = path
+
+    @classmethod
+    async def open(cls, browser: Cdp, context_id: str, within: Path | None = None) -> DownloadFolder:
+        """Have the downloads of a context kept in a new folder of their own.
+
+        Args:
+            browser: The session of the browser itself.
+            within: Where the folder is made; the system's place for temporary files if not given.
+        """
+        path = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="rollwright-downloads-", dir=within))
+        folder = cls(browser, context_id, path.resolve())
+        try:
+            await folder._behave("allow")
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+        return folder
+
+    async def read(self) -> tuple[Download, ...]:
+        """The files that have arrived, by name; those on their way are waited for."""
+        end = time.monotonic() + DOWNLOAD_SECONDS
+        while any(file.suffix == UNFINISHED for file in self._path.iterdir()) and time.monotonic() < end:
+            await asyncio.sleep(LOOK_SECONDS)
+        return await asyncio.to_thread(_files, self._path)
+
+    async def close(self, *, reuse: bool) -> None:
+        """Deny downloads again, if the context is used again, and throw the files away."""
+        try:
+            if reuse:
+                await self._behave("deny")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, self._path, ignore_errors=True)
+
+    async def _behave(self, behavior: str) -> None:
+        where = {"downloadPath": str(self._path)} if behavior == "allow" else {}
+        params = {"behavior": behavior, "browserContextId": self._context_id, **where}
+        await self._browser.send("Browser.setDownloadBehavior", params)
+
+
+def _files(folder: Path) -> tuple[Download, ...]:
+    found = []
+    for file in sorted(folder.iterdir()):
+        if file.suffix == UNFINISHED or file.is_symlink() or not file.is_file():
+            continue
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        found.append(Download(name=file.name, size=file.stat().st_size, sha256=digest))
+    return tuple(found)

@@ -1,0 +1,126 @@
+"""No page keeps a core from the others: a renderer with a thread that never waits gets a lower priority until it rests.
+
+A script that never ends is stopped at the step's deadline; until then, at an equal priority, it would have a core of the worker nearly to
+itself. With `NICER` it has what the other pages leave, and a tenth of a core beside them. Nothing is taken from a page that works hard alone.
+
+How much of a core a thread gets does not tell a loop from a page that is busy: among many it is little for both. That it never gave the
+core up by itself since the last look does. Linux tells that for each thread; elsewhere nothing is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envs.types import BrowserError
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
+"""Between looks; a look costs about 1 ms."""
+
+SUSPECTS = 2
+"""Renderers whose threads are looked at, those that used most since the last look: a loop is among them, however many pages share the cores."""
+
+BUSY_SHARE = 0.1
+"""Of a core, used since the last look: below it, nobody is kept from anything."""
+
+SPUN_LOOKS = 3
+"""Looks in a row without a wait between them after which the priority is lowered: loading a heavy page takes a moment too."""
+
+RESTED_LOOKS = 4
+"""Looks in a row with waits after which the priority is raised again."""
+
+NICER = 10
+"""Steps of niceness: a tenth of the weight of the others, enough to go on where priorities may not be raised again."""
+
+
+@dataclass
+class _Renderer:
+    cpu: float
+    waits: dict[int, int] = field(default_factory=dict)
+    """By thread that ran or wanted to: times that it has waited in its life."""
+    spun: int = 0
+    rested: int = 0
+    nicer: bool = False
+
+
+class GreedWatch:
+    """Looks at the renderers of one browser. `run` until cancelled."""
+
+    def __init__(self, read: Callable[[], Awaitable[Mapping[int, float]]]) -> None:
+        """``read`` tells the processor seconds that each renderer has used so far, by process id. If it raises `BrowserError`, nothing is
+        seen."""
+        self._read = read
+        self._renderers: dict[int, _Renderer] = {}
+        self._looked = 0.0
+        self.lowered = 0
+        """Times that a priority was lowered."""
+
+    async def run(self) -> None:
+        """Look again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                used = await self._read()
+            except BrowserError as error:
+                logger.debug("the renderers could not be looked at: %s", error)
+                continue
+            self.look(used, loop.time())
+
+    def look(self, used: Mapping[int, float], now: float) -> None:
+        """Take notice of the processor seconds that each renderer has used at a time in seconds."""
+        least, self._looked = BUSY_SHARE * (now - self._looked), now
+        self._renderers = {pid: self._renderers.get(pid) or _Renderer(cpu) for pid, cpu in used.items()}
+        spent = {pid: used[pid] - renderer.cpu for pid, renderer in self._renderers.items()}
+        busy = sorted(
+            (pid for pid in spent if spent[pid] >= least and not self._renderers[pid].nicer), key=spent.__getitem__
+        )
+        for pid, renderer in self._renderers.items():
+            renderer.cpu = used[pid]
+            before, renderer.waits = renderer.waits, _waits(pid) if renderer.nicer or pid in busy[-SUSPECTS:] else {}
+            spins = any(before.get(thread) == waits for thread, waits in renderer.waits.items())
+            renderer.spun, renderer.rested = (renderer.spun + 1, 0) if spins else (0, renderer.rested + 1)
+            if not renderer.nicer and renderer.spun >= SPUN_LOOKS - 1:  # its first look has none before it
+                renderer.nicer = _set_niceness(pid, NICER)
+                self.lowered += renderer.nicer
+                logger.info("renderer %d keeps a core to itself: its priority is lowered", pid)
+            elif renderer.nicer and renderer.rested >= RESTED_LOOKS:
+                # Without the right to raise a priority it stays as it is, until the page's context is closed.
+                renderer.nicer = not _set_niceness(pid, 0)
+
+
+def _set_niceness(pid: int, niceness: int) -> bool:
+    """Of all threads of a process: each has its own. Whether it could be set."""
+    done = False
+    for thread in _threads(pid):
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # it ended while we looked, or priorities may only be lowered
+            os.setpriority(os.PRIO_PROCESS, thread, niceness)
+            done = True
+    return done
+
+
+def _waits(pid: int) -> dict[int, int]:
+    """The threads of a process that run or wait for a core, and how often each has given it up by itself."""
+    found = {}
+    for thread in _threads(pid):
+        with suppress(OSError):  # it ended while we looked
+            said = Path(f"/proc/{pid}/task/{thread}/status").read_text()
+            if "State:\tR" in said:
+                found[thread] = int(said.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return found
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except FileNotFoundError:
+        return []  # it ended, or this is no Linux

@@ -1,0 +1,102 @@
+"""How many browsers and pages a pool has, when they are replaced, and what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs.browser.connection import ConnectionTimes
+from envs.browser.context import Device
+from envs.cdp import Cdp
+from envs.settle import BUDGET_MS
+from envs.types import BrowserError
+
+STEP_DEADLINE = 60.0
+"""Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
+
+RECYCLE_AFTER = 500
+"""Episodes after which a context is closed: pages leak slowly, and opening one costs about what four episodes cost."""
+
+RETIRE_AFTER = 20_000
+"""Episodes after which a Chromium is replaced: the browser process keeps a little of each context."""
+
+MOST_MEMORY_MB = 3000.0
+"""Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
+
+
+@dataclass
+class PoolCounters:
+    """What a pool has done since it was made."""
+
+    launches: int = 0
+    """Chromium processes started; more than ``processes`` means that some died or were replaced."""
+    browsers_lost: int = 0
+    """Chromium processes that went away by themselves, or would not be spoken to any more."""
+    browsers_retired: int = 0
+    """Replaced because of age or memory."""
+    contexts_opened: int = 0
+    contexts_recycled: int = 0
+    """Closed because they were old."""
+    contexts_broken: int = 0
+    """Closed because something failed on them."""
+    navigations: int = 0
+    episodes: int = 0
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """How many of what, and when they are replaced."""
+
+    max_sessions: int = 16
+    """Leases at a time; more wait."""
+    processes: int = 1
+    """Chromium processes that share the contexts."""
+    process_per_episode: bool = False
+    """A Chromium for each episode instead, ended with it. Isolates fully; costs 0.2 s and 100 MB each."""
+    external: str = ""
+    """Debugging address of a browser that somebody else started; it is used instead of own ones and left running."""
+    step_deadline: float = STEP_DEADLINE
+    """Real seconds for each reset and step."""
+    settle_budget_ms: float = BUDGET_MS
+    """Virtual milliseconds that a page gets after an action."""
+    virtual_time: bool | None = None
+    """Hold the pages' clocks; else they are waited for until they are quiet. Not given: hold those of own browsers only, whose
+    processes were started for it."""
+    recycle_after: int = RECYCLE_AFTER
+    retire_after: int = RETIRE_AFTER
+    most_memory_mb: float = MOST_MEMORY_MB
+    prewarm: int = 0
+    """Contexts of each stateful site that are kept ready, so that an episode does not wait for its own."""
+    marks: bool = False
+    """Draw the elements' numbers on the screenshots (set of marks)."""
+    screenshots: bool = True
+    """Make them; without, ``StepResult.screenshot`` is empty and a step costs a fifth."""
+    signals: bool = False
+    """Read the browser's signals after each step."""
+    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
+    """Called with the shown tab's session at each look; what it gives is ``StepResult.inspected``. It only reads."""
+    random_seed: int | None = None
+    """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
+    device: Device | None = None
+    """What pages are shown on; a plain screen of the site's size if not given."""
+    files: Path | None = None
+    """Folder that uploads may come from."""
+    downloads: Path | None = None
+    """Folder that downloads go to; ``None`` denies them."""
+    executable: Path | None = None
+    """Chromium; found by `find_chromium` if not given."""
+    times: ConnectionTimes | None = None
+
+    def __post_init__(self) -> None:
+        least = {"max_sessions": 1, "processes": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise BrowserError(f"{name} must be at least {bound}, not {getattr(self, name)}")
+        if self.step_deadline <= 0 or self.most_memory_mb <= 0:
+            raise BrowserError("step_deadline and most_memory_mb must be above 0")
+        if self.external and self.process_per_episode:
+            raise BrowserError(
+                "an external browser cannot be started for each episode; choose external or process_per_episode"
+            )

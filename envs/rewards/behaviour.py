@@ -1,0 +1,75 @@
+"""Parts of a reward about how an episode went, whatever its task: performance, form of the turns, length, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import ClassVar
+
+from envs.rewards.chromiumrl.quality import episode_quality
+from envs.rewards.compose import Component
+from envs.rewards.evidence import EpisodeEvidence
+from envs.types import PartRole, RewardPart, WebTask
+
+NO_SIGNALS = "signals were not recorded"
+NO_TURN = "the policy had no turn"
+
+
+class Performance:
+    """ChromiumRL's quality over the signals of the episode."""
+
+    component: ClassVar = Component.PERFORMANCE
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """One part, not available without signals."""
+        if evidence.signals is None:
+            return (RewardPart(name="performance", value=None, weight=1.0, evidence=NO_SIGNALS),)
+        return (episode_quality(evidence.signals).part(),)
+
+
+class TurnForm:
+    """Share of turns in the forms that policies are asked for."""
+
+    component: ClassVar = Component.FORMAT
+
+    def __init__(self, strict: Set[str]) -> None:
+        """``strict`` are the forms' names, as steps record them."""
+        self._strict = strict
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """One part, not available without a turn."""
+        turns = len(evidence.steps)
+        if not turns:
+            return (RewardPart(name="format", value=None, weight=1.0, evidence=NO_TURN),)
+        strict = sum(step.form in self._strict for step in evidence.steps)
+        others = sorted({step.form or "unknown" for step in evidence.steps} - self._strict)
+        seen = f"{strict} of {turns} turns in a strict form" + (f"; others: {', '.join(others)}" if others else "")
+        return (RewardPart(name="format", value=strict / turns, weight=1.0, evidence=seen),)
+
+
+class Length:
+    """A penalty of the share of the horizon that was used."""
+
+    component: ClassVar = Component.LENGTH
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """One penalty: -steps / horizon."""
+        steps = len(evidence.steps)
+        return (_penalty("length", steps, task.horizon, f"{steps} steps of at most {task.horizon}"),)
+
+
+class ActionErrors:
+    """A penalty of the share of actions that were not carried out."""
+
+    component: ClassVar = Component.ACTION_ERRORS
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """One penalty: -errors / steps."""
+        errors = [str(step.error) for step in evidence.steps if step.error is not None]
+        names = f": {', '.join(sorted(set(errors)))}" if errors else ""
+        seen = f"{len(errors)} of {len(evidence.steps)} actions were not carried out{names}"
+        return (_penalty("action_errors", len(errors), len(evidence.steps), seen),)
+
+
+def _penalty(name: str, count: int, most: int, evidence: str) -> RewardPart:
+    value = -min(1.0, count / most) if most else 0.0
+    return RewardPart(name=name, value=value, weight=1.0, role=PartRole.PENALTY, evidence=evidence)

@@ -1,0 +1,131 @@
+"""The whole bundle of an episode: what says whether its task was done, and the parts beside it. Where those come from.
+
+A `PartSource` gives the parts of one `Component` of the reward. The first of these says whether the task was done: the task's rubric; parts of the
+component ``task`` (evaluators of a benchmark); ``visual`` and ``semantic`` parts (a page built after a reference); the page's own word.
+Everything else is *beside* it: it changes the score, and neither ``passed`` nor ``binary``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from envs.rewards.bundle import score, total
+from envs.rewards.evidence import EpisodeEvidence
+from envs.types import PartRole, RewardBundle, RewardPart, WebTask
+
+
+class Component(StrEnum):
+    """What a part of a reward is about. Its weight is `rewards.<name>` of the configuration; with weight 0 nobody is asked."""
+
+    TASK = "task"
+    """What was asked for was done: the rubric, the evaluators of a benchmark, or the page's own word."""
+    VISUAL = "visual"
+    """It looks like its reference (Design2Code)."""
+    SEMANTIC = "semantic"
+    """Its document is like its reference's (DOM similarity)."""
+    PERFORMANCE = "performance"
+    """How well the pages ran (ChromiumRL's quality)."""
+    FORMAT = "format"
+    """How many turns were in the first, strict form."""
+    LENGTH = "length"
+    """A penalty for steps."""
+    ACTION_ERRORS = "action_errors"
+    """A penalty for actions that could not be carried out."""
+
+
+MEAN = (PartRole.SCORED, PartRole.SHAPING)
+"""Roles whose parts are in the weighted mean."""
+
+
+class PartSource(Protocol):
+    """Where parts of a reward come from. One object grades many episodes, several at once."""
+
+    @property
+    def component(self) -> Component:
+        """What its parts are about."""
+        ...
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """The parts of an ended episode, from what it left behind; its browser has been given back. Empty if the task has nothing of the kind.
+
+        Their weights are relative to each other: together they weigh what the configuration gives the component. A part that cannot be
+        known has the value ``None``, and an episode that must then not be graded at all has it ``required``. Work of more than a few
+        milliseconds of CPU belongs into a thread.
+
+        Raises:
+            JudgeError, SiteError, BrowserError: the component is not available, with the error's message. Any other exception ends the run.
+        """
+        ...
+
+
+def compose(
+    found: Mapping[Component, Sequence[RewardPart]],
+    weights: Mapping[Component, float],
+    *,
+    rubric: RewardBundle | None = None,
+    page: RewardPart | None = None,
+) -> RewardBundle:
+    """The bundle of an episode.
+
+    A component's available parts together have its weight; a component without any is left out of the mean. Without parts beside it, the bundle
+    of a rubric or of a page is what it is alone.
+
+    Args:
+        found: What the sources gave, by component; those without a weight are left out.
+        weights: Of the components; 0 where one is missing.
+        rubric: The bundle of the task's rubric.
+        page: What the page says of itself, where nothing else says whether the task was done.
+    """
+    weighed = [component for component in Component if found.get(component) and weights.get(component, 0.0) > 0]
+    found = {component: found[component] for component in weighed}
+    success, by = _success(found, weights, rubric, page)
+    beside = [
+        part
+        for component, parts in found.items()
+        if component not in by
+        for part in _share(map(_shaping, parts), weights[component])
+    ]
+    if not beside:
+        return success
+    done = _share(success.parts, weights.get(Component.TASK, 1.0)) if by <= {Component.TASK} else success.parts
+    parts = (*done, *beside)
+    changed: dict[str, object] = {"parts": parts}
+    if success.score is not None:
+        changed["score"] = total(parts)
+    return success.model_copy(update=changed)
+
+
+def _success(
+    found: Mapping[Component, Sequence[RewardPart]],
+    weights: Mapping[Component, float],
+    rubric: RewardBundle | None,
+    page: RewardPart | None,
+) -> tuple[RewardBundle, set[Component]]:
+    """What says whether the task was done, and the components that went into it."""
+    if rubric is not None:
+        return rubric, set()
+    if Component.TASK in found:
+        return score(found[Component.TASK], threshold=None), {Component.TASK}
+    looks = [component for component in (Component.VISUAL, Component.SEMANTIC) if component in found]
+    if looks:
+        parts = [part for component in looks for part in _share(found[component], weights[component])]
+        return score(parts, threshold=None), set(looks)
+    return score([] if page is None else [page]), set()
+
+
+def _shaping(part: RewardPart) -> RewardPart:
+    return part.model_copy(update={"role": PartRole.SHAPING}) if part.role is PartRole.SCORED else part
+
+
+def _share(parts: Iterable[RewardPart], weight: float) -> tuple[RewardPart, ...]:
+    """The parts with weights such that those in the mean that are available (or all of them, if none is) sum to ``weight``; a penalty's is
+    multiplied by it."""
+    parts = tuple(parts)
+    inside = [part for part in parts if part.role in MEAN]
+    known = [part.weight for part in inside if part.value is not None] or [part.weight for part in inside]
+    scale = weight / math.fsum(known) if known else weight
+    factors = {PartRole.SCORED: scale, PartRole.SHAPING: scale, PartRole.PENALTY: weight, PartRole.GATE: 1.0}
+    return tuple(part.model_copy(update={"weight": part.weight * factors[part.role]}) for part in parts)

@@ -1,0 +1,123 @@
+"""Grades an ended episode: by program, by those who have to be asked, and by every source of parts that has a weight."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from envs.rewards.bundle import page_reward, score
+from envs.rewards.compose import Component, PartSource, compose
+from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.facts import FactResult, Judge, ServerState
+from envs.rewards.rubric import ask_others, check_by_program, combine, frozen_hash
+from envs.types import BrowserError, Cost, JudgeError, RewardBundle, RewardPart, Rubric, SiteError, WebTask
+
+
+@dataclass(slots=True)
+class Grading:
+    """The grading of one episode, as far as it has come."""
+
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By what took them: ``program``, ``ask`` (judge and server), and each component that was asked for."""
+    results: dict[str, FactResult] = field(default_factory=dict)
+    """Of the rubric's facts, by their ids."""
+    rubric: RewardBundle | None = None
+    """What they come to; what a program can tell at first, then with the answers of others."""
+    found: list[RewardPart] = field(default_factory=list)
+    """What the sources gave so far."""
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Count the seconds inside."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - started
+
+    def given_up(self, cause: str) -> RewardBundle:
+        """The abstention with what was found until now."""
+        parts = [*(self.rubric.parts if self.rubric else ()), *self.found]
+        return score(parts, abstained=cause, rubric_hash=self.rubric.rubric_hash if self.rubric else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """Grades episodes, several at once on one event loop."""
+
+    weights: Mapping[Component, float]
+    sources: Sequence[PartSource] = ()
+    """Several may be of one component; those without a weight are never asked."""
+    threads: Executor | None = None
+    """Where rubrics are checked by program; ``None``: the event loop's own."""
+
+    async def grade(
+        self,
+        task: WebTask,
+        evidence: EpisodeEvidence,
+        grading: Grading,
+        *,
+        judge: Judge | None = None,
+        state: ServerState | None = None,
+    ) -> RewardBundle:
+        """The bundle of an episode. ``grading`` is written as it goes on, for whoever gives up waiting.
+
+        Raises:
+            JudgeError: the task's rubric is not the one that was frozen.
+        """
+        if task.rubric is not None:
+            await self._by_program(task, evidence, grading)
+        sources = [source for source in self.sources if self.weights.get(source.component, 0.0) > 0]
+        async with asyncio.TaskGroup() as tasks:
+            if task.rubric is not None:
+                tasks.create_task(_ask(task.rubric, evidence, grading, judge, state))
+            asked = [(source, tasks.create_task(_parts(source, task, evidence, grading))) for source in sources]
+        found: defaultdict[Component, list[RewardPart]] = defaultdict(list)
+        for source, parts in asked:  # in the order of the sources, whoever answered first
+            found[source.component] += parts.result()
+        page = page_reward(evidence.page_facts, steps=len(evidence.steps))
+        return compose(found, self.weights, rubric=grading.rubric, page=page)
+
+    async def _by_program(self, task: WebTask, evidence: EpisodeEvidence, grading: Grading) -> None:
+        loop = asyncio.get_running_loop()
+        with grading.timed("program"):
+            grading.results, grading.rubric = await loop.run_in_executor(self.threads, _check, task, evidence)
+
+
+def _check(task: WebTask, evidence: EpisodeEvidence) -> tuple[dict[str, FactResult], RewardBundle]:
+    """What a program can tell of the rubric's facts, and what they come to."""
+    assert task.rubric is not None
+    known = frozen_hash(task.rubric, task.rubric_hash or None)
+    results = check_by_program(task.rubric, evidence)
+    return results, combine(task.rubric, results, evidence, known)
+
+
+async def _ask(
+    rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judge: Judge | None, state: ServerState | None
+) -> None:
+    assert grading.rubric is not None
+    with grading.timed("ask"):
+        asked = await ask_others(rubric, evidence, state=state, judge=judge)
+    if asked:
+        grading.results |= asked
+        grading.rubric = combine(rubric, grading.results, evidence, grading.rubric.rubric_hash)
+
+
+async def _parts(
+    source: PartSource, task: WebTask, evidence: EpisodeEvidence, grading: Grading
+) -> Sequence[RewardPart]:
+    started = time.perf_counter()
+    parts: Sequence[RewardPart]
+    with grading.timed(source.component):
+        try:
+            parts = await source.parts(task, evidence)
+        except (JudgeError, SiteError, BrowserError) as error:
+            cost = Cost(seconds=time.perf_counter() - started)
+            parts = (RewardPart(name=source.component, value=None, weight=1.0, evidence=str(error), cost=cost),)
+    grading.found += parts
+    return parts

@@ -1,0 +1,158 @@
+"""The state of a real site's server, asked for at the end of an episode: rows of its SQLite files, JSON that it answers.
+
+Reading only: a query that would write, attach a file or read a setting is refused by the database itself, and only GET is sent. Every question
+ends within its deadline, and whatever goes wrong is a `SiteError`, so that the fact is not available.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from envs.types import SiteError
+
+DEADLINE = 5.0
+"""Seconds for one question. A query over a bundled site's database takes milliseconds."""
+MOST_ROWS = 10_000
+"""Rows of an answer. A fact compares with rows that somebody wrote down."""
+MOST_VALUE = 1_000_000
+"""Bytes of a text in a row, so that one query cannot fill the memory."""
+MOST_ANSWER = 4_000_000
+"""Bytes of an answer over HTTP."""
+STEPS_BETWEEN_LOOKS = 10_000
+"""Instructions of SQLite's machine between two looks at the clock: about a tenth of a millisecond."""
+
+_READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_SHOWN = 200
+"""Characters of a question that are named in an error."""
+
+
+@dataclass(frozen=True)
+class SiteState:
+    """`envs.rewards.ServerState` over SQLite files and a server's JSON.
+
+    Example::
+
+        state = SiteState(origin=site.origin, databases={"": Path("shop.sqlite")})
+        rows = await state.sql("SELECT total FROM orders WHERE id = 12", "")
+    """
+
+    origin: str = ""
+    """``http://127.0.0.1:8080``, the start of every address that is asked; empty: HTTP cannot be asked."""
+    databases: Mapping[str, Path | str] = field(default_factory=dict)
+    """SQLite files by the name that facts give; ``""`` is the only one, or the main one. A text that begins with ``file:`` is an SQLite
+    URI, which may name a database in the memory of this process (``file:shop?mode=memory&cache=shared``)."""
+    deadline: float = DEADLINE
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with every request (a log-in, say); in no error and no record."""
+
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        """All rows of a ``SELECT``: texts, numbers and nulls.
+
+        Raises:
+            SiteError: no such database, a query that is refused or fails, too many rows, a blob, or the deadline.
+        """
+        if database not in self.databases:
+            known = ", ".join(repr(name) for name in self.databases) or "none"
+            raise SiteError(f"the site has no database {database!r}; there are: {known}")
+        place, stop = self.databases[database], threading.Event()
+        try:
+            async with asyncio.timeout(
+                self.deadline + 1
+            ):  # the thread ends by itself; this is for one that cannot even start
+                return await asyncio.to_thread(_rows, place, query, self.deadline, stop)
+        except TimeoutError as error:
+            raise SiteError(f"{_short(query)}: no rows within {self.deadline:g} s") from error
+        finally:
+            stop.set()  # a cancelled caller leaves no query running
+
+    async def get_json(self, path: str) -> Any:
+        """The JSON at a path of the site, with its query; ``None`` for a 404. Redirects are not followed.
+
+        Raises:
+            SiteError: no origin, a path of another site, any other status, no JSON, too long an answer, or the deadline.
+        """
+        if not self.origin:
+            raise SiteError(f"{_short(path)}: the site has no address to ask; give an origin")
+        if not path.startswith("/"):  # "@other.example" after an origin would be another host
+            raise SiteError(f"{_short(path)}: is no path on {self.origin}; begin it with a /")
+        try:
+            async with asyncio.timeout(self.deadline):
+                status, body = await self._get(path)
+        except TimeoutError as error:
+            raise SiteError(f"GET {_short(path)}: no answer within {self.deadline:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SiteError(f"GET {_short(path)}: {type(error).__name__}: {error}") from error
+        if status == 404:
+            return None
+        if status != 200:
+            raise SiteError(f"GET {_short(path)}: answered {status}; expected 200 or 404")
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise SiteError(f"GET {_short(path)}: the answer is no JSON: {error}") from error
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        limits = httpx.Timeout(self.deadline)
+        async with (
+            # No proxy and no credentials from this process's environment: the site is asked, and nobody else.
+            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=limits) as client,
+            client.stream("GET", self.origin + path, headers={"accept": "application/json", **self.headers}) as answer,
+        ):
+            body = bytearray()
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > MOST_ANSWER:
+                    raise SiteError(f"GET {_short(path)}: the answer is longer than {MOST_ANSWER:,} bytes")
+            return answer.status_code, bytes(body)
+
+
+def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) -> list[tuple[Any, ...]]:
+    """In a thread of its own."""
+    end = time.monotonic() + seconds
+    uri = place if isinstance(place, str) else f"{place.resolve().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=seconds, isolation_level=None)) as connection:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+            connection.execute("PRAGMA query_only = ON")  # also of a database in memory, which has no read-only mode
+            connection.set_authorizer(_only_reads)
+            connection.set_progress_handler(lambda: int(stop.is_set() or time.monotonic() > end), STEPS_BETWEEN_LOOKS)
+            rows = connection.execute(query).fetchmany(MOST_ROWS + 1)
+    except sqlite3.Error as error:
+        late = time.monotonic() > end
+        cause = f"no rows within {seconds:g} s" if late else f"{error} (only one SELECT is allowed)"
+        raise SiteError(f"{_short(query)}: {cause}") from error
+    except (sqlite3.Warning, ValueError, OverflowError) as error:  # two statements in one, a null byte
+        raise SiteError(f"{_short(query)}: {error} (only one SELECT is allowed)") from error
+    if len(rows) > MOST_ROWS:
+        raise SiteError(f"{_short(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer")
+    return [_plain(row, query) for row in rows]
+
+
+def _only_reads(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_OK if action in _READS else sqlite3.SQLITE_DENY
+
+
+def _plain(row: tuple[Any, ...], query: str) -> tuple[Any, ...]:
+    for value in row:
+        if isinstance(value, bytes):
+            raise SiteError(f"{_short(query)}: a value is a blob, which no fact compares with; select hex(…) of it")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise SiteError(f"{_short(query)}: a value is infinite")
+    return row
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

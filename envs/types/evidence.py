@@ -1,0 +1,98 @@
+"""What is read at the end of an episode because its grading asks for it, and what a grading asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from envs.types.record import Record
+from envs.types.rubrics import Rubric
+from envs.types.rubrics.facts import DomAttributeFact, DomPresentFact, DomStyleFact, DownloadFact, JsFact
+
+
+class DomElement(Record):
+    """One element of a page's document."""
+
+    tag: str
+    """Lower case."""
+    parent: int | None = None
+    """Position of its parent in the list; ``None`` for a root."""
+    attributes: dict[str, str] = Field(default_factory=dict)
+    """By lower-case name."""
+    styles: dict[str, str] | None = None
+    """Computed style by property; ``None`` when it was not read."""
+
+
+class Download(Record):
+    """A file that the episode downloaded."""
+
+    name: str
+    size: int = Field(ge=0)
+    """Bytes."""
+    sha256: str = ""
+    """Of the contents; empty when it was not computed."""
+
+
+class Told(Record):
+    """The answer of a page to one question: a value, or why there is none."""
+
+    value: JsonValue = None
+    trouble: str = ""
+    """Why there is no value; empty if there is one."""
+
+
+class ServerAnswer(Record):
+    """What the site's server said of its state at the end of an episode, to one question of the rubric."""
+
+    database: str | None = None
+    """Which database was queried; ``None``: the server was sent a GET."""
+    asked: str
+    """The query, or the path."""
+    rows: tuple[tuple[bool | int | float | str | None, ...], ...] = ()
+    """Of a query."""
+    value: Any = None
+    """The JSON of a GET; ``None`` for a 404."""
+    error: str | None = None
+    """Why there is no answer."""
+
+
+class Recorded(Record):
+    """What was read at the end of an episode, before its browser was given back. Only what `Needs` names is there."""
+
+    dom: tuple[DomElement, ...] | None = None
+    """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
+    downloads: tuple[Download, ...] | None = None
+    scripts: dict[str, Told] = Field(default_factory=dict)
+    """By expression."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the site's server said of its state (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
+    absent: dict[str, str] = Field(default_factory=dict)
+    """Why ``dom`` or ``downloads`` is not there although it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What has to be read at the end of an episode. Empty for most tasks, and then nothing is read. Made by `needs`."""
+
+    dom: bool = False
+    styles: tuple[str, ...] = ()
+    """Computed style properties of the nodes."""
+    downloads: bool = False
+    scripts: tuple[str, ...] = ()
+    """Expressions of `JsFact`s."""
+
+    def __bool__(self) -> bool:
+        return self.dom or self.downloads or bool(self.scripts)
+
+
+def needs(rubric: Rubric | None) -> Needs:
+    """What the facts and gates of a rubric are checked against, besides what every episode records."""
+    facts = [] if rubric is None else [*rubric.facts()]
+    return Needs(
+        dom=any(isinstance(fact, DomPresentFact | DomAttributeFact | DomStyleFact) for fact in facts),
+        styles=tuple(sorted({fact.property.lower() for fact in facts if isinstance(fact, DomStyleFact)})),
+        downloads=any(isinstance(fact, DownloadFact) for fact in facts),
+        scripts=tuple(dict.fromkeys(fact.expression for fact in facts if isinstance(fact, JsFact))),
+    )

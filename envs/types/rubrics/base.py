@@ -1,0 +1,102 @@
+"""What facts are made of: the words they are written in, and what every fact has."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StrictBool
+
+from envs.types.patterns import bounds
+from envs.types.record import Record
+from envs.types.selectors import parse_selector
+
+HOLDS_SIMILAR = 0.85
+"""Similarity from which a ``domdiff_subscore`` holds: as much as a rubric needs to pass."""
+HOLDS_JUDGED = 0.5
+"""Confidence from which a judge's fact holds: more than half of the votes."""
+
+
+class Match(StrEnum):
+    """How a text is compared. White space counts as one space, and case does not count unless the fact says so."""
+
+    EXACT = "exact"
+    CONTAINS = "contains"
+    REGEX = "regex"
+
+
+class Compare(StrEnum):
+    """How a value is compared."""
+
+    EQ = "eq"
+    NE = "ne"
+    GT = "gt"
+    GTE = "gte"
+    LT = "lt"
+    LTE = "lte"
+
+
+def not_blank(text: str) -> str:
+    """The text; ``ValueError`` if there is nothing in it."""
+    if not text.strip():
+        raise ValueError("is blank")
+    return text
+
+
+def _selects(text: str) -> str:
+    parse_selector(text)
+    return text
+
+
+def as_tuple(value: object) -> object:
+    """One text as a tuple of one, a list as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(not_blank)]
+Weight = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+"""A wider range would lose facts to rounding."""
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Css = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_selects)]
+Scalar = StrictBool | int | Finite | str | None
+Similarity = Literal["structuralSimilarity", "textSimilarity", "layoutSimilarity", "styleSimilarity"]
+"""W8's names of the four parts of a DOM similarity."""
+When = Literal["end", "ever"]
+"""On the last page, or on any page of the episode."""
+
+
+class FactBase(Record):
+    """What every fact has."""
+
+    id: Name
+    """Unique in the rubric."""
+    description: str = ""
+    weight: Weight = 1.0
+    """Within its group."""
+    negate: bool = False
+    """The opposite must be so."""
+    holds_at: float = Field(default=1.0, gt=0, le=1)
+    """Confidence from which it holds, for the binary score and where it is required."""
+    after: tuple[str, ...] = ()
+    """Ids of facts that must have come true for this one to make sense. Grading does not look at it; sub-tasks keep to it."""
+
+
+class Patterned(FactBase):
+    """A fact that compares text."""
+
+    match: Match
+    case_sensitive: bool = False
+
+    def check_patterns(self, patterns: tuple[str, ...]) -> None:
+        """Raises ``ValueError`` for one that is blank, or no pattern that may be searched for."""
+        for pattern in patterns:
+            not_blank(pattern)
+            if self.match == Match.REGEX:
+                bounds(pattern)
+
+
+def check_order(op: Compare, value: object) -> None:
+    """Raises ``ValueError`` if the value has no order and the comparison needs one."""
+    if op not in (Compare.EQ, Compare.NE) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"op {op} needs a number; value is {value!r}")

@@ -1,0 +1,98 @@
+"""Groups of facts, what it takes to pass, and the hash that freezes both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Self
+
+import orjson
+from pydantic import Field, model_validator
+
+from envs.types.order import check_after
+from envs.types.record import Record
+from envs.types.rubrics.base import Name, Share, Similarity, Weight
+from envs.types.rubrics.facts import Fact
+
+PASS_THRESHOLD = 0.85
+"""W8's."""
+
+
+class FactGroup(Record):
+    """Facts that belong together."""
+
+    name: Name
+    """Unique in the rubric."""
+    description: str = ""
+    weight: Weight = 1.0
+    facts: tuple[Fact, ...] = Field(min_length=1)
+    after: tuple[str, ...] = ()
+    """Names of groups that must have been reached first. Grading does not look at it; sub-tasks keep to it."""
+
+
+class PassRequirements(Record):
+    """What else it takes to pass."""
+
+    required_fact_ids: tuple[str, ...] = ()
+    """They must hold, or the whole score is 0."""
+    required_group_ids: tuple[str, ...] = ()
+    """Names of groups whose score must be above 0."""
+    floors: dict[Similarity, Share] = Field(default_factory=dict)
+    """Least similarities to a reference page (W8: ``domdiff_floors``)."""
+
+
+class Rubric(Record):
+    """How an episode of a task is graded."""
+
+    fact_groups: tuple[FactGroup, ...] = Field(min_length=1)
+    gates: tuple[Fact, ...] = ()
+    """They must hold, or the whole score is 0; they add nothing to it. WebGym's criterion against hallucinations is one."""
+    pass_threshold: Share = PASS_THRESHOLD
+    pass_requirements: PassRequirements = PassRequirements()
+
+    @property
+    def fact_count(self) -> int:
+        """The difficulty of its task; gates do not count."""
+        return sum(len(group.facts) for group in self.fact_groups)
+
+    def facts(self) -> Iterator[Fact]:
+        """The facts of all groups, then the gates."""
+        for group in self.fact_groups:
+            yield from group.facts
+        yield from self.gates
+
+    @model_validator(mode="after")
+    def _names_are_clear(self) -> Self:
+        ids = Counter(fact.id for fact in self.facts())
+        names = Counter(group.name for group in self.fact_groups)
+        for what, counts in (("fact id", ids), ("group name", names)):
+            if twice := [name for name, count in counts.items() if count > 1]:
+                raise ValueError(f"fact_groups: {what} {twice[0]!r} is used {counts[twice[0]]} times")
+        scored = ids.keys() - {gate.id for gate in self.gates}
+        needs = self.pass_requirements
+        for field, named, known in (
+            ("required_fact_ids", needs.required_fact_ids, scored),
+            ("required_group_ids", needs.required_group_ids, names.keys()),
+        ):
+            if missing := [name for name in named if name not in known]:
+                raise ValueError(f"pass_requirements.{field}: there is no {missing[0]!r} in fact_groups")
+        check_after("group", {group.name: group.after for group in self.fact_groups}, names.keys())
+        check_after("fact", {fact.id: fact.after for fact in self.facts()}, scored)
+        return self
+
+
+def rubric_hash(rubric: Rubric) -> str:
+    """sha256 over the rubric's canonical JSON: keys sorted, defaults left out, so that a rubric written in another order or with its
+    defaults spelled out has the same one."""
+    canonical: dict[str, Any] = rubric.model_dump(mode="json", exclude_defaults=True)
+    # A fact's type has a default too, and is what tells facts apart.
+    for group, written in zip(rubric.fact_groups, canonical["fact_groups"], strict=True):
+        _put_types(group.facts, written["facts"])
+    _put_types(rubric.gates, canonical.get("gates", []))
+    return hashlib.sha256(orjson.dumps(canonical, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _put_types(facts: tuple[Fact, ...], written: list[dict[str, Any]]) -> None:
+    for fact, each in zip(facts, written, strict=True):
+        each["type"] = fact.type

@@ -1,0 +1,154 @@
+"""The reward stage: ended episodes wait behind the browser, and a bounded number of them is graded at once.
+
+An episode enters it when its browser and its slot were given back, and leaves it with its reward, for whoever stores it. Facts are checked by
+program once, in a thread; then the judge and the sources of parts are asked, at the same time. An episode that is not graded
+within ``rewards.deadline`` abstains. What fails unexpectedly is raised, and ends the rollout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs.rewards import EpisodeEvidence, PartSource, score
+from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
+from envs.rewards.grader import Grader, Grading
+from envs.rewards.judge import Judge
+from envs.rewards.judged import EpisodeJudge
+from envs.types import Cost, JudgeFact, RewardBundle, Trajectory, WebTask
+from tasks_lib.activity import ActivityClock
+from tasks_lib.config import RewardConfig
+from training.policy.parsing import STRICT
+
+JUDGED_WALL = "judge"
+"""Kind of a wall that only the judge saw."""
+
+
+def part_sources() -> list[PartSource]:
+    """Where a worker's parts come from besides rubrics and pages. Those without a weight are never asked."""
+    return [Performance(), TurnForm(STRICT), Length(), ActionErrors()]
+
+
+@dataclass(slots=True)
+class StageCounts:
+    """What a reward stage has done."""
+
+    graded: int = 0
+    """Episodes that were graded, abstentions of the grading among them."""
+    abstained: int = 0
+    """Of those, episodes that nobody could give a reward."""
+    timed_out: int = 0
+    """Of those, episodes whose deadline passed."""
+    waiting: int = 0
+    """Episodes that wait now."""
+    most_waiting: int = 0
+    waiting_seconds: float = 0.0
+    """Sum of the times that episodes waited for their turn."""
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Sums by what took them: ``program``, ``ask`` (judge and server) and components. Several may run at once."""
+    cost: Cost = field(default_factory=Cost)
+    """Of all bundles together."""
+
+    def metrics(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "graded": self.graded,
+            "abstained": self.abstained,
+            "timed_out": self.timed_out,
+            "waiting": self.waiting,
+            "most_waiting": self.most_waiting,
+            "waiting_seconds": self.waiting_seconds,
+            "seconds": dict(self.seconds),
+            "tokens": self.cost.tokens,
+            "dollars": self.cost.dollars,
+        }
+
+
+class RewardStage:
+    """Grades the episodes of one lot. One event loop."""
+
+    def __init__(
+        self,
+        config: RewardConfig,
+        clock: ActivityClock,
+        *,
+        sources: list[PartSource],
+        threads: Executor | None = None,
+        judge: Judge | None = None,
+        screenshot: Callable[[str], bytes],
+    ) -> None:
+        """
+        Args:
+            threads: Where facts are checked by program.
+            judge: Entered. Has limits of its own beside those of ``config``.
+            screenshot: The bytes of a blob.
+        """
+        self.counts = StageCounts()
+        self._deadline = config.deadline
+        self._grader = Grader(config.weights(), sources, threads)
+        self._places = asyncio.Semaphore(config.concurrency)
+        self._clock = clock
+        self._judge = judge
+        self._screenshot = screenshot
+
+    async def grade(self, task: WebTask, trajectory: Trajectory) -> Trajectory:
+        """The episode with its reward, when it is its turn; one that failed for a reason that is not the policy's stays as it is.
+
+        Raises:
+            JudgeError: the task's rubric is not the one that was frozen.
+            Exception: a grader failed in a way that nobody foresaw.
+        """
+        if trajectory.error is not None:
+            return trajectory
+        counts, arrived = self.counts, time.perf_counter()
+        counts.waiting += 1
+        counts.most_waiting = max(counts.most_waiting, counts.waiting)
+        try:
+            await self._places.acquire()
+        finally:
+            counts.waiting -= 1
+            counts.waiting_seconds += time.perf_counter() - arrived
+        try:
+            with self._clock("reward"):
+                reward, wall = await self._grade(task, trajectory)
+        finally:
+            self._places.release()
+        counts.graded += 1
+        counts.abstained += reward.abstained is not None
+        counts.cost += reward.cost
+        return trajectory.model_copy(update={"reward": reward, "wall": wall})
+
+    async def _grade(self, task: WebTask, trajectory: Trajectory) -> tuple[RewardBundle, str]:
+        """The reward, and the kind of wall if the judge saw one instead of the site: then nothing is known of the policy."""
+        grading, judge = Grading(), self._hearing(task, trajectory)
+        try:
+            async with asyncio.timeout(self._deadline) as limit:
+                reward = await self._grader.grade(task, EpisodeEvidence.of(trajectory), grading, judge=judge)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.counts.timed_out += 1
+            reward = grading.given_up(f"not graded within {self._deadline:g} s (rewards.deadline)")
+        finally:
+            if judge is not None:
+                judge.close()
+            for name, seconds in grading.seconds.items():
+                self.counts.seconds[name] += seconds
+        judgement = judge.judgement if judge is not None else None
+        if judgement is None or not judgement.blocked:
+            return reward, ""
+        # What a program made of a wall says nothing of the policy.
+        return score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash), JUDGED_WALL
+
+    def _hearing(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
+        """The judge of this episode, if it has to be asked at all."""
+        rubric = task.rubric
+        if self._judge is None or rubric is None or not any(isinstance(fact, JudgeFact) for fact in rubric.facts()):
+            return None
+        read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
+        return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)

@@ -1,0 +1,208 @@
+"""The state of a real server: rows of SQLite files and JSON over HTTP, read only, within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from envs.rewards import SiteState, grade, read_rubric
+from envs.rewards.server_state import MOST_ROWS
+from envs.types import SiteError
+
+from .played import EVIDENCE
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE orders (id INTEGER, item TEXT, total REAL, note TEXT, seal BLOB)")
+        rows = [(12, "lamp", 42.5, None, b"\0\1"), (13, "chair", 1e999, "büro", None)]
+        connection.executemany("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", rows)
+    return path
+
+
+def sql(place: Path | str, query: str, database: str = "", **more: Any) -> list[tuple[Any, ...]]:
+    return asyncio.run(SiteState(databases={"": place}, **more).sql(query, database))
+
+
+def test_rows_as_they_are(shop: Path) -> None:
+    assert sql(shop, "SELECT id, item, total, note FROM orders WHERE id = 12") == [(12, "lamp", 42.5, None)]
+    assert sql(shop, "SELECT note FROM orders WHERE id = 13") == [("büro",)]
+    assert sql(shop, "SELECT hex(seal) FROM orders WHERE id = 12") == [("0001",)]
+    assert sql(shop, "SELECT id FROM orders WHERE id > 99") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM orders",
+        "INSERT INTO orders (id) VALUES (99) RETURNING id",
+        "DROP TABLE orders",
+        "PRAGMA user_version = 7",
+        "PRAGMA table_info(orders)",
+        "ATTACH 'other.sqlite' AS other",
+        "VACUUM INTO 'copy.sqlite'",
+        "SELECT 1; DELETE FROM orders",
+        "SELECT load_extension('evil')",
+        "SELECT nothing FROM orders",
+        "SELECT * FROM nowhere",
+        "nonsense",
+        "SELECT '\0'",
+        "SELECT seal FROM orders WHERE id = 12",
+        "SELECT total FROM orders WHERE id = 13",
+        "SELECT zeroblob(100000000)",
+    ],
+)
+def test_what_is_no_plain_reading_is_refused_and_changes_nothing(shop: Path, query: str) -> None:
+    before = shop.read_bytes()
+    with pytest.raises(SiteError) as caught:
+        sql(shop, query)
+    assert query.split("\0")[0][:20] in str(caught.value)
+    assert shop.read_bytes() == before
+    assert [file.name for file in shop.parent.iterdir()] == [shop.name]
+
+
+def test_a_database_in_memory_is_read_only_too() -> None:
+    uri = "file:state-of-a-test?mode=memory&cache=shared"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.execute("INSERT INTO t VALUES (1)")
+        connection.commit()
+        assert sql(uri, "SELECT x FROM t") == [(1,)]
+        with pytest.raises(SiteError):
+            sql(uri, "DELETE FROM t")
+        assert sql(uri, "SELECT x FROM t") == [(1,)]
+
+
+def test_which_database(shop: Path, tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="no database 'other'; there are: ''"):
+        sql(shop, "SELECT 1", "other")
+    with pytest.raises(SiteError, match="unable to open"):
+        sql(tmp_path / "gone.sqlite", "SELECT 1")
+    assert not (tmp_path / "gone.sqlite").exists()
+    (tmp_path / "text.sqlite").write_text("this is no database, but long enough to be looked at as one" * 20)
+    with pytest.raises(SiteError, match="not a database"):
+        sql(tmp_path / "text.sqlite", "SELECT * FROM t")
+
+
+def test_an_endless_query_ends_at_its_deadline(shop: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(SiteError, match=r"no rows within 0\.1 s"):
+        sql(shop, ENDLESS, deadline=0.1)
+    assert time.monotonic() - started < 5
+
+
+def test_too_many_rows(shop: Path) -> None:
+    many = ENDLESS.replace("max(i)", "i") + f" LIMIT {MOST_ROWS + 1}"
+    with pytest.raises(SiteError, match="more than 10,000 rows"):
+        sql(shop, many)
+
+
+ANSWERS: dict[str, tuple[int, bytes]] = {
+    "/api/order/12?full=1": (200, b'{"total": 42.5, "lines": [{"item": "lamp"}]}'),
+    "/api/gone": (404, b"{}"),
+    "/api/broken": (500, b"{}"),
+    "/api/text": (200, b"hello"),
+    "/api/moved": (302, b""),
+    "/api/long": (200, b'"' + b"x" * 5_000_000 + b'"'),
+}
+
+
+class Api(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path == "/api/slow":
+            time.sleep(1)
+        if self.path == "/api/who":
+            status, body = 200, json.dumps(self.headers["Authorization"]).encode()
+        else:
+            status, body = ANSWERS.get(self.path, (200, b"1"))
+        self.send_response(status)
+        self.send_header("Location", "/api/order/12?full=1")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def get(origin: str, path: str, **more: Any) -> Any:
+    return asyncio.run(SiteState(origin=origin, **more).get_json(path))
+
+
+def test_json_as_it_is(origin: str) -> None:
+    assert get(origin, "/api/order/12?full=1") == {"total": 42.5, "lines": [{"item": "lamp"}]}
+    assert get(origin, "/api/gone") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("/api/broken", "answered 500"),
+        ("/api/text", "no JSON"),
+        ("/api/moved", "answered 302"),
+        ("/api/long", "longer than"),
+        ("/api/slow", r"no answer within 0\.2 s"),
+        ("@elsewhere.example/x", "is no path on"),
+        (".elsewhere.example/x", "is no path on"),
+    ],
+)
+def test_what_is_no_answer(origin: str, path: str, cause: str) -> None:
+    with pytest.raises(SiteError, match=cause):
+        get(origin, path, deadline=0.2 if "slow" in path else 5.0)
+
+
+def test_nobody_there_and_no_origin(origin: str) -> None:
+    with pytest.raises(SiteError, match="ConnectError"):
+        get("http://127.0.0.1:1", "/")
+    with pytest.raises(SiteError, match="no address"):
+        get("", "/")
+
+
+def test_credentials_are_sent_and_not_shown(origin: str) -> None:
+    headers = {"Authorization": "Bearer hidden"}
+    assert get(origin, "/api/who", headers=headers) == "Bearer hidden"
+    assert "hidden" not in repr(SiteState(origin=origin, headers=headers))
+
+
+def test_facts_are_graded_with_it(shop: Path, origin: str) -> None:
+    facts = [
+        {"id": "row", "type": "server_sql", "query": "SELECT item FROM orders WHERE id = 12", "rows": [["lamp"]]},
+        {
+            "id": "json",
+            "type": "server_http",
+            "path": "/api/order/12?full=1",
+            "at": ["lines", 0, "item"],
+            "value": "desk",
+        },
+        {"id": "none", "type": "server_http", "path": "/api/broken", "value": 1},
+    ]
+    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}], "gates": []})
+    state = SiteState(origin=origin, databases={"": shop})
+    bundle = asyncio.run(grade(rubric, EVIDENCE, state=state))
+    assert [part.value for part in bundle.parts] == [1.0, 0.0, None]
+    assert "answered 500" in bundle.parts[2].evidence

@@ -1,0 +1,213 @@
+"""What is read at the end of an episode: predicates that no page can fake or see, nodes with styles, downloads."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.browser import WebSession
+from envs.browser.evidence import MOST_TOLD
+from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
+from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
+
+HOSTILE = """
+<script>
+  const seen = [];
+  window.probe = 7;
+  for (const owner of [Document.prototype, Element.prototype, Array.prototype, Object.prototype])
+    for (const name of ["querySelector", "querySelectorAll", "getElementById", "from", "hasOwnProperty", "filter", "some"])
+      if (name in owner) Object.defineProperty(owner, name, {value: (...all) => { seen.push(name); return {textContent: "42"}; }});
+  document.querySelector = () => ({textContent: "42"});
+  Object.defineProperty(document, "title", {get: () => { seen.push("title"); return "Paid"; }});
+  window.$ = window.$$ = () => ({textContent: "42"});
+  setInterval(() => { if (seen.length) document.body.append("SEEN " + seen); }, 1);
+</script>
+<form name="querySelector"></form><img name="querySelectorAll">
+<p id="total">17</p><p class="line" style="color: rgb(1, 2, 3)">a</p><p class="line" style="display: none">b</p>
+<p id="wide" style="width: 120px">c</p>
+<input id="box" type="checkbox" checked><div id="host"></div>
+<iframe srcdoc="<p id='inner'>framed</p>"></iframe>
+<script>host.attachShadow({mode: "closed"}).innerHTML = "<b id='deep' DATA-X='1'>deep</b>";</script>
+"""
+
+PREDICATES: dict[str, bool | str] = {
+    "$('#total').textContent === '17'": True,
+    "$('#total').textContent === '42'": False,
+    "$$('.line').length === 2": True,
+    "$('#box').checked // as it is now": True,
+    "document.title === 't'": True,
+    "$$('.line').map((line) => line.textContent).join() === 'a,b'": True,
+    "getComputedStyle($('.line')).color === 'rgb(1, 2, 3)'": True,
+    "/^1\\d$/.test($('#total').textContent)": True,
+    "location.pathname === '/a.html'": True,
+    "new URL(location.href).pathname === '/a.html'": "may only read",  # V8 does not know that it does nothing else
+    "typeof probe === 'undefined'": True,  # the page's own variables are not there
+    "$('#gone')?.textContent === '17'": False,
+    "$('#gone').textContent === '17'": "TypeError",
+    "$('#total').textContent": "expected true or false",
+    "$('#total').remove() === undefined": "may only read",
+    "($('#total').textContent = '42') === '42'": "may only read",
+    "(document.title = 'x') === 'x'": "may only read",
+    "(window.mark = 1) === 1": "may only read",
+    "fetch('/x') && true": "may only read",
+    "(() => { while (true); })()": "stopped after 1 s",
+    "nonsense(": "SyntaxError",
+    "undefined": "is undefined",
+    "$('#total')": "expected true or false",
+    "NaN": "NaN",
+    "(() => { const a = {}; a.a = a; return a; })()": "",
+    "'x'.repeat(20000)": "expected true or false",
+}
+
+
+def rubric_of(*facts: dict[str, Any]) -> Any:
+    numbered = [{"id": str(at), **fact} for at, fact in enumerate(facts)]
+    return read_rubric({"fact_groups": [{"name": "g", "facts": numbered}], "gates": []})
+
+
+def graded(rubric: Any, recorded: Recorded) -> list[tuple[float | None, str]]:
+    evidence = EpisodeEvidence(**{name: getattr(recorded, name) for name in Recorded.model_fields})
+    return [(part.value, part.evidence) for part in grade_by_program(rubric, evidence).parts]
+
+
+async def ended(session: WebSession, task: WebTask) -> Recorded:
+    await session.reset(task, 0)
+    await session.step(Answer(text="done"))
+    return await session.evidence(needs(task.rubric))
+
+
+def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: Any) -> None:
+    rubric = rubric_of(*({"type": "js", "expression": each} for each in PREDICATES))
+    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+
+    async def run() -> tuple[Recorded, Recorded, str]:
+        async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            first = await ended(session, task)
+            again = await session.evidence(
+                needs(rubric_of({"type": "js", "expression": "$('#total').textContent === '17'"}))
+            )
+            frame = await session.step(Click(element=1))
+            return first, again, frame.observation.text
+
+    first, again, text = asyncio.run(run())
+    for (expression, wanted), (value, evidence) in zip(PREDICATES.items(), graded(rubric, first), strict=True):
+        if isinstance(wanted, bool):
+            assert value == float(wanted), (expression, evidence)
+        else:
+            assert value is None and wanted in evidence, (expression, value, evidence)
+    assert len(str(first.scripts["'x'.repeat(20000)"].value)) <= MOST_TOLD + 1
+    assert [told.value for told in again.scripts.values()] == [True]
+    assert "SEEN" not in text
+    assert first.dom is None and first.downloads is None and not first.absent
+
+
+def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pages: Any, page_task: Any) -> None:
+    facts: list[tuple[dict[str, Any], float]] = [
+        ({"type": "dom_element_present", "selector": "body > p#total"}, 1),
+        ({"type": "dom_element_present", "selector": "iframe > html #inner"}, 1),
+        ({"type": "dom_element_present", "selector": "#host > #deep"}, 1),
+        ({"type": "dom_element_present", "selector": "#gone"}, 0),
+        ({"type": "dom_element_present", "selector": "p:nth-of-type(3).line"}, 1),
+        ({"type": "dom_element_attribute_equals", "selector": "#deep", "attribute": "data-x", "expected_value": "1"}, 1),
+        ({"type": "dom_element_style_property", "selector": ".line", "property": "color", "expected_value": "rgb(1, 2, 3)"}, 1),
+        ({"type": "dom_element_style_property", "selector": ".line:nth-of-type(3)", "property": "display", "expected_value": "none"}, 1),
+        ({"type": "dom_element_style_property", "selector": ".line:nth-of-type(3)", "property": "color", "expected_value": "rgb(0, 0, 0)"}, 0),
+        ({"type": "dom_element_style_property", "selector": "#wide", "property": "width", "expected_value": "120px"}, 1),
+    ]  # fmt: skip
+    rubric = rubric_of(*(fact for fact, _ in facts))
+    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+
+    async def run() -> Recorded:
+        async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            return await ended(session, task)
+
+    recorded = asyncio.run(run())
+    for (fact, wanted), (value, evidence) in zip(facts, graded(rubric, recorded), strict=True):
+        assert value == wanted, (fact, evidence)
+    assert recorded.dom is not None and set(recorded.dom[0].styles or {}) == {"color", "display", "width"}
+    assert Recorded.model_validate_json(recorded.model_dump_json(), strict=True) == recorded
+
+
+DOWNLOADS = """<a href="/invoice.bin" download="../../bill 1.bin">One</a> <a href="/big.bin" download>Two</a>"""
+BIG = b"0123456789" * 300_000
+
+
+def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(
+    pages: Any, page_task: Any, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (tmp_path / "invoice.bin").write_bytes(b"bytes")
+    (tmp_path / "big.bin").write_bytes(BIG)
+    digest = hashlib.sha256(BIG).hexdigest()
+    rubric = rubric_of(
+        {"type": "download", "name": "bill.1\\.bin$", "match": "regex", "min_bytes": 5},
+        {"type": "download", "name": "big.bin", "sha256": digest},
+        {"type": "download", "name": "other.bin"},
+    )
+    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+
+    async def episode(pool: Any, site: Any, clicks: int) -> tuple[Recorded, int]:
+        async with pool.lease(site) as session:
+            await session.reset(task, 0)
+            for element in range(1, clicks + 1):
+                await session.step(Click(element=element))
+            return await session.evidence(needs(rubric)), len(list(kept.iterdir()))
+
+    async def run() -> list[tuple[Recorded, int]]:
+        async with pages({"a.html": DOWNLOADS}, max_sessions=2, downloads=kept) as (pool, site):
+            return list(await asyncio.gather(episode(pool, site, 2), episode(pool, site, 0)))
+
+    (both, _), (none, folders) = asyncio.run(run())
+    assert both.downloads is not None and none.downloads == ()
+    assert {file.name: file.size for file in both.downloads} == {"_.._bill 1.bin": 5, "big.bin": len(BIG)}
+    assert folders >= 1 and list(kept.iterdir()) == []
+    assert [value for value, _ in graded(rubric, both)] == [1, 1, 0]
+    assert [value for value, _ in graded(rubric, none)] == [0, 0, 0]
+    assert not [path for path in tmp_path.parent.rglob("*bill*")]
+
+
+def test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read(
+    pages: Any, page_task: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "invoice.bin").write_bytes(b"bytes")
+    assert not needs(page_task("/a.html").rubric)
+
+    async def run() -> Recorded:
+        async with pages({"a.html": DOWNLOADS}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            await session.reset(page_task("/a.html"), 0)
+            await session.step(Click(element=1))
+            return await session.evidence(Needs(downloads=True))
+
+    recorded = asyncio.run(run())
+    assert recorded.downloads is None and "not ours" in recorded.absent["downloads"]
+
+
+def test_an_open_dialog_does_not_keep_the_page_from_being_read(pages: Any, page_task: Any) -> None:
+    body = """<button onclick="document.title = confirm('Sure?') ? 'yes' : 'no'">Go</button>"""
+    rubric = rubric_of(
+        {"type": "js", "expression": "document.title === 'no'"}, {"type": "dom_element_present", "selector": "button"}
+    )
+    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+
+    async def run() -> Recorded:
+        async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            await session.reset(task, 0)
+            frame = await session.step(Click(element=1))
+            assert frame.observation.dialog
+            return await session.evidence(needs(rubric))
+
+    assert [value for value, _ in graded(rubric, asyncio.run(run()))] == [1, 1]
+
+
+def test_there_is_nothing_to_read_without_an_episode(pages: Any) -> None:
+    async def run() -> None:
+        async with pages({"a.html": "x"}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            await session.evidence(Needs(dom=True))
+
+    with pytest.raises(BrowserError, match="before the session is closed or reset"):
+        asyncio.run(run())

@@ -1,0 +1,111 @@
+"""What saves calls and drawing sees the same as what it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs.browser import StepResult
+from envs.browser.episode import EpisodePage
+from envs.observation.dom import Dom
+from envs.observation.occlusion import _chained_clips, _containers, _nested_clips
+from envs.observation.snapshot import capture, decode
+from envs.types import Click, WebTask
+
+SHADOWS = """
+<style>div { height: 40px }</style>
+<p>first</p><button>plain</button>
+<div id="open"></div><div id="closed"></div>
+<iframe srcdoc="<p>a</p><button>framed</button>" width="300" height="60"></iframe>
+<ul><li><button>deep one</button></li><li>::<button>deep two</button></li></ul>
+<script>
+for (const mode of ["open", "closed"]) {
+  const root = document.getElementById(mode).attachShadow({mode});
+  root.innerHTML = `<style>button { color: red }</style><section><button>${mode} one</button><button>${mode} two</button></section>`;
+}
+</script>
+"""
+
+SCROLLERS = """
+<div style="height: 100px; width: 300px; overflow: auto; border: 3px solid">
+  <p style="height: 80px">a</p>
+  <div style="height: 50px; overflow: hidden; border-left: 7px solid"><button style="height: 90px">inner</button><b>text</b></div>
+  <span style="display: contents"><i>contents</i></span>
+</div>
+<p style="position: relative; overflow: hidden; height: 10px">cut<br>off</p><button>after</button>
+"""
+
+
+def _focused(result: StepResult) -> list[str]:
+    return [element.text for element in result.observation.elements if element.focused]
+
+
+def test_the_focus_is_found_wherever_it_is(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> None:
+        async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
+            result = await session.reset(page_task("/index.html"), 0)
+            assert _focused(result) == []
+            names = [element.text for element in result.observation.elements]
+            assert {"plain", "open one", "closed two", "framed", "deep two"} <= set(names)
+            for name in names:
+                number = next(e.index for e in result.observation.elements if e.text == name)
+                result = await session.step(Click(element=number))
+                assert result.observation.error is None
+                assert _focused(result) == [name]
+
+    asyncio.run(run())
+
+
+def test_a_path_that_is_not_there_any_more_is_no_element(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> Dom:
+        async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
+            await session.reset(page_task("/index.html"), 0)
+            return await _dom(session)
+
+    dom = asyncio.run(run())
+    assert dom.name[dom.at_path((0,))] == "HTML"
+    assert dom.at_path((0, 1, 99)) == -1
+    assert dom.at_path((0, -1)) == -1
+
+
+def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def play(screenshots: bool) -> list[tuple[str, str]]:
+        async with pages({"index.html": SHADOWS}, screenshots=screenshots) as (pool, site), pool.lease(site) as session:
+            results = [await session.reset(page_task("/index.html"), 0)]
+            results += [await session.step(Click(element=number)) for number in (1, 2, 3, 1)]
+            assert all(bool(result.screenshot) == screenshots for result in results)
+            seen = (
+                "[innerWidth, innerHeight, devicePixelRatio, visualViewport.width, visualViewport.scale, scrollX] + ''"
+            )
+            tab = _page(session).tab
+            assert await tab.evaluate(seen) == "448,448,1,448,1,0"
+            # Each run has a server of its own, on another port.
+            return [(result.observation.model_dump_json(exclude={"url"}), result.hash_dom()) for result in results]
+
+    assert asyncio.run(play(True)) == asyncio.run(play(False))
+
+
+@pytest.mark.parametrize("html", [SCROLLERS, SHADOWS.replace("<iframe", "<p").replace("</iframe>", "</p>")])
+def test_clips_all_at_once_are_those_box_by_box(pages: Any, page_task: Callable[[str], WebTask], html: str) -> None:
+    async def run() -> Dom:
+        async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
+            await session.reset(page_task("/index.html"), 0)
+            return await _dom(session)
+
+    dom = asyncio.run(run())
+    containers = _containers(dom)
+    assert html is not SCROLLERS or len(containers) == 3
+    np.testing.assert_array_equal(_nested_clips(dom, containers), _chained_clips(dom, containers))
+
+
+def _page(session: Any) -> EpisodePage:
+    page: EpisodePage = session._page
+    return page
+
+
+async def _dom(session: Any) -> Dom:
+    return decode(await capture(_page(session).tab.cdp))

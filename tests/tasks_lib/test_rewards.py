@@ -1,0 +1,189 @@
+"""The reward stage: what waits, how many are graded at once, deadlines, counters, and what fails loudly."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from envs.rewards import Component, EpisodeEvidence, page_reward, read_rubric, score
+from envs.rewards import rubric as grading
+from envs.rewards.judge import Judge
+from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
+from tasks_lib.activity import ActivityClock
+from tasks_lib.config import EvaluateConfig, RewardConfig, TrainConfig, resolve
+from tasks_lib.rewards import JUDGED_WALL, RewardStage, part_sources
+from tests.envs.rewards.played import trajectory
+from tests.envs.rewards_judge.fake_judge import FakeJudge, config, fake_judge, jpeg, judged, says
+
+RUBRIC = read_rubric(
+    {
+        "fact_groups": [
+            {"name": "order", "facts": [{"id": "at", "type": "url", "url": "/orders/12"}]},
+            {"name": "seen", "facts": [{"id": "red", "type": "judge", "description": "the lamp is red"}]},
+        ]
+    }
+)
+TASK = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=10, seeds={})
+RUBRIC_TASK = TASK.model_copy(update={"rubric": RUBRIC})
+DONE: dict[str, float | bool | str] = {"done": True, "raw_reward": 1.0}
+
+
+class Source:
+    """Parts that take their time; counts how many episodes it looks at."""
+
+    component = Component.FORMAT
+
+    def __init__(self, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self.seconds, self.error = seconds, error
+        self.busy = self.most_busy = 0
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        self.busy += 1
+        self.most_busy = max(self.busy, self.most_busy)
+        try:
+            await asyncio.sleep(self.seconds)
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.busy -= 1
+        return (RewardPart(name="slow", value=0.5, weight=1, evidence="seen", cost=Cost(tokens=7)),)
+
+
+def make_stage(*sources: Any, judge: Judge | None = None, threads: Any = None, **settings: Any) -> RewardStage:
+    return RewardStage(
+        RewardConfig(**settings),
+        ActivityClock(("reward",)),
+        sources=list(sources),
+        threads=threads,
+        judge=judge,
+        screenshot=lambda name: jpeg(9),
+    )
+
+
+def graded(stage: RewardStage, task: WebTask, *episodes: Trajectory) -> list[Trajectory]:
+    async def main() -> list[Trajectory]:
+        return await asyncio.gather(*(stage.grade(task, each) for each in episodes))
+
+    return asyncio.run(main())
+
+
+def test_with_the_defaults_a_page_is_graded_as_ever() -> None:
+    (episode,) = graded(make_stage(*part_sources()), TASK, trajectory(page_facts=DONE))
+    assert episode.reward == score([page_reward(DONE, steps=3)])
+    assert episode == trajectory(page_facts=DONE, reward=episode.reward)
+
+
+def test_so_many_at_once_and_the_rest_waits() -> None:
+    source = Source(0.02)
+    stage = make_stage(source, concurrency=2, format=1.0)
+    done = graded(stage, TASK, *[trajectory(page_facts=DONE)] * 6)
+    assert [each.reward.score for each in done] == [0.75] * 6 and source.most_busy == 2
+    counts = stage.counts.metrics()
+    assert (counts["graded"], counts["abstained"], counts["waiting"], counts["tokens"]) == (6, 0, 0, 42)
+    assert 4 <= counts["most_waiting"] <= 6 and counts["waiting_seconds"] > 0.1
+    assert counts["seconds"]["format"] > 0.1 and set(counts["seconds"]) == {"format"}
+
+
+def test_an_episode_that_failed_for_anothers_fault_is_not_graded() -> None:
+    broken = trajectory(error="gone", stop_reason=StopReason.CRASH, reward=score([], abstained="gone"))
+    stage = make_stage(Source(error=AssertionError("asked")), format=1.0)
+    assert graded(stage, TASK, broken) == [broken] and stage.counts.graded == 0
+
+
+def test_past_its_deadline_it_abstains_and_what_was_known_is_kept() -> None:
+    stage = make_stage(Source(30), deadline=0.05, format=1.0)
+    (episode,) = graded(stage, RUBRIC_TASK, trajectory())
+    reward = episode.reward
+    assert reward.abstained == "not graded within 0.05 s (rewards.deadline)" and reward.score is None
+    assert [(part.name, part.value) for part in reward.parts] == [("order/at", 1.0), ("seen/red", None)]
+    assert (stage.counts.abstained, stage.counts.timed_out) == (1, 1)
+
+
+def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
+    async def hang(fake: FakeJudge, request: Any) -> bytes:
+        with suppress(asyncio.CancelledError):  # when the test ends
+            await asyncio.sleep(30)
+        return b""
+
+    async def main() -> tuple[Trajectory, int]:
+        async with fake_judge(hang) as fake, Judge(config(fake.url, timeout=60, retries=0)) as judge:
+            stage = make_stage(judge=judge, deadline=0.3)
+            episode = await stage.grade(RUBRIC_TASK, trajectory())
+            await asyncio.sleep(0.05)
+            left = [task for task in asyncio.all_tasks() if "Judge.judge" in repr(task.get_coro())]
+            return episode, len(left)
+
+    episode, left = asyncio.run(main())
+    assert episode.reward.abstained == "not graded within 0.3 s (rewards.deadline)" and left == 0
+
+
+def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        graded(make_stage(Source(error=ZeroDivisionError("oops")), format=1.0), TASK, trajectory())
+    assert isinstance(caught.value.exceptions[0], ZeroDivisionError)
+    stage = make_stage(Source(error=JudgeError("no reference")), format=1.0)
+    (episode,) = graded(stage, TASK, trajectory(page_facts=DONE))
+    assert episode.reward.score == 1.0 and episode.reward.parts[1].evidence == "no reference"
+    with pytest.raises(ExceptionGroup) as caught:
+        graded(make_stage(Source(error=TimeoutError("of another")), format=1.0), TASK, trajectory())
+    assert isinstance(caught.value.exceptions[0], TimeoutError), "a time-out of somebody else is none of the stage"
+
+
+def test_facts_are_checked_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    real = grading.check
+
+    def check(fact: Any, pages: Any) -> Any:
+        checked.append(threading.current_thread().name)
+        return real(fact, pages)
+
+    monkeypatch.setattr(grading, "check", check)
+
+    async def main() -> Trajectory:
+        with ThreadPoolExecutor(1, "grade") as threads:
+            async with fake_judge(judged()) as fake, Judge(config(fake.url)) as judge:
+                stage = make_stage(judge=judge, threads=threads)
+                episode = await stage.grade(RUBRIC_TASK, trajectory())
+        assert stage.counts.seconds.keys() == {"program", "ask"}
+        return episode
+
+    reward = asyncio.run(main()).reward
+    assert reward.passed and reward.cost.tokens > 0
+    assert len(checked) == 2 and all(name.startswith("grade") for name in checked)
+
+
+def test_a_site_that_only_the_judge_saw_shut() -> None:
+    async def main(task: WebTask, episode: Trajectory) -> Trajectory:
+        async with fake_judge(judged(blocking=says("BLOCKED", "a captcha"))) as fake, Judge(config(fake.url)) as judge:
+            return await make_stage(judge=judge).grade(task, episode)
+
+    for answer in ({}, {"answer": "", "stop_reason": StopReason.HORIZON}):
+        episode = asyncio.run(main(RUBRIC_TASK, trajectory(**answer)))
+        assert episode.wall == JUDGED_WALL and episode.reward.abstained == "blocked: a captcha"
+        assert [part.value for part in episode.reward.parts] == [1.0, None]
+
+
+def test_a_changed_rubric_is_refused() -> None:
+    task = RUBRIC_TASK.model_copy(update={"rubric_hash": "f" * 64})
+    with pytest.raises(JudgeError, match="f" * 64):
+        graded(make_stage(), task, trajectory())
+
+
+def test_performance_needs_signals() -> None:
+    for model in (TrainConfig, EvaluateConfig):
+        with pytest.raises(ConfigError, match=r"rewards\.performance: 0\.1 needs rollout\.signals=true"):
+            resolve(model, {"rewards": {"performance": 0.1}})
+        assert (
+            resolve(model, {"rewards": {"performance": 0.1}, "rollout": {"signals": True}}).rewards.performance == 0.1
+        )
+    with pytest.raises(ConfigError, match=r"rewards\.length: .*<= 1"):
+        resolve(TrainConfig, {"rewards": {"length": 2}})
+    assert RewardConfig().weights() == {
+        component: float(component in (Component.TASK, Component.VISUAL, Component.SEMANTIC)) for component in Component
+    }
