@@ -21,6 +21,7 @@ from envs.sites import LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
+from training.policy.prompt import MEMORY_BUDGET
 from training.warm_start.recipe import Recipe
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -127,6 +128,13 @@ class RolloutConfig(Settings):
     judge: JudgeConfig | None = Field(
         None,
         description="Endpoint, models and limits of the LLM judge (docs/judge.md), for rubrics with facts that no program can check.",
+    )
+    memory: Literal["off", "episode", "family"] = Field(
+        "off",
+        description="Notes that the policy may keep: none, for one episode, or for all later episodes of its kind (docs/memory.md).",
+    )
+    memory_budget: int = Field(
+        MEMORY_BUDGET, ge=100, le=100_000, description="Characters of notes that a prompt shows, the newest first."
     )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
     dom_diffs: bool = Field(

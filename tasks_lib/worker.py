@@ -183,7 +183,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
         if self._looks is None:
             self._looks = LookSources(pool, self._sites, store.blob, self._clip)
-        encode = encode_stage(engine, store, mode, self._encoding)
+        encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
 
         def make_runner() -> EpisodeRunner:
             batcher = WaveBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
