@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.planning import sample_groups
 from tasks_lib.rollouts import Rollouts
-from tasks_lib.run import resolve_path, select_kinds
+from tasks_lib.run import resolve_path
+from tasks_lib.sampling import Draws
+from tasks_lib.task_sets import open_tasks
 from tasks_lib.worker import RolloutWorker
 from training.batches import BatchRow, TrainingBatch
 from training.policy.bans import banned_ids
@@ -34,8 +35,8 @@ def make_store(folder: Path, config: TrainConfig) -> RunStore:
     """A run's folder at version 0 with stored episodes."""
     store = RunStore(folder)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
-    tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
-    groups = sample_groups(tasks, {}, phase="i000000", count=GROUPS, group_size=8, exploration=0.05, seed=0)
+    rollout = config.rollout.model_copy(update={"groups_per_iteration": GROUPS})
+    groups = Draws(store, open_tasks(config.tasks), config.model_copy(update={"rollout": rollout})).groups(0, 0)
     order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, "oracle")
     worker = RolloutWorker()
     worker.setup(None)

@@ -20,7 +20,8 @@ from tasks_lib.config import EvaluateConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.progress import RunProgress
 from tasks_lib.rollouts import Rollouts
-from tasks_lib.run import resolve_path, run_lock, select_kinds
+from tasks_lib.run import resolve_path, run_lock
+from tasks_lib.task_sets import open_tasks
 from training.store import RunStore
 
 
@@ -34,7 +35,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     Returns:
         ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000000.json`` of the evaluation's folder.
     """
-    tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
+    tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
     with run_lock(config.run_dir), RunProgress(1) as progress:
         publish_base(store, resolve_path(config.policy.checkpoint))

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from envs.ends import HorizonPolicy
 from envs.rewards import Component
 from envs.rewards.judge import JudgeConfig
+from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
@@ -29,13 +30,23 @@ class TasksConfig(Settings):
     """Which tasks are trained and evaluated."""
 
     file: str = Field(
-        "datasets/tasks/miniwob.jsonl", description="Task file (JSONL), relative to the project or absolute."
+        "datasets/tasks/miniwob.jsonl",
+        description="Task file (JSONL, JSON, Parquet), folder or glob (tasks/difficulty/[1-3]/**/*.json); relative to the project, or absolute.",
     )
     kinds: list[str] = Field([], description="Task kinds to use; empty means all of the file.")
-    exploration: float = Field(
-        0.05, gt=0, le=1, description="A kind is sampled with weight p(1-p) + this, p its success so far."
+    sampler: SamplerConfig | None = Field(
+        None,
+        description="What draws the tasks (docs/tasks.md): curriculum, uniform, ratio, sequential, no_repeat; null: by the success of kinds.",
     )
-    memory: float = Field(0.7, ge=0, lt=1, description="Decay of the running success of a kind, per iteration.")
+    exploration: float = Field(
+        0.05, gt=0, le=1, description="Sampler success: a kind has the weight p(1-p) + this, p its success so far."
+    )
+    memory: float = Field(
+        0.7,
+        ge=0,
+        lt=1,
+        description="Decay of the running success of a kind (or task), per group; success and curriculum.",
+    )
     blocklist_hours: float = Field(
         12.0,
         ge=0,
@@ -297,6 +308,12 @@ class WarmStartConfig(RunConfig):
             f"would {start}, {cloning}, ask for sampled success of {self.gate:g} on {self.gate_episodes} validation episodes, and "
             f"publish to {self.output or self.run_dir / 'output'}"
         )
+
+
+def resolve_path(path: str) -> Path:
+    """A path from the configuration: absolute, or relative to the project."""
+    given = Path(path).expanduser()
+    return given if given.is_absolute() else PROJECT / given
 
 
 def load_preset(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.pool import BrowserPool
-from envs.rewards import score
+from envs.rewards import record_answers, score
 from envs.signals import aggregate
 from envs.sites.base import Site
 from envs.types import (
@@ -129,6 +129,9 @@ class _Episode:
         if wanted and self.error is None:
             with self.runner.clock("browser"):
                 self.recorded = await session.evidence(wanted)
+        if session.server is not None and self.task.rubric is not None:
+            answers = await record_answers(self.task.rubric, session.server)
+            self.recorded = (self.recorded or Recorded()).model_copy(update={"server": answers})
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from envs.tasks import TaskIndex
 from envs.types import Split, WebTask
 from tasks_lib.metrics import success, success_by_kind
-from tasks_lib.planning import evaluation_groups, with_horizons
+from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollouts
 from training.store import read_json, write_json
 
@@ -14,7 +16,7 @@ from training.store import read_json, write_json
 def evaluate_version(
     rollouts: Rollouts,
     version: int,
-    tasks: list[WebTask],
+    tasks: TaskIndex | Sequence[WebTask],
     *,
     episodes: int,
     workers: int,
@@ -29,8 +31,14 @@ def evaluate_version(
     if path.exists():
         known: dict[str, Any] = read_json(path)
         return known
-    tasks = with_horizons(tasks, rollouts.rollout.horizon, split)
-    groups = evaluation_groups(tasks, phase=f"e{version:06d}", episodes=episodes, split=split, greedy=greedy)
+    groups = evaluation_groups(
+        tasks,
+        phase=f"e{version:06d}",
+        episodes=episodes,
+        split=split,
+        greedy=greedy,
+        horizon=rollouts.rollout.horizon,
+    )
     rollout = rollouts.run(groups, version=version, workers=workers)
     summaries = [episode for record in rollout.records for episode in record.episodes]
     result = {

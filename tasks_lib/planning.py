@@ -3,75 +3,105 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
 
 from envs.ends import HorizonPolicy
+from envs.tasks import TaskIndex
 from envs.types import ConfigError, Split, WebTask
-from training.groups import GroupRecord, GroupSpec
+from tasks_lib.task_sets import sealed
+from training.groups import GroupSpec
 
 CHUNK = 4
 """Episodes of one group that a slot runs in a row: long enough that a page is seldom navigated, short enough to balance slots."""
 
+FEW_SEEDS = 1000
+"""Page seeds of a task up to which it is seen to that it does not come twice in a draw with the same; of more it hardly happens."""
 
-def running_success(records: Iterable[GroupRecord], memory: float) -> dict[str, float]:
-    """Success so far of each kind: an exponential mean over its groups, in the order given (oldest first)."""
-    success: dict[str, float] = {}
-    for record in records:
-        if record.mean is not None:
-            old = success.get(record.kind)
-            success[record.kind] = record.mean if old is None else memory * old + (1 - memory) * record.mean
-    return success
+EVALUATION_SEED = 0
+"""Of the choice of tasks when there are more than episodes: the same for all runs, so that they can be compared."""
 
 
-def with_horizons(
-    tasks: Sequence[WebTask], policy: HorizonPolicy | None, split: Split, iteration: int = 0
-) -> list[WebTask]:
-    """The tasks with the horizons that a policy gives them; their own without one."""
+def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iteration: int = 0) -> WebTask:
+    """The task with the horizon that a policy gives it; its own without one."""
     if policy is None:
-        return list(tasks)
-    return [task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)}) for task in tasks]
+        return task
+    return task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)})
 
 
-def sample_groups(
-    tasks: Sequence[WebTask],
-    success: Mapping[str, float],
-    *,
-    phase: str,
-    count: int,
-    group_size: int,
-    exploration: float,
-    seed: int,
+def training_groups(
+    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int
 ) -> list[GroupSpec]:
-    """Draw ``count`` groups: tasks by weight p(1-p) + exploration (a kind not seen yet counts as p = 1/2), page seeds uniformly.
-
-    The draw depends on the arguments alone, so an interrupted iteration draws the same groups again.
-    """
-    random_ = random.Random(f"groups/{seed}/{phase}")
-    weights = [(p := success.get(task.kind, 0.5)) * (1 - p) + exploration for task in tasks]
+    """A group for each task, page seeds drawn uniformly. A task of few seeds that comes again gets another one while there is one."""
     groups = []
-    for index, task in enumerate(random_.choices(tasks, weights, k=count)):
+    used: defaultdict[str, set[int]] = defaultdict(set)
+    for index, task in enumerate(tasks):
         seeds = task.seeds[Split.TRAIN]
-        page_seed = random_.randrange(seeds.start, seeds.stop)
-        groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=task, seeds=(page_seed,) * group_size))
+        page_seed = chances.randrange(seeds.start, seeds.stop)
+        if len(seeds) <= FEW_SEEDS:
+            taken = used[task.task_id]
+            if len(taken) == len(seeds):
+                taken.clear()
+            while page_seed in taken:
+                page_seed = chances.randrange(seeds.start, seeds.stop)
+            taken.add(page_seed)
+        groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=sealed(task), seeds=(page_seed,) * group_size))
     return groups
 
 
 def evaluation_groups(
-    tasks: Sequence[WebTask], *, phase: str, episodes: int, split: Split = Split.HELD_OUT, greedy: bool = True
+    tasks: TaskIndex | Sequence[WebTask],
+    *,
+    phase: str,
+    episodes: int,
+    split: Split = Split.HELD_OUT,
+    greedy: bool = True,
+    horizon: HorizonPolicy | None = None,
 ) -> list[GroupSpec]:
-    """The first page seeds of ``split`` for every task, ``episodes`` in all and the same each time."""
-    shares = [episodes // len(tasks) + (index < episodes % len(tasks)) for index in range(len(tasks))]
+    """The first page seeds of ``split`` for the tasks that have any, ``episodes`` in all and the same each time.
+
+    Every task gets an equal share, or all of its seeds where those are fewer. Of more tasks than episodes, as many as there are
+    episodes are drawn, each difficulty bucket of each site in its share, by a fixed seed.
+
+    Raises:
+        ConfigError: there are fewer seeds than ``episodes``.
+        TaskError: a task's rubric is not the one that was frozen.
+    """
+    index = tasks if isinstance(tasks, TaskIndex) else TaskIndex.build(tasks)
+    rows = np.flatnonzero(index.seeds_of(split) > 0)
+    if len(rows) > episodes:
+        rows = np.sort(rows[index.only(rows).stratified(episodes, EVALUATION_SEED)])
+    sizes = index.seeds_of(split)[rows].astype(np.int64)
+    if sizes.sum() < episodes:
+        raise ConfigError(
+            f"{episodes} {split} episodes are wanted, and the {len(rows)} tasks that have {split} seeds have {sizes.sum()} in all; lower the "
+            f"number of episodes"
+        )
     groups = []
-    for index, (task, share) in enumerate(zip(tasks, shares, strict=True)):
-        seeds = task.seeds[split]
-        if share > len(seeds):
-            raise ConfigError(
-                f"{share} {split} seeds are wanted for {task.task_id}, which has {len(seeds)}; lower the number of episodes"
-            )
-        if share:
-            page_seeds = tuple(range(seeds.start, seeds.start + share))
-            groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=task, seeds=page_seeds, greedy=greedy))
+    for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):
+        task = with_horizon(sealed(row), horizon, split)
+        first = task.seeds[split].start
+        page_seeds = tuple(range(first, first + share))
+        groups.append(GroupSpec(group_id=f"{phase}-g{number:04d}", task=task, seeds=page_seeds, greedy=greedy))
     return groups
+
+
+def equal_shares(total: int, most: Sequence[int]) -> list[int]:
+    """``total`` (at most the sum of ``most``) shared out as equally as ``most`` of each allows; what is left over goes to the first ones."""
+    level, top = 0, max(most, default=0)
+    while level < top:  # the highest level that all can be filled to
+        middle = (level + top + 1) // 2
+        if sum(min(limit, middle) for limit in most) <= total:
+            level = middle
+        else:
+            top = middle - 1
+    shares = [min(limit, level) for limit in most]
+    deeper = [place for place, limit in enumerate(most) if limit > level]
+    for place in deeper[: total - sum(shares)]:
+        shares[place] += 1
+    return shares
 
 
 def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int) -> list[list[GroupSpec]]:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envs.tasks import load_tasks, save_tasks, select_tasks
-from envs.types import ConfigError, Split, StorageError, WebTask
-from tasks_lib.blocking import reachable
+from envs.types import ConfigError, StorageError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig
+from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
-from tasks_lib.planning import running_success, sample_groups, with_horizons
 from tasks_lib.rollouts import Rollouts
+from tasks_lib.sampling import Draws
+from tasks_lib.task_sets import freeze_tasks, read_index, task_paths
 from tasks_lib.worker import RolloutOrder
 from training.groups import GroupRecord, GroupSpec
 from training.journal import Journal, read_group
@@ -36,8 +36,9 @@ class TrainingRun:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.store = RunStore(config.run_dir)
-        self.tasks = _freeze_tasks(config, self.store)
+        self.tasks = freeze_tasks(config.tasks, self.store)
         _freeze_config(config, self.store)
+        self._draws = Draws(self.store, self.tasks, config)
         self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed, config.rewards)
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
@@ -52,24 +53,11 @@ class TrainingRun:
         return version
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from."""
-        config = self.config
-        phase = f"i{iteration:06d}" + (f"-r{draw}" if draw else "")
-        past = [
-            read_group(self.store, group_id)
-            for group_id in self.store.group_ids("i*")
-            if group_id < f"i{iteration:06d}"
-        ]
-        tasks = reachable(self.tasks, self.store, phase, config.tasks.blocklist_hours)
-        return sample_groups(
-            with_horizons(tasks, config.rollout.horizon, Split.TRAIN, iteration),
-            running_success(past, config.tasks.memory),
-            phase=phase,
-            count=config.rollout.groups_per_iteration,
-            group_size=config.algorithm.group_size,
-            exploration=config.tasks.exploration,
-            seed=config.seed,
-        )
+        """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.
+
+        They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
+        """
+        return self._draws.groups(iteration, draw)
 
     def warm_order(self) -> RolloutOrder:
         """What the workers are told when they start."""
@@ -109,22 +97,9 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def resolve_path(path: str) -> Path:
-    """A path from the configuration: absolute, or relative to the project."""
-    given = Path(path).expanduser()
-    return given if given.is_absolute() else PROJECT / given
-
-
-def _freeze_tasks(config: TrainConfig, store: RunStore) -> list[WebTask]:
-    if not store.tasks_path.exists():
-        save_tasks(store.tasks_path, select_kinds(resolve_path(config.tasks.file), config.tasks.kinds))
-    return load_tasks(store.tasks_path)
-
-
 def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
-    """Tasks of a file, of all kinds or of those named."""
-    tasks = load_tasks(file)
-    return select_tasks(tasks, kinds=kinds) if kinds else tasks
+    """Tasks of a file (or folder, or glob), of all kinds or of those named."""
+    return list(read_index(task_paths(str(file)), kinds))
 
 
 def _freeze_config(config: TrainConfig, store: RunStore) -> None:

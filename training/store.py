@@ -82,6 +82,15 @@ class RunStore:
         return self.root / "tasks.jsonl"
 
     @property
+    def task_set_path(self) -> Path:
+        """What the files of a set held that is too large to be copied."""
+        return self.root / "tasks.json"
+
+    def start_path(self, iteration: int) -> Path:
+        """What the draws of an iteration begin from; made from the groups before it, and made again when it is not there."""
+        return self.root / "starts" / f"i{iteration:06d}.json"
+
+    @property
     def trainer_path(self) -> Path:
         return self.root / "trainer"
 
@@ -103,8 +112,12 @@ class RunStore:
 
     @property
     def blocklist_path(self) -> Path:
-        """Walls that workers saw, and the sites that were left out of each draw."""
+        """Walls that workers saw."""
         return self.root / "blocklist"
+
+    def left_out_path(self, phase: str) -> Path:
+        """Sites that were blocked when the groups of a phase were first drawn."""
+        return self.root / "left_out" / f"{phase}.json"
 
     def live_path(self, worker: str) -> Path:
         """What a worker is doing now; no part of the run."""

@@ -41,6 +41,7 @@ from envs.types import (
     Scroll,
     Select,
     StopReason,
+    Submit,
     SwitchTab,
     Terminate,
     Type,
@@ -62,6 +63,8 @@ async def execute(surface: Surface, action: Action) -> Outcome:
             return Effect(stop=StopReason.ANSWER, said=action.text)
         case Terminate():
             return Effect(stop=StopReason.TERMINATED, said=action.status)
+        case Submit():
+            return refuse(action, surface.targets, surface.offers) or Effect(stop=StopReason.SUBMITTED)
         case Dialog():
             return await _within(surface, _answer_dialog(surface, action), action)
     refusal = refuse(action, surface.targets) or _waiting_dialog(surface)
@@ -109,7 +112,7 @@ async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
             return await navigate.use_tabs(surface, action)
         case Wait():
             return Effect(wait_ms=action.seconds * 1000.0)
-        case Answer() | Terminate() | Dialog() | Invalid():
+        case Answer() | Terminate() | Submit() | Dialog() | Invalid():
             raise AssertionError(f"{action.type} is dealt with before")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from envs.actions.errors import ActionError, closest, closest_handles, short
 from envs.actions.surface import Handle, Targets
-from envs.types import Action, Check, Clear, Click, DoubleClick, Drag, ErrorCode, Invalid, Select, Type, Upload
-from envs.types.actions import ElementAction, MaybeTarget
+from envs.types import Action, Check, Clear, Click, DoubleClick, Drag, ErrorCode, Invalid, Select, Submit, Type, Upload
+from envs.types.actions import MAX_HTML, ElementAction, MaybeTarget
 
 NEVER_EDITABLE = frozenset(
     {"button", "link", "checkbox", "radio", "select", "option", "tab", "menuitem", "switch", "treeitem", "shape"}
@@ -29,10 +29,16 @@ def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
     return None
 
 
-def refuse(action: Action, targets: Targets) -> ActionError | None:
-    """Why an action cannot be carried out, as far as the observation tells; ``None`` if it may be tried."""
+def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> ActionError | None:
+    """Why an action cannot be carried out, as far as the observation tells; ``None`` if it may be tried.
+
+    Args:
+        offers: Names of actions that the site takes beyond those that every site does.
+    """
     if isinstance(action, Invalid):
         return ActionError(action.code, action.reason)
+    if isinstance(action, Submit):
+        return _unfit_page(action, offers)
     for target in targets_of(action):
         found = find(target, targets)
         if isinstance(found, ActionError):
@@ -86,6 +92,19 @@ def _unfit(action: Action, handle: Handle) -> ActionError | None:
             return ActionError(ErrorCode.NOT_A_LIST, tag, "select needs a drop-down list")
         if option_index(handle.options, action.text) is None:
             return no_such_option(named(handle), handle.options, action.text)
+    return None
+
+
+def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
+    if action.type not in offers:
+        return ActionError(
+            ErrorCode.NOT_OFFERED, "this site takes no submitted page", "use its own controls, or answer"
+        )
+    if not action.html.strip():
+        return ActionError(ErrorCode.EMPTY_SUBMISSION, "the submitted page is empty", "write the whole page into html")
+    if len(action.html) > MAX_HTML:
+        told = f"the submitted page has {len(action.html)} characters"
+        return ActionError(ErrorCode.SUBMISSION_TOO_LARGE, told, f"write at most {MAX_HTML}")
     return None
 
 

@@ -142,6 +142,8 @@ class Surface:
     """The task's own folder, the only one that uploads come from."""
     clipboard: bool = False
     """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
+    offers: tuple[str, ...] = ()
+    """Names of actions that the site takes beyond those that every site does."""
     scroll: tuple[float, float] | None = None
     """How far the page is scrolled, in CSS pixels, if nothing can have moved it since it was seen."""
     deadline: float = ACTION_SECONDS

@@ -21,6 +21,7 @@ from envs.browser.operations import OperationKind
 from envs.browser.result import StepResult
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
+from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.settle import Settled
@@ -52,6 +53,8 @@ class EpisodePage:
     clipboard: bool = False
     files: Path | None = None
     """Folder that uploads may come from."""
+    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
+    """Called at each look (`PoolOptions.inspect`)."""
     downloads: DownloadFolder | None = None
     """Where its downloads are kept, if its grading asks for them."""
 
@@ -67,13 +70,18 @@ class EpisodePage:
     def tab(self) -> Tab:
         return self.context.active
 
-    async def begin(self, seed: int) -> tuple[StepResult, bool]:
-        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded."""
+    async def begin(self, seed: int, path: str = "") -> tuple[StepResult, bool]:
+        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded.
+
+        ``path`` is where the page is entered, if not at the task's own.
+        """
         context, task, site = self.context, self.task, self.site
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            settled = await self._run(OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + task.path))
+            settled = await self._run(
+                OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + (path or task.path))
+            )
             await self._alerts(settled)
             context.path = task.path
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
@@ -98,7 +106,7 @@ class EpisodePage:
     async def act(self, action: Action, last: StepResult) -> StepResult:
         """Carry out an action and look. ``last`` is what was seen before."""
         targets = ObservedTargets(self._reading)
-        refusal = refuse(action, targets)
+        refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
             return _refused(last, refusal)  # the page stood still, so what was seen is still true
         surface = Surface(
@@ -109,6 +117,7 @@ class EpisodePage:
             dialogs=self.tab.dialogs,
             intercept=self.tab.intercept,
             clock=self.tab.clock,
+            offers=self.site.offers,
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
@@ -186,7 +195,8 @@ class EpisodePage:
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
-        reader = tab.signals
+        inspect, reader = self.inspect, tab.signals
+        inspected = await self._run(kind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
         signals = await self._run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
         return StepResult(
             observation=self._complete(reading.observation, tuple(notices)),
@@ -197,6 +207,7 @@ class EpisodePage:
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
             signals=signals,
+            inspected=inspected,
         )
 
     async def _declared(self, tab: Tab) -> dict[str, Any]:
@@ -223,7 +234,12 @@ class EpisodePage:
     def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:
         tabs = self.context.tabs
         listed = tuple(OpenTab(number=tab.number, active=tab is self.tab) for tab in tabs) if len(tabs) > 1 else ()
-        update = {"instruction": self._instruction, "tabs": listed, "notices": notices}
+        update = {
+            "instruction": self._instruction,
+            "tabs": listed,
+            "notices": notices,
+            "offers": self.site.offers,
+        }
         return observation.model_copy(update=update)
 
     def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> StepResult:
@@ -238,6 +254,7 @@ class EpisodePage:
             error=error,
             dialog=f"{pending.kind}: {pending.message}",
             notices=notices,
+            offers=self.site.offers,
         )
         return StepResult(observation, self._screenshot, done=False, point=point)
 

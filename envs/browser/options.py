@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import Device
+from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
 from envs.types import BrowserError
 
@@ -72,6 +75,8 @@ class PoolOptions:
     """Make them; without, ``StepResult.screenshot`` is empty and a step costs a fifth."""
     signals: bool = False
     """Read the browser's signals after each step."""
+    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
+    """Called with the shown tab's session at each look; what it gives is ``StepResult.inspected``. It only reads."""
     random_seed: int | None = None
     """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     device: Device | None = None

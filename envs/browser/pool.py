@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.browser.browser import Browser
 from envs.browser.cdp import ConnectionLost
@@ -19,11 +19,17 @@ from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import EpisodePage
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
+from envs.browser.tab import Tab
 from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST_APART = 2
+"""Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would slow the episodes."""
 
 WATCH_SECONDS = 10.0
 """Between looks at memory; a look costs 10 ms."""
@@ -53,7 +59,9 @@ class BrowserPool:
         self._numbers = itertools.count()
         self._listeners: dict[BrowserContext, Listener] = {}
         self._no_way_out: Listener | None = None
+        self._making_nowhere = asyncio.Lock()
         self._slots = asyncio.Semaphore(self.options.max_sessions)
+        self._apart = asyncio.Semaphore(MOST_APART)
         self._launching = asyncio.Lock()
         self._browsers: list[Browser] = []
         self._of: dict[BrowserContext, Browser] = {}
@@ -86,6 +94,32 @@ class BrowserPool:
                 yield session
             finally:
                 await session.close()
+
+    async def apart(
+        self, where: Device | Site, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
+    ) -> T:
+        """What ``work`` makes of a blank tab in a context of its own, which is closed afterwards. It takes no place of a session, so that
+        grading never waits for episodes.
+
+        Args:
+            where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
+                the tab reaches nothing at all.
+            deadline: Real seconds for ``work``.
+            what: Names it in errors.
+
+        Raises:
+            BrowserError: no browser or context, or the work failed or took longer.
+        """
+        async with self._apart:
+            self._check_open()
+            if isinstance(where, Device):
+                return await self._apart_with(await self._device_options(where), work, deadline, what)
+            await self.egress.start()
+            listener = await self.egress.open(AllowList.of(where.origin, *where.hosts), label=where.name)
+            try:
+                return await self._apart_with(self._context_options(where, listener), work, deadline, what)
+            finally:
+                await listener.close()
 
     def browser_pids(self) -> tuple[int, ...]:
         """Process ids of the Chromiums that we started, each browser process before its children."""
@@ -148,6 +182,7 @@ class BrowserPool:
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,
             files=self.options.files,
+            inspect=self.options.inspect,
         )
 
     def count_episode(self, loaded: bool) -> None:
@@ -228,12 +263,38 @@ class BrowserPool:
             signals=options.signals,
             background=site.background,
             drawn=options.screenshots,
-            virtual=not options.external if options.virtual_time is None else options.virtual_time,
+            virtual=self._virtual_time,
         )
+
+    @property
+    def _virtual_time(self) -> bool:
+        options = self.options
+        return not options.external if options.virtual_time is None else options.virtual_time
 
     async def _close_context(self, context: BrowserContext) -> None:
         await self._of.pop(context).close_context(context)
         await self._listeners.pop(context).close()
+
+    async def _device_options(self, device: Device) -> ContextOptions:
+        """Of a context that reaches nothing."""
+        return ContextOptions(
+            owner="",
+            device=device,
+            proxy=(await self._nowhere()).address,
+            seed=self.options.random_seed,
+            virtual=self._virtual_time,
+        )
+
+    async def _apart_with(
+        self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
+    ) -> T:
+        browser, context = await self._open_on_a_browser(options)
+        try:
+            return await context.guard(work(context.active), deadline, what)
+        finally:
+            await browser.close_context(context)
+            if self.options.process_per_episode or (browser.retired and not browser.contexts):
+                await self._remove(browser)
 
     async def _prewarm(self, site: Site) -> None:
         ready = sum(context.owner == site.name for context in self._idle)
@@ -267,16 +328,21 @@ class BrowserPool:
             await self.egress.start()
             browser = await Browser.connect(options.external, options.times)
         else:
-            if self._no_way_out is None:
-                await self.egress.start()
-                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
-            arguments = launch_args(self._no_way_out.address)
+            arguments = launch_args((await self._nowhere()).address)
             browser = await Browser.launch(options.executable or find_chromium(), arguments, options.times)
             self.counters.launches += 1
         self._browsers.append(browser)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch(), name="browser-pool")
         return browser
+
+    async def _nowhere(self) -> Listener:
+        """The way out of what may not get out."""
+        await self.egress.start()
+        async with self._making_nowhere:
+            if self._no_way_out is None:
+                self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
+            return self._no_way_out
 
     async def _remove(self, browser: Browser) -> None:
         self._browsers.remove(browser)

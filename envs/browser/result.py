@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from envs.settle import Settled
 from envs.types import ErrorCode, Observation, StopReason
@@ -37,6 +38,9 @@ class StepResult:
     """HTTP status of the document."""
     signals: PageSignals | None = None
     """What the browser says of the step, when it is asked for."""
+
+    inspected: Any = None
+    """What `PoolOptions.inspect` gave; ``None`` without it, and where nothing could be read."""
 
     @property
     def dom_hash(self) -> str:

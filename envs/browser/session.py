@@ -12,11 +12,12 @@ from envs.browser.context import BrowserContext
 from envs.browser.episode import EpisodePage
 from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
-from envs.sites.base import Site
-from envs.types import Action, BrowserError, Needs, Recorded, WebTask, needs
+from envs.sites.base import Site, SiteEpisode, StatefulSite
+from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 
 if TYPE_CHECKING:
     from envs.browser.pool import BrowserPool
+    from envs.rewards import ServerState
 
 T = TypeVar("T")
 
@@ -43,9 +44,15 @@ class WebSession:
         self._deadline = step_deadline
         self._context: BrowserContext | None = None
         self._page: EpisodePage | None = None
+        self._site_episode: SiteEpisode | None = None
         self._result: StepResult | None = None
         self._last_action: Action | None = None
         self._in_call = False
+
+    @property
+    def server(self) -> ServerState | None:
+        """The state of the site's server for this episode, to be asked before the session is closed or reset; ``None`` where it has none."""
+        return None if self._site_episode is None else self._site_episode.state
 
     async def reset(self, task: WebTask, seed: int) -> StepResult:
         """Begin an episode, in a new epoch.
@@ -58,6 +65,11 @@ class WebSession:
             self.step_id = 0
             self._result = self._last_action = None
             await self._give_back()
+            if isinstance(self._site, StatefulSite):
+                try:
+                    self._site_episode = await self._site.open_episode(task, seed)
+                except SiteError as error:
+                    raise BrowserError(f"{task.task_id} cannot begin: {error}") from error
             try:
                 async with asyncio.timeout(self._deadline):
                     self._context = await self._pool.acquire(self._site, task)
@@ -67,7 +79,7 @@ class WebSession:
             if needs(task.rubric).downloads and not self._pool.options.external:
                 keep = self._context.keep_downloads(self._pool.options.downloads)
                 self._page.downloads = await self._guarded(self._context, keep, f"downloads of {task.task_id}")
-            begin = self._page.begin(seed)
+            begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
             self._pool.count_episode(loaded)
             self._result = result
@@ -142,6 +154,9 @@ class WebSession:
     async def _give_back(self) -> None:
         context, self._context = self._context, None
         page, self._page = self._page, None
+        site_episode, self._site_episode = self._site_episode, None
+        if site_episode is not None:
+            await site_episode.close()
         if page is not None:
             page.environment.close(BrowserError("the episode is over"))
         if context is not None:

@@ -68,12 +68,16 @@ class Tab:
 
     async def screenshot(self) -> bytes:
         """JPEG of the viewport."""
+        return await self.picture(JPEG)
+
+    async def picture(self, params: dict[str, Any]) -> bytes:
+        """A picture with other parameters of ``Page.captureScreenshot``."""
         try:
-            answer = await self.cdp.send("Page.captureScreenshot", JPEG)
+            answer = await self.cdp.send("Page.captureScreenshot", params)
         except CdpError as error:
             if "Unable to capture screenshot" not in str(error):
                 raise
             # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh
             # contexts).
-            answer = await self.cdp.send("Page.captureScreenshot", JPEG)
+            answer = await self.cdp.send("Page.captureScreenshot", params)
         return base64.b64decode(answer["data"])

@@ -11,6 +11,7 @@ from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
 from envs.rewards.facts import FactResult, Judge, ServerState
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, read_rubric
 from envs.rewards.rubric import combine, grade, grade_by_program
+from envs.rewards.server_answers import record_answers
 from envs.rewards.server_state import SiteState
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "load_rubric",
     "page_reward",
     "read_rubric",
+    "record_answers",
     "score",
 ]

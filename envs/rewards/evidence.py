@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from envs.types import Observation, Record, Step, StopReason, Trajectory
+from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
 from envs.types.evidence import DomElement, Download, Recorded, Told
 from envs.types.signals import EpisodeSignals
 
@@ -28,10 +28,14 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    final_dom: str = ""
+    """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     scripts: dict[str, Told] = Field(default_factory=dict)
     """What the last page answered to the rubric's ``js`` facts, by expression."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Why ``dom`` or ``downloads`` is ``None`` although it was asked for."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
 
@@ -51,5 +55,6 @@ class EpisodeEvidence(Record):
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
+            final_dom=trajectory.final_dom,
             **{name: getattr(recorded, name) for name in Recorded.model_fields},
         )

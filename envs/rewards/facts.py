@@ -7,12 +7,13 @@ nothing of that name (MiniWoB's facts on another site's page), nobody knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from envs.rewards.compare import compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.pages import Pages
+from envs.rewards.server_answers import asked, find_answer
 from envs.types import Cost, FactGroup, JudgeFact, Record
 from envs.types.rubrics import (
     AnswerFact,
@@ -271,7 +272,14 @@ def subscore(key: str, evidence: EpisodeEvidence) -> float | None:
 
 
 def _server(fact: SqlFact | HttpFact, pages: Pages) -> FactResult:
-    return unavailable(NO_SERVER)
+    if pages.evidence.server is None:
+        return unavailable(NO_SERVER)
+    answer = find_answer(fact, pages.evidence.server)
+    if answer is None:
+        return unavailable(f"the server was not asked: {asked(fact)}")
+    if answer.error is not None:
+        return unavailable(answer.error)
+    return _of_rows(fact, answer.rows) if isinstance(fact, SqlFact) else _of_value(fact, answer.value)
 
 
 def _judge(fact: JudgeFact, pages: Pages) -> FactResult:
@@ -301,9 +309,16 @@ _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
 async def ask_server(fact: SqlFact | HttpFact, state: ServerState) -> FactResult:
     """Check a fact about the server's state. Raises ``SiteError``."""
     if isinstance(fact, SqlFact):
-        rows = [tuple(row) for row in await state.sql(fact.query, fact.database)]
-        return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MOST_ROWS]!r}")
-    value = await state.get_json(fact.path)
+        return _of_rows(fact, await state.sql(fact.query, fact.database))
+    return _of_value(fact, await state.get_json(fact.path))
+
+
+def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
+    rows = [tuple(row) for row in answer]
+    return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MOST_ROWS]!r}")
+
+
+def _of_value(fact: HttpFact, value: Any) -> FactResult:
     where = f"{fact.path} {'.'.join(map(str, fact.at))}".strip()
     for key in fact.at:
         value = _inside(value, key)

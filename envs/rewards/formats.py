@@ -23,7 +23,7 @@ W8_TYPES = (
     "dom_element_style_property",
     "signal_threshold",
 )
-OURS = {"negate", "holds_at"}
+OURS = {"negate", "holds_at", "after"}
 """What a fact of W8's does not have."""
 
 W8_SATISFIED = 1e-9

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable
 
 from envs.observation.hashes import action_signature
+from envs.rewards.chromiumrl import StepDiff, told
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult
 from envs.rewards.judge import Check, Judge, JudgeEpisode, JudgeFact, Judgement, JudgeStep, Purpose
-from envs.types import Cost, FactGroup, JudgeError, Rubric
+from envs.types import Cost, FactGroup, JudgeError, Rubric, Step
 from envs.types import JudgeFact as RubricFact
 
 NO_CLAIM = "there is no answer, so nothing is claimed"
@@ -34,7 +35,7 @@ class EpisodeJudge:
             judge: Entered.
             rubric: Its ``judge`` facts are put before the judge.
             instruction: Of the task, as the policy read it.
-            screenshot: The bytes of a step's picture by its name.
+            screenshot: The bytes of a step's picture, or of what it changed (JSON), by its name.
             reference: Reference answer, if the task has one.
         """
         self._judge = judge
@@ -80,6 +81,7 @@ class EpisodeJudge:
                 action=action_signature(step.action, step.observation.elements),
                 url=step.observation.url,
                 page_text=step.observation.text,
+                changes=self._changes(step),
             )
             for step in evidence.steps
         )
@@ -95,6 +97,10 @@ class EpisodeJudge:
             facts=facts,
             reference_answer=self._reference,
         )
+
+    def _changes(self, step: Step) -> str:
+        """What the step changed, as far as it was recorded."""
+        return told(StepDiff.model_validate_json(self._screenshot(step.dom_diff))) if step.dom_diff else ""
 
     def _cost(self, judgement: Judgement, fact: RubricFact) -> Cost:
         own = {each.id for _, each in self._facts}

@@ -4,12 +4,21 @@ A site serves pages on loopback, says how an episode is reset from a seed, and r
 about it. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
 """
 
-from envs.sites.base import Site
+from collections.abc import Callable
+from functools import partial
+
+from envs.sites.base import Site, SiteEpisode, StatefulSite
+from envs.sites.bundled import APPLICATIONS, BundledSite
+from envs.sites.design2code import Design2CodeSite
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import TaskError
 
-SITES = {"miniwob": MiniWobSite}
+SITES: dict[str, Callable[[], Site]] = {
+    "design2code": Design2CodeSite,
+    "miniwob": MiniWobSite,
+    **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
+}
 """Sites by the name that ``WebTask.site`` refers to."""
 
 
@@ -20,4 +29,14 @@ def make_site(name: str) -> Site:
     return SITES[name]()
 
 
-__all__ = ["MiniWobSite", "Site", "StaticServer", "StaticSite", "make_site"]
+__all__ = [
+    "BundledSite",
+    "Design2CodeSite",
+    "MiniWobSite",
+    "Site",
+    "SiteEpisode",
+    "StatefulSite",
+    "StaticServer",
+    "StaticSite",
+    "make_site",
+]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from envs.observation import ObservationOptions
 from envs.types import WebTask
+
+if TYPE_CHECKING:
+    from envs.rewards import ServerState
 
 
 class Site(Protocol):
@@ -66,6 +69,11 @@ class Site(Protocol):
         """CSS selector of what is no element of the observation (an instruction bar, a cover); may be empty."""
         ...
 
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """Names of actions that it takes beyond those that every site does (``submit``)."""
+        ...
+
     async def start(self) -> None:
         """Begin to serve."""
         ...
@@ -89,4 +97,35 @@ class Site(Protocol):
     def facts_script(self, task: WebTask) -> str:
         """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``; empty where pages declare
         nothing."""
+        ...
+
+
+class SiteEpisode(Protocol):
+    """What the server of a site holds for one episode."""
+
+    @property
+    def path(self) -> str:
+        """Where the episode is entered; it leads to the task's path."""
+        ...
+
+    @property
+    def state(self) -> ServerState:
+        """For grading. It can be asked until `close`."""
+        ...
+
+    async def close(self) -> None:
+        """The episode is over: its state is dropped. Closing twice is one close."""
+        ...
+
+
+@runtime_checkable
+class StatefulSite(Protocol):
+    """A `Site` whose server has a state of its own for each episode."""
+
+    async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
+        """A new state, equal for equal tasks and seeds.
+
+        Raises:
+            SiteError: it cannot be made.
+        """
         ...

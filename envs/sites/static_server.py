@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from envs.observation import FULL
+from envs.sites.app_server import AppServer
 from envs.types import SiteError, WebTask
-
-START_SECONDS = 10.0
-"""Real seconds until a server must answer."""
 
 
 class _CachedFiles(StaticFiles):
@@ -31,54 +24,22 @@ class _CachedFiles(StaticFiles):
         return response
 
 
-class StaticServer:
-    """Serves ``folder`` at ``origin``, in a thread of its own so that a busy event loop does not delay the pages."""
+class StaticServer(AppServer):
+    """Serves ``folder`` at ``origin``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
-        self._origin: str | None = None
+        super().__init__(Starlette(routes=self.routes()), str(folder))
 
-    @property
-    def origin(self) -> str:
-        """``http://127.0.0.1:<port>``; `SiteError` before ``start``."""
-        if self._origin is None:
-            raise SiteError(f"the server of {self.folder} is not started; call start() first")
-        return self._origin
+    def routes(self) -> list[BaseRoute]:
+        """What is served: every file of the folder."""
+        return [Mount("/", _CachedFiles(directory=self.folder, html=True, check_dir=False))]
 
     async def start(self) -> None:
         """Bind a free port of loopback and serve. Starting twice is one start."""
-        if self._thread is not None:
-            return
         if not self.folder.is_dir():
             raise SiteError(f"{self.folder} is no folder; nothing to serve")
-        listener = socket.create_server(("127.0.0.1", 0))
-        # asyncio sets this only on sockets that name their protocol, which these do not. Without it a body waits 40 ms for the head's receipt.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        app = Starlette(routes=[Mount("/", _CachedFiles(directory=self.folder, html=True))])
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="static-site", daemon=True)
-        thread.start()
-        await asyncio.to_thread(_wait_until_started, server, thread)
-        self._server, self._thread = server, thread
-        self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-    async def close(self) -> None:
-        """Stop serving and wait for the thread."""
-        server, thread = self._server, self._thread
-        self._server = self._thread = self._origin = None
-        if server is not None and thread is not None:
-            server.should_exit = server.force_exit = True
-            await asyncio.to_thread(thread.join)
-
-
-def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not server.started:
-        if not thread.is_alive() or time.monotonic() > deadline:
-            raise SiteError("the static server did not start")
-        thread.join(0.01)
+        await super().start()
 
 
 class StaticSite:
@@ -90,6 +51,7 @@ class StaticSite:
     style = ""
     exclude = ""
     hosts: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
     background = False
     observation = FULL
 

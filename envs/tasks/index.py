@@ -19,7 +19,7 @@ import numpy.typing as npt
 from envs.ends import Bucket, bucket_of
 from envs.tasks.rows import OnProblem, digest, refuse
 from envs.tasks.stream import iter_tasks, json_row
-from envs.types import TaskError, WebTask
+from envs.types import Split, TaskError, WebTask
 
 BLOCK = 8
 """Rows compressed together: more is smaller, and slower to get one row from (8 take some 20 microseconds)."""
@@ -31,7 +31,10 @@ BUCKETS = tuple(Bucket)
 """What `TaskIndex.bucket_code` counts through."""
 
 HARDEST = 2**31 - 1
-"""Difficulties above are this in the column (the task keeps its own)."""
+"""Difficulties (and numbers of seeds) above are this in the column; the task keeps its own."""
+
+CHUNK = 64
+"""Rows that are made into tasks at a time when an index of some rows is gone through."""
 
 
 class TaskIndex:
@@ -46,7 +49,10 @@ class TaskIndex:
         ids: npt.NDArray[np.uint64],
     ) -> None:
         self._blocks = blocks
-        self.difficulty, self.bucket_code, self.site_code, self.kind_code = columns
+        self._places: Rows | None = None
+        """Where the rows are in the blocks; ``None`` when they are in the blocks' order."""
+        self._columns = columns
+        self.difficulty, self.bucket_code, self.site_code, self.kind_code = columns[:4]
         self.sites, self.kinds = sites, kinds
         self._ids = ids
         self._by_id = np.argsort(ids, kind="stable").astype(np.int32)
@@ -70,13 +76,16 @@ class TaskIndex:
         waiting: list[str] = []
         sites: dict[str, int] = {}
         kinds: dict[str, int] = {}
-        columns = _Growing(np.int32, 4)
+        columns = _Growing(np.int32, 4 + len(Split))
         ids = _Growing(np.uint64, 1)
         for task in tasks:
             waiting.append(json_row(task))
             site = sites.setdefault(task.site, len(sites))
             kind = kinds.setdefault(task.kind, len(kinds))
-            columns.add((min(task.difficulty, HARDEST), BUCKETS.index(bucket_of(task.difficulty)), site, kind))
+            ranges = [task.seeds.get(split) for split in Split]
+            seeds = [min(max(one.stop - one.start, 0), HARDEST) if one is not None else 0 for one in ranges]
+            bucket = BUCKETS.index(bucket_of(task.difficulty))
+            columns.add((min(task.difficulty, HARDEST), bucket, site, kind, *seeds))
             ids.add((digest(task.task_id),))
             if len(waiting) == BLOCK:
                 blocks.append(_pack(waiting))
@@ -95,9 +104,27 @@ class TaskIndex:
         return self.take((row,))[0]
 
     def __iter__(self) -> Iterator[WebTask]:
+        if self._places is not None:
+            for start in range(0, len(self), CHUNK):
+                yield from self.take(range(start, min(start + CHUNK, len(self))))
+            return
         for block in self._blocks:
             for line in _unpack(block):
                 yield WebTask.model_validate_json(line, strict=True)
+
+    def only(self, rows: Rows) -> TaskIndex:
+        """An index of some rows, in the order given. It shares their text with this one."""
+        columns = self._columns[:, rows]
+        sites, columns[2] = _used(self.sites, columns[2])
+        kinds, columns[3] = _used(self.kinds, columns[3])
+        chosen = TaskIndex(self._blocks, columns, sites, kinds, self._ids[rows])
+        chosen._places = rows if self._places is None else self._places[rows]
+        return chosen
+
+    def seeds_of(self, split: Split) -> npt.NDArray[np.int32]:
+        """How many page seeds each row has in a split."""
+        column: npt.NDArray[np.int32] = self._columns[4 + list(Split).index(split)]
+        return column
 
     def take(self, rows: Sequence[int] | Rows) -> list[WebTask]:
         """Tasks of rows, in the order given.
@@ -110,9 +137,10 @@ class TaskIndex:
         for row in map(int, rows):
             if not 0 <= row < len(self):
                 raise IndexError(f"row {row} of an index of {len(self)} tasks")
-            if (number := row // BLOCK) not in opened:
+            place = row if self._places is None else int(self._places[row])
+            if (number := place // BLOCK) not in opened:
                 opened[number] = _unpack(self._blocks[number])
-            tasks.append(WebTask.model_validate_json(opened[number][row % BLOCK], strict=True))
+            tasks.append(WebTask.model_validate_json(opened[number][place % BLOCK], strict=True))
         return tasks
 
     def row_of(self, task_id: str) -> int:
@@ -189,7 +217,7 @@ class _Growing:
         self._data = np.empty((width, 1024), dtype=dtype)
         self._length = 0
 
-    def add(self, values: tuple[int, ...]) -> None:
+    def add(self, values: Sequence[int]) -> None:
         if self._length == self._data.shape[1]:
             self._data = np.concatenate([self._data, np.empty_like(self._data)], axis=1)
         self._data[:, self._length] = values
@@ -197,6 +225,12 @@ class _Growing:
 
     def columns(self) -> npt.NDArray[Any]:
         return self._data[:, : self._length].copy()
+
+
+def _used(names: list[str], codes: npt.NDArray[np.int32]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The names that codes use, and the codes that count through those."""
+    used, counted = np.unique(codes, return_inverse=True)
+    return [names[code] for code in used.tolist()], counted.astype(np.int32)
 
 
 def _pack(lines: list[str]) -> bytes:

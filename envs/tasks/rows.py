@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from envs.types import TaskError, WebTask
+from envs.types import TaskError, WebTask, rubric_hash
 
 SCHEMA_VERSION = 1
 """Version that is written. Being also the default of rows that name none, it is not written out in JSON."""
@@ -154,5 +154,15 @@ def _check_seeds(task: WebTask) -> Iterator[tuple[str, str]]:
             )
 
 
-CHECKS: tuple[Callable[[WebTask], Iterator[tuple[str, str]]], ...] = (_check_names, _check_seeds)
+def _check_rubric(task: WebTask) -> Iterator[tuple[str, str]]:
+    if not task.rubric_hash:
+        return
+    found = rubric_hash(task.rubric) if task.rubric is not None else None
+    if found is None:
+        yield "rubric_hash", "there is no rubric that it is of"
+    elif found != task.rubric_hash:
+        yield "rubric_hash", f"the rubric was changed after it was frozen: its hash is {found}, not {task.rubric_hash}"
+
+
+CHECKS: tuple[Callable[[WebTask], Iterator[tuple[str, str]]], ...] = (_check_names, _check_seeds, _check_rubric)
 """What the types alone do not say about a task; each yields (field, reason)."""

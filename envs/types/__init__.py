@@ -26,6 +26,7 @@ from envs.types.actions import (
     Refresh,
     Scroll,
     Select,
+    Submit,
     SwitchTab,
     Target,
     Terminate,
@@ -45,7 +46,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
-from envs.types.evidence import Needs, Recorded, Told, needs
+from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -99,12 +100,14 @@ __all__ = [
     "Scroll",
     "SeedRange",
     "Select",
+    "ServerAnswer",
     "SiteError",
     "Split",
     "Step",
     "StepSeconds",
     "StopReason",
     "StorageError",
+    "Submit",
     "SwitchTab",
     "Target",
     "TaskError",

@@ -34,6 +34,9 @@ MAX_AMOUNT = 20.0
 MAX_WAIT = 60.0
 """Seconds that one wait may take, in the page's own time (which costs almost no real time)."""
 
+MAX_HTML = 200_000
+"""Characters of a submitted page: more than any page of the Design2Code benchmark without its pictures, about 60,000 tokens."""
+
 MAX_REASON = 300
 """Characters of a reason: it goes into the next prompt, and the names of unknown arguments are the model's."""
 
@@ -73,6 +76,10 @@ class ErrorCode(StrEnum):
     NO_DIALOG = "no_dialog"
     DIALOG_OPEN = "dialog_open"
     """A dialog of the page waits for an answer; nothing else can be done before."""
+    NOT_OFFERED = "not_offered"
+    """The action is one that only other sites or runs have."""
+    EMPTY_SUBMISSION = "empty_submission"
+    SUBMISSION_TOO_LARGE = "submission_too_large"
     TIMEOUT = "timeout"
     """The page did not take the input within the action's deadline."""
 
@@ -306,6 +313,13 @@ class Terminate(Sparse):
     status: Literal["success", "failure"] = "success"
 
 
+class Submit(Sparse):
+    """Hand in a page that was written; ends the episode. Only on sites that ask for one."""
+
+    type: Literal["submit"] = "submit"
+    html: Text
+
+
 class Invalid(Sparse):
     """What the policy wrote is no action. The page is not touched; the reason goes into the next observation."""
 
@@ -331,6 +345,7 @@ Valid = (
     | Dialog
     | Answer
     | Terminate
+    | Submit
 )
 """Everything but `Invalid`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field, JsonValue
 
@@ -42,6 +43,21 @@ class Told(Record):
     """Why there is no value; empty if there is one."""
 
 
+class ServerAnswer(Record):
+    """What the site's server said of its state at the end of an episode, to one question of the rubric."""
+
+    database: str | None = None
+    """Which database was queried; ``None``: the server was sent a GET."""
+    asked: str
+    """The query, or the path."""
+    rows: tuple[tuple[bool | int | float | str | None, ...], ...] = ()
+    """Of a query."""
+    value: Any = None
+    """The JSON of a GET; ``None`` for a 404."""
+    error: str | None = None
+    """Why there is no answer."""
+
+
 class Recorded(Record):
     """What was read at the end of an episode, before its browser was given back. Only what `Needs` names is there."""
 
@@ -50,6 +66,8 @@ class Recorded(Record):
     downloads: tuple[Download, ...] | None = None
     scripts: dict[str, Told] = Field(default_factory=dict)
     """By expression."""
+    server: tuple[ServerAnswer, ...] | None = None
+    """What the site's server said of its state (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Why ``dom`` or ``downloads`` is not there although it was asked for."""
 

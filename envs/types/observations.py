@@ -107,5 +107,7 @@ class Observation(Record):
     """Empty while there is only one."""
     dialog: str = ""
     """``confirm: Delete it?``: the page waits for an answer, and nothing else of it can be seen."""
+    offers: tuple[str, ...] = ()
+    """Names of actions that this site takes beyond those that every site does (``submit``)."""
     notices: tuple[str, ...] = ()
     """What alerts said (they are confirmed at once), and what was done to the page."""

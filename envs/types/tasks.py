@@ -52,6 +52,8 @@ class WebTask(Record):
     """Most steps of an episode."""
     seeds: dict[Split, SeedRange]
     """Page seeds by split."""
+    reference: str = Field(default="", pattern=r"^(/.*)?$")
+    """Path on the site of the page that the last one is compared with, node by node; empty for none."""
     needs_reading: bool = False
     """The answer depends on matching the instruction's words to an element (reported apart)."""
     rubric: Rubric | None = None

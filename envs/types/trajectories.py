@@ -26,6 +26,8 @@ class StopReason(StrEnum):
     """The policy gave its answer."""
     TERMINATED = "terminated"
     """The policy declared the end."""
+    SUBMITTED = "submitted"
+    """The policy handed in a page; it is the last step's action."""
     HORIZON = "horizon"
     """The step limit was reached."""
     REPETITION = "repetition"
@@ -79,6 +81,8 @@ class Step(Record):
     """Why the action was not carried out; the message is in the next observation."""
     signals: PageSignals | None = None
     """What the browser said of the page after the action, when it was asked."""
+    dom_diff: str = ""
+    """Name of the blob that says what the action changed in the page (`envs.rewards.chromiumrl.StepDiff`, JSON); empty if it was not asked for."""
     point: tuple[float, float] | None = None
     """Where the mouse went, in CSS pixels."""
     seconds: StepSeconds = StepSeconds()
@@ -102,6 +106,8 @@ class Trajectory(Record):
     steps: tuple[Step, ...]
     final: Observation | None = None
     """The page after the last action; ``None`` if it was not seen."""
+    final_dom: str = ""
+    """Name of the blob of the last page's nodes (`envs.rewards.chromiumrl.DomSnapshot`, JSON); empty if they were not asked for."""
     stop_reason: StopReason
     reward: RewardBundle
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)

@@ -33,6 +33,7 @@ from envs.types import (
     Press,
     Scroll,
     Select,
+    Submit,
     SwitchTab,
     Target,
     Type,
@@ -67,6 +68,11 @@ async def remove_save(here: Stage) -> None:
 async def ask(here: Stage) -> None:
     """A dialog waits."""
     assert isinstance(await here.act(Click(element="asks")), Effect)
+
+
+async def offer(here: Stage) -> None:
+    """The site takes pages."""
+    here.surface = replace(here.surface, offers=("submit",))
 
 
 async def nothing(here: Stage) -> None:
@@ -163,6 +169,9 @@ CASES: list[tuple[ErrorCode, Action, str, Prepare]] = [
     (ErrorCode.NO_SUCH_TAB, SwitchTab(tab=7), "there is no tab 7; the open ones are 1", nothing),
     (ErrorCode.NO_DIALOG, Dialog(accept=True), "no dialog is open", nothing),
     (ErrorCode.DIALOG_OPEN, Click(element="save"), "its alert 'hello'; use dialog", ask),
+    (ErrorCode.NOT_OFFERED, Submit(html="<p>x"), "this site takes no submitted page; use its own controls", nothing),
+    (ErrorCode.EMPTY_SUBMISSION, Submit(html=" "), "the submitted page is empty", offer),
+    (ErrorCode.SUBMISSION_TOO_LARGE, Submit(html="x" * 200_001), "has 200001 characters; write at most 200000", offer),
     (ErrorCode.TIMEOUT, Click(element="loops"), "did not take the click within 0.5 s", nothing),
 ]
 

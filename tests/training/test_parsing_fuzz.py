@@ -20,6 +20,7 @@ from envs.types import (
     Press,
     Scroll,
     Select,
+    Submit,
     Target,
     Type,
     Upload,
@@ -45,6 +46,7 @@ SAMPLES: tuple[Action, ...] = (
     Goto(url="http://127.0.0.1:8000/?q=[1]&x={2}"),
     Dialog(accept=True, text="ok"),
     Answer(text="42 </think> [3]"),
+    Submit(html='<!DOCTYPE html>\n<p class="a">5 &lt; 6 {}</p></think>'),
 )
 WRAPPERS: tuple[Callable[[str], str], ...] = (
     lambda text: text,

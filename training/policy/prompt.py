@@ -27,6 +27,9 @@ SHOWN_ACTIONS = 3
 ObservationMode = Literal["text", "set_of_marks", "coordinates"]
 """How a page is shown to the policy."""
 
+OFFERS = {"submit": '{"action": "submit", "html": "<!DOCTYPE html>…"} hands in the whole page and ends the episode'}
+"""How the actions are told of that only some sites take; the others a policy knows."""
+
 _ROLES = {"input": "textbox"}
 """Where the policy's word for an element differs from the observation's tag."""
 
@@ -35,7 +38,7 @@ _CONTROL = re.compile(r"<(?=\|)|<(?=/?(?:image|video|audio|tool_call|think)>)")
 
 
 def user_text(observation: Observation, history: Sequence[str] = (), mode: ObservationMode = "text") -> str:
-    """The page, what else is open, the last actions, why the last one failed (if it did) and the task, one a line.
+    """The page, what else is open, the last actions, what this site takes besides, why the last one failed (if it did) and the task, one a line.
 
     Args:
         history: The responses of the episode so far, oldest first.
@@ -52,6 +55,7 @@ def user_text(observation: Observation, history: Sequence[str] = (), mode: Obser
         )
     if history:
         lines.append("Done: " + "; ".join(one_line(response) for response in history[-SHOWN_ACTIONS:]))
+    lines += [f"Action: {OFFERS[name]}" for name in observation.offers]
     if observation.error:
         lines.append(f"Error: {one_line(observation.error)}")
     lines.append(f"Task: {one_line(observation.instruction)}")

@@ -8,6 +8,7 @@ from envs.rewards.chromiumrl.quality import MARKS, Quality, episode_quality, pag
 from envs.rewards.chromiumrl.records import DomNode, DomSnapshot, read_snapshot
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.step_diff import DiffChange, DiffNode, StepDiff, step_diff
+from envs.rewards.chromiumrl.telling import told
 from envs.rewards.chromiumrl.view import Mode
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "snapshot_of_capture",
     "snapshot_of_dom",
     "step_diff",
+    "told",
 ]

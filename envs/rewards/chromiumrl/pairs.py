@@ -121,7 +121,7 @@ def property_similarity(name: str, first: str, second: str, over_white: bool = F
     if first == second:
         return 1.0
     if name in COLOURS:
-        a, b = _colour(first, over_white), _colour(second, over_white)
+        a, b = read_colour(first, over_white), read_colour(second, over_white)
         return 0.0 if a is None or b is None else max(0.0, 1.0 - math.dist(a, b) / FARTHEST)
     pattern = _PIXELS if name in LENGTHS else _NUMBER if name in NUMBERS else None
     if pattern is None or not (pattern.fullmatch(first) and pattern.fullmatch(second)):
@@ -130,7 +130,7 @@ def property_similarity(name: str, first: str, second: str, over_white: bool = F
     return max(0.0, 1.0 - abs(x - y) / max(abs(y), 1.0))
 
 
-def _colour(css: str, over_white: bool) -> tuple[float, float, float] | None:
+def read_colour(css: str, over_white: bool) -> tuple[float, float, float] | None:
     """Red, green and blue, of which alpha shows white if so wanted."""
     found = _RGB.fullmatch(css)
     if found:

@@ -14,6 +14,8 @@ Image = NDArray[np.uint8]
 WINDOW, SIGMA = 11, 1.5
 """The paper's Gaussian window, pixels."""
 K1, K2, RANGE = 0.01, 0.03, 255.0
+BAND = 128
+"""Rows of windows at a time: the ten arrays of a band stay in a processor's cache, and a long page takes no more memory than a short one."""
 LUMA = (0.299, 0.587, 0.114)
 """Grey of RGB (ITU-R BT.601)."""
 BLANK = 255
@@ -37,15 +39,25 @@ def ssim(first: Image, second: Image) -> float:
         if min(shape) < WINDOW:
             raise JudgeError(f"screenshot of {shape[1]} x {shape[0]} pixels: expected at least {WINDOW} x {WINDOW}")
     height, width = (max(shape[axis] for shape in shapes) for axis in (0, 1))
-    x, y = (_grey(image, height, width) for image in (first, second))
+    rows = height - WINDOW + 1
+    total = 0.0
+    for top in range(0, rows, BAND):
+        last = min(top + BAND, rows) + WINDOW - 1
+        x, y = (_grey(image[top:last], last - top, width) for image in (first, second))
+        total += float(_likeness(x, y).sum())
+    return float(total / (rows * (width - WINDOW + 1)))
+
+
+def _likeness(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """SSIM of each window."""
     mean_x, mean_y = _blur(x), _blur(y)
     product, squares = mean_x * mean_y, mean_x**2 + mean_y**2
     variances = _blur(x * x + y * y) - squares
     covariance = _blur(x * y) - product
     c1, c2 = (K1 * RANGE) ** 2, (K2 * RANGE) ** 2
-    likeness = (2 * product + c1) * (2 * covariance + c2)
+    likeness: NDArray[np.float64] = (2 * product + c1) * (2 * covariance + c2)
     likeness /= (squares + c1) * (variances + c2)
-    return float(np.mean(likeness, dtype=np.float64))
+    return likeness
 
 
 def _grey(image: Image, height: int, width: int) -> NDArray[np.float64]:

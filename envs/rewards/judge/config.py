@@ -47,6 +47,8 @@ class JudgeModels(Record):
             Purpose.CRITERION_B: self.criterion_b,
             Purpose.REFERENCE: self.reference,
             Purpose.SAME_ANSWER: self.reference,
+            Purpose.RUBRIC: self.default,
+            Purpose.INSTRUCTION: self.default,
         }[purpose]
         return chosen or self.default
 

@@ -158,6 +158,10 @@ def _data(episode: JudgeEpisode, numbers: Sequence[int], chars: int) -> list[tup
         text = episode.steps[each].page_text[:chars]
         if text:
             data.append((f"page text at screenshot {each + 1}", text))
+        if chars and episode.steps[each].changes:
+            data.append(
+                (f"what the action at screenshot {each + 1} changed in the document", episode.steps[each].changes)
+            )
     return data
 
 

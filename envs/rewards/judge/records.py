@@ -51,6 +51,10 @@ class Purpose(StrEnum):
     """The whole episode at once (WebJudge, WebVoyager)."""
     SAME_ANSWER = "same_answer"
     """Do two short answers mean the same? (WebArena)"""
+    RUBRIC = "rubric"
+    """What facts must hold when the task is done? (`envs.tasks.write`)"""
+    INSTRUCTION = "instruction"
+    """How is part of a task asked for? (`envs.tasks.write`)"""
 
 
 class CallError(StrEnum):
@@ -80,6 +84,8 @@ class JudgeStep(Record):
     url: Text = ""
     page_text: Text = ""
     """Visible text of the page, if it is to be shown beside the picture."""
+    changes: Text = ""
+    """What the action changed in the document, if that was recorded."""
 
 
 class JudgeFact(Record):
@@ -113,6 +119,7 @@ class JudgeEpisode(Record):
         """sha256 of everything in it: the seed of what is sampled, so a second grading samples the same."""
         parts = [self.instruction, repr(self.answer), repr(self.facts), repr(self.reference_answer)]
         parts += [f"{step.action}\0{step.url}\0{step.page_text}" for step in self.steps]
+        parts += [step.changes for step in self.steps if step.changes]
         pictures = b"".join(hashlib.sha256(step.screenshot).digest() for step in self.steps)
         return hashlib.sha256("\1".join(parts).encode() + pictures).hexdigest()
 

@@ -87,14 +87,24 @@ def read_points(reply: str) -> tuple[str, ...]:
     Raises:
         MalformedReply: anything else.
     """
-    found = _json_object(_without_thoughts(reply))
-    if found is None:
-        raise MalformedReply(f"expected a JSON object with key_points, not {reply[:60]!r}")
+    found = read_object(reply)
     _exactly(found, {"key_points": list})
     points = found["key_points"]
     if not 1 <= len(points) <= MAX_POINTS or not all(isinstance(each, str) and each.strip() for each in points):
         raise MalformedReply(f"key_points: expected 1 to {MAX_POINTS} sentences")
     return tuple(each.strip() for each in points)
+
+
+def read_object(reply: str) -> dict[str, Any]:
+    """The JSON object that a reply is, bare or in one code block.
+
+    Raises:
+        MalformedReply: it is none, or a key is there twice.
+    """
+    found = _json_object(_without_thoughts(reply))
+    if found is None:
+        raise MalformedReply(f"expected one JSON object and nothing else, not {reply[:60]!r}")
+    return found
 
 
 def _without_thoughts(reply: str) -> str:

@@ -6,7 +6,9 @@ arguments and it goes on where it was. A state of another set of tasks or of oth
 """
 
 from envs.tasks.samplers.base import Sampler, share
+from envs.tasks.samplers.config import SamplerConfig, SamplerName, make_sampler
 from envs.tasks.samplers.curriculum import CurriculumSampler
+from envs.tasks.samplers.success import SuccessSampler
 from envs.tasks.samplers.walks import NoRepeatSampler, RatioSampler, SequentialSampler, UniformSampler
 
 __all__ = [
@@ -14,7 +16,11 @@ __all__ = [
     "NoRepeatSampler",
     "RatioSampler",
     "Sampler",
+    "SamplerConfig",
+    "SamplerName",
     "SequentialSampler",
+    "SuccessSampler",
     "UniformSampler",
+    "make_sampler",
     "share",
 ]

@@ -45,6 +45,15 @@ class Sampler(ABC):
     @abstractmethod
     def _next(self, count: int) -> Rows: ...
 
+    def observe_group(self, kind: str, task_id: str, success: float, varied: bool) -> None:  # noqa: B027
+        """Be told what came of a group: its mean success in [0, 1], and whether its episodes' rewards differ at all.
+
+        Most samplers do not care. Those that do must be told of the same groups in the same order on every machine before a draw that all share.
+
+        Raises:
+            TaskError: there is no such kind or task, or ``success`` is out of range.
+        """
+
     def arguments(self) -> dict[str, Any]:
         """What the sampler was made with, as JSON values."""
         return {"seed": self.seed}
@@ -82,6 +91,17 @@ class Sampler(ABC):
 
     def _fixed(self) -> dict[str, Any]:
         return {"sampler": self.name, "tasks": self.index.fingerprint, "arguments": self.arguments()}
+
+
+def read_shares(progress: Mapping[str, Any], name: str) -> dict[str, float]:
+    """A field of a state that has a number in [0, 1] for each of some names."""
+    shares = progress[name]
+    if not isinstance(shares, Mapping):
+        raise TaskError(f"state of a sampler: progress.{name} is {shares!r}; expected an object")
+    for key, value in shares.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise TaskError(f"state of a sampler: progress.{name}.{key} is {value!r}; expected a number in [0, 1]")
+    return dict(shares)
 
 
 def share(rows: Rows, shard: int, shards: int) -> Rows:

@@ -97,7 +97,7 @@ class RatioSampler(Sampler):
 
     name = "ratio"
 
-    def __init__(self, index: TaskIndex, weights: Mapping[Bucket | str, float], seed: int = 0) -> None:
+    def __init__(self, index: TaskIndex, weights: Mapping[Bucket, float] | Mapping[str, float], seed: int = 0) -> None:
         super().__init__(index, seed)
         unknown = set(map(str, weights)) - set(map(str, BUCKETS))
         if unknown:

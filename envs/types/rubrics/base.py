@@ -78,6 +78,8 @@ class FactBase(Record):
     """The opposite must be so."""
     holds_at: float = Field(default=1.0, gt=0, le=1)
     """Confidence from which it holds, for the binary score and where it is required."""
+    after: tuple[str, ...] = ()
+    """Ids of facts that must have come true for this one to make sense. Grading does not look at it; sub-tasks keep to it."""
 
 
 class Patterned(FactBase):

@@ -10,6 +10,7 @@ from typing import Any, Self
 import orjson
 from pydantic import Field, model_validator
 
+from envs.types.order import check_after
 from envs.types.record import Record
 from envs.types.rubrics.base import Name, Share, Similarity, Weight
 from envs.types.rubrics.facts import Fact
@@ -26,6 +27,8 @@ class FactGroup(Record):
     description: str = ""
     weight: Weight = 1.0
     facts: tuple[Fact, ...] = Field(min_length=1)
+    after: tuple[str, ...] = ()
+    """Names of groups that must have been reached first. Grading does not look at it; sub-tasks keep to it."""
 
 
 class PassRequirements(Record):
@@ -74,6 +77,8 @@ class Rubric(Record):
         ):
             if missing := [name for name in named if name not in known]:
                 raise ValueError(f"pass_requirements.{field}: there is no {missing[0]!r} in fact_groups")
+        check_after("group", {group.name: group.after for group in self.fact_groups}, names.keys())
+        check_after("fact", {fact.id: fact.after for fact in self.facts()}, scored)
         return self
 
 

@@ -40,6 +40,8 @@ RUBRIC = read_rubric(
 class Browser:
     """Shows these pages one after the other; `given_back` tells when it was."""
 
+    server = None
+
     def __init__(self, results: Sequence[StepResult | Exception]) -> None:
         self.results = list(results)
         self.given_back = False

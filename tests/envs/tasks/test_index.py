@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from envs.ends import Bucket, bucket_of
 from envs.tasks import TaskIndex, TaskProblem, save_tasks
-from envs.types import TaskError, WebTask
+from envs.types import SeedRange, Split, TaskError, WebTask
 from tests.envs.tasks.making import task
 
 TASKS = [task(number) for number in range(300)]
@@ -99,3 +99,27 @@ def test_the_first_stratum_has_no_advantage() -> None:
 def test_too_many_are_refused() -> None:
     with pytest.raises(TaskError, match="301 distinct tasks are wanted of an index of 300"):
         INDEX.stratified(301, 0)
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=80))
+def test_an_index_of_some_rows_is_those_tasks(rows: list[int]) -> None:
+    rows = list(dict.fromkeys(rows))
+    tasks = [task(number) for number in range(100)]
+    some = TaskIndex.build(tasks).only(np.array(rows))
+    fresh = TaskIndex.build([tasks[row] for row in rows])
+    assert list(some) == list(fresh) == some.take(range(len(rows)))
+    assert some.fingerprint == fresh.fingerprint
+    for name, codes in (("sites", "site_code"), ("kinds", "kind_code")):
+        assert [getattr(some, name)[code] for code in getattr(some, codes)] == [
+            getattr(fresh, name)[code] for code in getattr(fresh, codes)
+        ]
+        assert set(getattr(some, name)) == set(getattr(fresh, name))
+    assert some.row_of(tasks[rows[-1]].task_id) == len(rows) - 1
+    again = some.only(np.arange(len(rows))[::-1])
+    assert [one.task_id for one in again] == [tasks[row].task_id for row in reversed(rows)]
+
+
+def test_seeds_are_counted_by_split() -> None:
+    index = TaskIndex.build([task(0), task(1, seeds={Split.DEMO: SeedRange(start=3, stop=2**40)})])
+    assert index.seeds_of(Split.TRAIN).tolist() == [10, 0]
+    assert index.seeds_of(Split.DEMO).tolist() == [0, 2**31 - 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
@@ -18,11 +19,14 @@ from envs.tasks.samplers import (
     NoRepeatSampler,
     RatioSampler,
     Sampler,
+    SamplerConfig,
     SequentialSampler,
+    SuccessSampler,
     UniformSampler,
+    make_sampler,
     share,
 )
-from envs.types import TaskError
+from envs.types import SeedRange, Split, TaskError
 from tests.envs.tasks.making import task
 
 SIZES = {"shop": 100, "mail": 40, "forum": 20}
@@ -37,6 +41,12 @@ def curriculum(index: TaskIndex) -> Sampler:
     return sampler
 
 
+def success(index: TaskIndex) -> Sampler:
+    sampler = SuccessSampler(index, 5, memory=0.5)
+    sampler.observe_group("kind-1", "", 1.0, False)
+    return sampler
+
+
 MAKERS: dict[str, Callable[[TaskIndex], Sampler]] = {
     "sequential": lambda index: SequentialSampler(index, limit=70, passes=9),
     "no-repeat": lambda index: NoRepeatSampler(index, 5),
@@ -44,6 +54,8 @@ MAKERS: dict[str, Callable[[TaskIndex], Sampler]] = {
     "uniform, equal": lambda index: UniformSampler(index, 5, balance="equal"),
     "ratio": lambda index: RatioSampler(index, {"1": 1, "2-3": 2, Bucket.MANY: 1}, 5),
     "curriculum": curriculum,
+    "curriculum, repeating": lambda index: CurriculumSampler(index, 5, repeat=True, avoidance=0.5),
+    "success": success,
 }
 
 
@@ -173,6 +185,85 @@ def test_what_is_always_solved_is_drawn_at_the_floor() -> None:
     assert len(set(sampler.draw(200).tolist())) == 200
 
 
+def test_groups_without_variance_put_a_kind_back_at_once() -> None:
+    sampler = CurriculumSampler(INDEX, memory=0.5, floor=0.1, avoidance=0.8)
+
+    def priority(kind: str) -> float:
+        return {one.kind: value for one, value in zip(TASKS, sampler.priorities().tolist(), strict=True)}[kind]
+
+    sampler.observe_group("kind-0", "", 0.0, False)  # p = .25, 4p(1-p) = .75, z = 1: .1 + .9 * .75 * .2
+    assert priority("kind-0") == pytest.approx(0.235)
+    sampler.observe_group("kind-0", "", 0.5, True)  # p = .375, 4p(1-p) = .9375, z = .5: .1 + .9 * .9375 * .6
+    assert priority("kind-0") == pytest.approx(0.60625)
+    sampler.observe_group("kind-1", "", 0.5, True)
+    assert priority("kind-1") == 1.0 and sampler.flat == {"kind-0": 0.5, "kind-1": 0.0}
+    assert CurriculumSampler(INDEX, avoidance=0.0).priorities().tolist() == [1.0] * N
+
+
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())
+def test_a_repeating_curriculum_takes_every_seed_once_at_most(sizes: list[int], data: st.DataObject) -> None:
+    index = TaskIndex.build(
+        [task(n, seeds={Split.TRAIN: SeedRange(start=0, stop=size)}) for n, size in enumerate(sizes)]
+    )
+    count = data.draw(st.integers(0, sum(sizes)))
+    sampler = CurriculumSampler(index, 3, repeat=True)
+    drawn = Counter(sampler.draw(count).tolist())
+    assert drawn.total() == count and all(times <= sizes[row] for row, times in drawn.items())
+    with pytest.raises(TaskError, match=f"{sum(sizes) + 1} pages are wanted of {sum(sizes)} training seeds"):
+        sampler.draw(sum(sizes) + 1)
+
+
+def test_a_repeating_curriculum_draws_by_priority() -> None:
+    seeds = {Split.TRAIN: SeedRange(start=0, stop=10**6)}
+    index = TaskIndex.build([task(0, kind="old", seeds=seeds), task(1, kind="new", seeds=seeds)])
+    sampler = CurriculumSampler(index, 1, memory=0.0, floor=0.25, repeat=True)
+    sampler.observe("old", 1.0)
+    rows = sampler.draw(2_000)
+    assert abs(int((rows == 0).sum()) - 400) < 4 * 17.9  # as above
+
+
+def test_success_is_the_first_group_s_and_then_an_exponential_mean() -> None:
+    sampler = SuccessSampler(INDEX, memory=0.75)
+    for mean in (1.0, 0.0):
+        sampler.observe_group("kind-0", "any", mean, False)
+    assert sampler.success == {"kind-0": 0.75}
+    chances = Random(3)
+    rows = sampler.choose(50, Random(3))
+    weight = {"kind-0": 0.75 * 0.25 + 0.05}
+    weights = [weight.get(one.kind, 0.3) for one in TASKS]
+    assert rows.tolist() == chances.choices(range(N), weights, k=50)
+    assert (sampler.drawn, sampler.draws) == (50, 1)
+
+
+@pytest.mark.parametrize("name", ["success", "curriculum", "uniform", "ratio", "sequential", "no_repeat"])
+def test_a_sampler_is_made_of_its_configuration(name: str) -> None:
+    config = SamplerConfig.model_validate({"name": name, **({"weights": {"2-3": 1}} if name == "ratio" else {})})
+    sampler = make_sampler(config, INDEX, 3, memory=0.9, exploration=0.1)
+    assert sampler.name.replace("-", "_") == name and len(sampler.draw(20)) == 20
+    if name in ("success", "curriculum"):
+        assert sampler.arguments()["memory"] == 0.9
+    assert make_sampler(None, INDEX, 3, memory=0.9, exploration=0.1).name == "success"
+
+
+def test_a_sequential_sampler_of_a_configuration_goes_round() -> None:
+    sampler = make_sampler(SamplerConfig(name="sequential", limit=3), INDEX, 0, memory=0.5, exploration=0.1)
+    assert sampler.draw(7).tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "ratio"}, "needs weights"),
+        ({"name": "uniform", "limit": 3}, r"uniform has no limit \(sequential\)"),
+        ({"name": "greedy"}, "name"),
+        ({"name": "ratio", "weights": {"8": 1}}, "weights"),
+    ],
+)
+def test_a_configuration_that_says_nothing_is_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SamplerConfig.model_validate(values)
+
+
 def test_the_curriculum_may_be_of_single_tasks() -> None:
     sampler = CurriculumSampler(INDEX, by="task", memory=0.0, floor=0.01)
     sampler.observe(TASKS[3].task_id, 1.0)
@@ -230,8 +321,12 @@ def test_states_that_do_not_fit_are_refused() -> None:
     ratio = RatioSampler(INDEX, {"1": 1})
     with pytest.raises(TaskError, match="given"):
         ratio.resume({**ratio.state(), "progress": {"drawn": 3, "draws": 1, "given": [1, 1, 0, 0]}})
-    for success in ([], {"kind-1": 2}, {"kind-1": "x"}, {"nothing": 0.5}):
-        with pytest.raises(TaskError, match=r"progress\.success|no kind"):
-            CurriculumSampler(INDEX).resume(
-                {**CurriculumSampler(INDEX).state(), "progress": {"drawn": 0, "draws": 0, "success": success}}
-            )
+    for bad in ([], {"kind-1": 2}, {"kind-1": "x"}, {"kind-1": True}, {"kind-1": float("nan")}, {"nothing": 0.5}):
+        for sampler, name in (
+            (CurriculumSampler(INDEX), "success"),
+            (CurriculumSampler(INDEX), "flat"),
+            (SuccessSampler(INDEX), "success"),
+        ):
+            state = sampler.state()
+            with pytest.raises(TaskError, match=rf"progress\.{name}|no kind"):
+                sampler.resume({**state, "progress": {**state["progress"], name: bad}})

@@ -34,6 +34,7 @@ _ORDER = {
     "press": ("key",),
     "scroll": ("direction", "amount"),
     "select": ("element", "text"),
+    "submit": ("html",),
     "switch_tab": ("tab",),
     "terminate": ("status",),
     "type": ("element", "text"),

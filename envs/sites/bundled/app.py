@@ -1,0 +1,206 @@
+"""What the bundled sites share: pages as functions of an episode's database, made into a Starlette application.
+
+An episode is told apart by a cookie. It begins at ``/-/begin/<token>?to=/path``, which sets the cookie and goes on to the path, so that the addresses
+of all pages are the site's own (``/product/12``) and the same in every episode. A request without a known cookie is answered with 403.
+Paths below ``/api/`` are JSON about the state, for grading: they also need the server's key, which no page and no policy has.
+"""
+
+from __future__ import annotations
+
+import hmac
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from envs.sites.bundled.states import EpisodeState, EpisodeStates
+
+HERE = Path(__file__).parent
+COOKIE = "episode"
+KEY_HEADER = "x-state-key"
+MOST_BODY = 64_000
+"""Bytes of a form. The longest of ours has a text of 2,000 characters."""
+SAFE = {
+    "Content-Security-Policy": "default-src 'self'; form-action 'self'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+}
+"""Of every page: nothing is loaded from elsewhere, and nothing is shown again from before a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request for a page: where it goes, what it brings, and the episode's database (committed afterwards)."""
+
+    db: sqlite3.Connection
+    path: Mapping[str, Any]
+    """Parts of the address: ``{"number": 12}``."""
+    query: Mapping[str, str]
+    form: Mapping[str, list[str]]
+    page: Callable[..., Response]
+    """``page("product.html", status=200, **values)``."""
+
+    def all(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        """All rows of a query."""
+        return self.db.execute(sql, values).fetchall()
+
+    def one(self, sql: str, *values: object) -> sqlite3.Row:
+        """The only row of a query; a page that is not there without one."""
+        row: sqlite3.Row | None = self.db.execute(sql, values).fetchone()
+        if row is None:
+            raise HTTPException(404)
+        return row
+
+    def said(self, name: str) -> str:
+        """A field of the form, white space at the ends removed."""
+        return self.form.get(name, [""])[0].strip()
+
+
+Handler = Callable[[Visit], Response]
+
+
+@dataclass(frozen=True)
+class Application:
+    """One bundled site, without an episode."""
+
+    name: str
+    title: str
+    build: Callable[[int, sqlite3.Connection], None]
+    """Fills an empty database with a seed's world."""
+    pages: Mapping[str, Handler]
+    """By ``"GET /path/{number:int}"``."""
+    frame: Callable[[sqlite3.Connection], dict[str, Any]] = field(default=lambda db: {})
+    """What the head of every page shows."""
+
+
+def go(address: str) -> Response:
+    """To another page, after a form was taken."""
+    return RedirectResponse(address, status_code=303)
+
+
+def as_json(rows: Iterable[sqlite3.Row]) -> Response:
+    """Rows as a list of objects."""
+    return JSONResponse([dict(row) for row in rows])
+
+
+def make_app(application: Application, states: EpisodeStates, key: str) -> Starlette:
+    """The ASGI application of a site; ``key`` opens ``/api/``."""
+    shown = _Shown(application)
+    routes = [_route(place, handler, shown) for place, handler in application.pages.items()]
+    return Starlette(
+        routes=[
+            Route("/-/begin/{token}", _begin(states)),
+            Mount("/-/static", StaticFiles(directory=HERE / "static")),
+            *routes,
+        ],
+        middleware=[Middleware(_OwnState, states=states, key=key)],
+        exception_handlers={404: shown.missing},
+    )
+
+
+class _Shown:
+    """The templates of a site."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader([HERE / "templates" / application.name, HERE / "templates"]),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters["money"] = lambda cents: f"${cents / 100:,.2f}"
+
+    def page(self, db: sqlite3.Connection, template: str, *, status: int = 200, **values: Any) -> Response:
+        """A page in the site's frame."""
+        frame = {"site": self._application.title, "query": "", "error": "", **self._application.frame(db)}
+        html = self._templates.get_template(template).render({**frame, **values})
+        return HTMLResponse(html, status_code=status, headers=SAFE)
+
+    async def missing(self, request: Request, error: Exception) -> Response:
+        """A page that is not there."""
+        state: EpisodeState | None = request.scope.get("episode")
+        if state is None or request.url.path.startswith(("/-/", "/api/")):
+            return PlainTextResponse("not found", status_code=404)
+        with state.lock:
+            return self.page(state.connection, "missing.html", status=404)
+
+
+def _route(place: str, handler: Handler, shown: _Shown) -> Route:
+    method, path = place.split(" ")
+
+    async def endpoint(request: Request) -> Response:
+        body = await _body(request)
+        state: EpisodeState = request.scope["episode"]
+        with state.lock:
+            db = state.connection
+            db.row_factory = sqlite3.Row
+
+            def page(template: str, **values: Any) -> Response:
+                return shown.page(db, template, **values)
+
+            form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+            visit = Visit(db, request.path_params, dict(request.query_params), form, page)
+            try:
+                answer = handler(visit)
+            except BaseException:
+                db.rollback()
+                raise
+            db.commit()
+        return answer
+
+    return Route(path, endpoint, methods=[method], name=place)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BODY:
+            raise HTTPException(413)
+    return bytes(body)
+
+
+def _begin(states: EpisodeStates) -> Callable[[Request], Any]:
+    async def begin(request: Request) -> Response:
+        token, to = request.path_params["token"], request.query_params.get("to", "/")
+        if states.get(token) is None or not to.startswith("/") or to.startswith("//"):
+            return PlainTextResponse("no such episode", status_code=403)
+        answer = RedirectResponse(to, status_code=303, headers=SAFE)
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="lax")
+        return answer
+
+    return begin
+
+
+class _OwnState:
+    """Finds the episode of a request by its cookie, and lets nothing through without one."""
+
+    def __init__(self, app: ASGIApp, states: EpisodeStates, key: str) -> None:
+        self._app, self._states, self._key = app, states, key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith("/-/"):
+            request = Request(scope)
+            state = self._states.get(request.cookies.get(COOKIE, ""))
+            key = request.headers.get(KEY_HEADER, "")
+            if state is None or (
+                scope["path"].startswith("/api/") and not hmac.compare_digest(key.encode(), self._key.encode())
+            ):
+                await PlainTextResponse("no episode", status_code=403)(scope, receive, send)
+                return
+            scope["episode"] = state
+        await self._app(scope, receive, send)

@@ -1,0 +1,97 @@
+"""A bundled site as an episode meets it: pages on loopback, with a server-side state for each episode."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from envs.observation import ObservationOptions
+from envs.rewards.server_state import SiteState
+from envs.sites.app_server import AppServer
+from envs.sites.bundled.app import COOKIE, KEY_HEADER, Application, make_app
+from envs.sites.bundled.states import EpisodeStates
+from envs.types import WebTask
+
+VIEWPORT = (1008, 756)
+"""Multiples of 28 (a merged patch of Qwen2-VL) with the shape of a laptop's window."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundledEpisode:
+    """The `envs.sites.base.SiteEpisode` of a bundled site."""
+
+    path: str
+    state: SiteState
+    states: EpisodeStates
+    token: str
+
+    async def close(self) -> None:
+        """Drop the state."""
+        self.states.close(self.token)
+
+
+class BundledSite:
+    """The `Site` of an `Application`. The task gives the instruction; nothing declares an end.
+
+    The seed of an episode is that of its world. Every episode has a browser context of its own, and a database of its own.
+    """
+
+    stateless_pages = False
+    final_screenshot = True
+    style = ""
+    exclude = ""
+    hosts: tuple[str, ...] = ()
+    background = False
+    offers: tuple[str, ...] = ()
+    observation = ObservationOptions(offscreen=True)
+    """Pages are a screen or two long: what has to be scrolled to is listed too, so that text policies need not scroll."""
+    viewport = VIEWPORT
+
+    def __init__(self, application: Application) -> None:
+        self.name = application.name
+        self._key = secrets.token_urlsafe(24)
+        self.states = EpisodeStates(application.build)
+        self.app = make_app(application, self.states, self._key)
+        """The ASGI application, for those who ask it without a socket."""
+        self._server = AppServer(self.app, application.name)
+
+    @property
+    def origin(self) -> str:
+        """``http://127.0.0.1:<port>``."""
+        return self._server.origin
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Stop serving, and drop all states."""
+        await self._server.close()
+        self.states.close_all()
+
+    async def open_episode(self, task: WebTask, seed: int) -> BundledEpisode:
+        """A copy of the world of the seed."""
+        state = await asyncio.to_thread(self.states.open, seed)
+        headers = {"cookie": f"{COOKIE}={state.token}", KEY_HEADER: self._key}
+        asked = SiteState(origin=self.origin, databases={"": state.uri}, headers=headers)
+        path = f"/-/begin/{state.token}?to={quote(task.path)}"
+        return BundledEpisode(path, asked, self.states, state.token)
+
+    def reload_for(self, task: WebTask) -> bool:
+        """Every episode begins with a load."""
+        return True
+
+    def reset_script(self, task: WebTask, seed: int) -> str:
+        """Nothing: the server's state is new."""
+        return ""
+
+    def ready_script(self, task: WebTask) -> str:
+        """The load is enough."""
+        return "true"
+
+    def facts_script(self, task: WebTask) -> str:
+        """No facts, never done."""
+        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"

@@ -1,0 +1,96 @@
+"""What the server of a bundled site holds: one database in memory for each episode, copied from its world's.
+
+A world's database is built once and kept as a template; an episode's is a copy of it, made with SQLite's own backup (under a millisecond), so a
+reset is exact and nothing of one episode can be seen in another. Whoever asks with an unknown token gets nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from envs.types import SiteError
+
+MOST_WORLDS = 64
+"""Templates that are kept; building one takes a few milliseconds and 100 to 200 kB."""
+MOST_EPISODES = 4096
+"""Open at a time. A worker has some dozens; more means that they are not closed."""
+
+Build = Callable[[int, sqlite3.Connection], None]
+"""(world's seed, empty database) -> the database is filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeState:
+    """The database of one episode. The connection is used by one thread at a time: whoever holds the lock."""
+
+    token: str = field(repr=False)
+    """Nobody can guess it; it is in a cookie that scripts cannot read, and in no address."""
+    uri: str = field(repr=False)
+    """How this process may open the database a second time."""
+    connection: sqlite3.Connection
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class EpisodeStates:
+    """The episodes of one site. Used by the server's thread and by those that begin and end episodes."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._worlds: OrderedDict[int, sqlite3.Connection] = OrderedDict()
+        self._open: dict[str, EpisodeState] = {}
+        self._guard = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, seed: int) -> EpisodeState:
+        """A new episode in the world of a seed.
+
+        Raises:
+            SiteError: too many are open.
+        """
+        token = secrets.token_urlsafe(24)
+        uri = f"file:rollwright-{token}?mode=memory&cache=shared"
+        with self._guard:
+            if len(self._open) >= MOST_EPISODES:
+                raise SiteError(f"{MOST_EPISODES} episodes are open on one site; close those that are over")
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            self._world(seed).backup(connection)
+            state = self._open[token] = EpisodeState(token, uri, connection)
+        return state
+
+    def get(self, token: str) -> EpisodeState | None:
+        """The episode with this token, if there is one."""
+        return self._open.get(token)
+
+    def close(self, token: str) -> None:
+        """Drop an episode's state; closing twice is one close."""
+        state = self._open.pop(token, None)
+        if state is not None:
+            with state.lock:
+                state.connection.close()
+
+    def close_all(self) -> None:
+        """Drop everything."""
+        for token in list(self._open):
+            self.close(token)
+        with self._guard:
+            while self._worlds:
+                self._worlds.popitem()[1].close()
+
+    def _world(self, seed: int) -> sqlite3.Connection:
+        """The template of a world; call it with the guard."""
+        template = self._worlds.pop(seed, None)
+        if template is None:
+            template = sqlite3.connect(":memory:", check_same_thread=False)
+            self._build(seed, template)
+            template.commit()
+        self._worlds[seed] = template
+        if len(self._worlds) > MOST_WORLDS:
+            self._worlds.popitem(last=False)[1].close()
+        return template

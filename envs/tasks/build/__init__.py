@@ -1,0 +1,31 @@
+"""Task sets built from sources: read, given rubrics, checked, taken apart, written in shards, and put together without doubles.
+
+::
+
+    source (sources.py) ── candidates ── rubric (rubrics.py) ── check ── sub-tasks ── a shard's files (shard.py)
+    shards ── doubles out ── tree or file, rejected.jsonl, manifest.json (merge.py)
+
+A shard is a pure function of its order, and is written whole or not at all, so what was interrupted goes on where it was. No Prefect here:
+`flows/build_tasks.py` runs the shards. See docs/tasks.md.
+"""
+
+from envs.tasks.build.merge import Layout, SetPlan, merge_shards
+from envs.tasks.build.records import Rejected, ShardOrder, ShardReport, Stage
+from envs.tasks.build.shard import build_shard, read_report
+from envs.tasks.build.sources import FileSource, ImportSource, Source, fingerprint
+
+__all__ = [
+    "FileSource",
+    "ImportSource",
+    "Layout",
+    "Rejected",
+    "SetPlan",
+    "ShardOrder",
+    "ShardReport",
+    "Source",
+    "Stage",
+    "build_shard",
+    "fingerprint",
+    "merge_shards",
+    "read_report",
+]

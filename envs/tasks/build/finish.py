@@ -1,0 +1,138 @@
+"""From a candidate to the lines of a shard: its rubric, its checks, its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, Stage
+from envs.tasks.build.rubrics import brought_rubric, right_answer, with_rubric
+from envs.tasks.build.sources import Candidate
+from envs.tasks.content import content_key
+from envs.tasks.decompose import decompose, not_decomposed, part_id, sub_rubrics, sub_task
+from envs.tasks.rows import CHECKS
+from envs.tasks.write import RubricWriter, Writing
+from envs.types import Rubric, TaskError, WebTask
+
+T = TypeVar("T")
+
+
+@dataclass
+class Outcome:
+    """What became of a candidate."""
+
+    lines: list[ShardLine] = field(default_factory=list)
+    """Itself, then its parts; none if it was given up."""
+    rejected: list[Rejected] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    """Questions that the endpoint left open."""
+    read: bool = False
+    """It is a task (and not rows that are none)."""
+    written: bool = False
+    """A model wrote its rubric."""
+    whole: str | None = None
+    """Why it was not taken apart."""
+    requests: int = 0
+    tokens: int = 0
+
+
+async def finish(order: ShardOrder, candidate: Candidate, writer: RubricWriter | None) -> Outcome:
+    """Give a candidate its rubric, check it, and take it apart."""
+    work = _Work(order, candidate, writer)
+    await work.run()
+    return work.outcome
+
+
+class _Work:
+    def __init__(self, order: ShardOrder, candidate: Candidate, writer: RubricWriter | None) -> None:
+        self.order = order
+        self.source = order.source
+        self.candidate = candidate
+        self.writer = writer
+        self.outcome = Outcome(read=True)
+
+    async def run(self) -> None:
+        task = await self._graded()
+        if task is None:
+            return
+        if found := [f"{name}: {reason}" for check in (*CHECKS, _check_facts) for name, reason in check(task)]:
+            self._give_up(Stage.CHECK, task, "; ".join(found))
+            return
+        own = (self.candidate.key,) if self.candidate.key else ()
+        row = self.candidate.row
+        self.outcome.lines.append(ShardLine(row=row, keys=(*own, content_key(task)), task=task))
+        for part in await self._parts(task):
+            self.outcome.lines.append(ShardLine(row=row, keys=(content_key(part),), part_of=task.task_id, task=part))
+
+    async def _graded(self) -> WebTask | None:
+        """The task with the rubric that it has, that its row brings, or that is written for it; as it is, if none is wanted."""
+        task, row = self.candidate.task, self.candidate.reference
+        if task.rubric is not None:
+            return task
+        try:
+            brought = brought_rubric(self.candidate.format, row)
+        except TaskError as error:
+            self._give_up(Stage.RUBRIC, task, "; ".join(str(error).splitlines()))
+            return None
+        if brought is not None:
+            return with_rubric(task, brought)
+        if not self.source.write_rubrics:
+            return task
+        assert self.writer is not None
+        answer = right_answer(self.candidate.format, row)
+        made = self._made(Stage.RUBRIC, task, await self.writer.write(task, answer))
+        if made is None:
+            return None
+        self.outcome.written = True
+        return with_rubric(task, made)
+
+    async def _parts(self, task: WebTask) -> list[WebTask]:
+        rules = self.source.decompose
+        if rules is None:
+            return []
+        if (reason := not_decomposed(task, rules)) is not None:
+            self.outcome.whole = reason
+            return []
+        if self.source.part_words == "template":
+            parts = decompose(task, rules, self.order.seed)
+            for name, reason in parts.rejected:
+                self._give_up(Stage.PART, task, reason, name)
+            return list(parts.tasks)
+        written = [await self._written_part(task, rubric) for rubric in sub_rubrics(task, rules, self.order.seed)]
+        return [part for part in written if part is not None]
+
+    async def _written_part(self, task: WebTask, rubric: Rubric) -> WebTask | None:
+        assert self.writer is not None
+        name = part_id(task, rubric)
+        words = self._made(Stage.PART, task, await self.writer.write_part(task, rubric), name)
+        if words is None:
+            return None
+        try:
+            return sub_task(task, rubric, words)
+        except ValueError as error:
+            self._give_up(Stage.PART, task, str(error), name)
+            return None
+
+    def _made(self, stage: Stage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
+        """What was written. What was refused is rejected; what was not answered is left to another time."""
+        self.outcome.requests += sum(call.requests for call in writing.calls)
+        self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
+        if writing.unanswered is not None and not self.order.give_up:
+            self.outcome.unanswered.append(writing.unanswered)
+        elif writing.value is None:
+            self._give_up(stage, task, writing.refused or f"no answer: {writing.unanswered}", name)
+        return writing.value
+
+    def _give_up(self, stage: Stage, task: WebTask, reason: str, name: str = "") -> None:
+        row = task.model_dump(mode="json", exclude_none=True)
+        self.outcome.rejected.append(
+            Rejected(source=self.source.name, stage=stage, task_id=name or task.task_id, reason=reason, task=row)
+        )
+
+
+def _check_facts(task: WebTask) -> Iterator[tuple[str, str]]:
+    if task.rubric is not None and task.difficulty != task.rubric.fact_count:
+        yield "difficulty", f"is {task.difficulty}, and the rubric has {task.rubric.fact_count} facts"
+    if task.rubric is not None and not task.rubric_hash:
+        yield "rubric_hash", "is empty: the rubric was not frozen"

@@ -1,0 +1,225 @@
+"""From shards to a set: in the order of their sources, without doubles, with a manifest that is written last.
+
+The same shards give the same bytes in every file; what took how long, and where the set lies, is in none of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from envs.ends import bucket_of
+from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, ShardReport, Stage
+from envs.tasks.build.shard import REJECTED, TASKS, read_report
+from envs.tasks.build.whole_file import WholeFile, sha256_of, whole_file
+from envs.tasks.parquet import save_parquet
+from envs.tasks.stream import json_row
+from envs.tasks.tree import Form, write_tree
+from envs.types import StorageError, TaskError, WebTask
+
+MANIFEST_VERSION = 1
+MOST_REASONS = 50
+"""Reasons in the manifest; the others are counted together."""
+
+
+class Layout(StrEnum):
+    """How a set lies in its folder."""
+
+    TREE = "tree"
+    """``difficulty/{1,2-3,4-6,7+}/…``"""
+    FILE = "file"
+    """``tasks.jsonl`` or ``tasks.parquet``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPlan:
+    """Where a set is written, and how."""
+
+    folder: Path
+    layout: Layout
+    form: Form
+    config: dict[str, Any]
+    """What is said of the build in the manifest."""
+
+    @property
+    def manifest(self) -> Path:
+        """Written last: without it there is no set."""
+        return self.folder / "manifest.json"
+
+    @property
+    def rejected(self) -> Path:
+        """Every row that is not in the set, with its reason."""
+        return self.folder / "rejected.jsonl"
+
+
+@dataclass
+class _Merge:
+    """What is counted while shards become a set."""
+
+    seen: dict[str, str] = field(default_factory=dict)
+    """Id of the task that has a key."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """Source that has an id."""
+    by_site: Counter[str] = field(default_factory=Counter)
+    by_difficulty: Counter[str] = field(default_factory=Counter)
+    by_split: Counter[str] = field(default_factory=Counter)
+    by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
+    tasks: int = 0
+
+
+def merge_shards(plan: SetPlan, orders: Iterable[Sequence[ShardOrder]]) -> dict[str, Any]:
+    """Put shards together, each source's orders in a sequence of their own; gives the manifest.
+
+    Raises:
+        StorageError: a shard is not there or not whole.
+        TaskError: no task is left.
+    """
+    merge = _Merge()
+    draft = plan.folder / ".draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    with whole_file(plan.rejected) as rejected:
+        tasks = (task for source in orders for task in _of_source(source, merge, rejected))
+        files = _write_set(draft, tasks, plan)
+    if not merge.tasks:
+        shutil.rmtree(draft)
+        raise TaskError(f"no task is left: all rows were rejected, see {plan.rejected}")
+    manifest = _manifest(plan, merge, rejected, files)
+    _move(draft, plan.folder)
+    with whole_file(plan.manifest) as file:
+        file.write(orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+    return manifest
+
+
+def _of_source(orders: Sequence[ShardOrder], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
+    """Tasks of a source that are new; what its shards gave up, and what is not new, goes to ``rejected``."""
+    name = orders[0].source.name
+    reports = [_report(order) for order in orders]
+    stages: Counter[str] = Counter()
+
+    def refuse(given_up: Rejected) -> None:
+        rejected.write(given_up.model_dump_json(exclude_none=True))
+        stages[given_up.stage] += 1
+        # The field alone: the rest of a reason differs from row to row.
+        merge.reasons[f"{given_up.stage}: {given_up.reason.split(':', 1)[0]}"] += 1
+
+    for order in orders:
+        for row in _read_lines(order.path(REJECTED)):
+            refuse(Rejected.model_validate_json(row))
+    tasks = 0
+    left_out: set[str] = set()
+    for line in heapq.merge(*map(_lines, orders), key=lambda line: line.row):
+        if (reason := _double(line, merge, left_out)) is None:
+            tasks += 1
+            _count(line, name, merge)
+            yield line.task
+            continue
+        if line.part_of is None:
+            left_out.add(line.task.task_id)
+        row_of = line.task.model_dump(mode="json", exclude_none=True)
+        task_id = line.task.task_id
+        refuse(Rejected(source=name, stage=Stage.DUPLICATE, task_id=task_id, reason=reason, task=row_of))
+    whole = sum((Counter(report.whole) for report in reports), Counter[str]())
+    merge.by_source[name] = {
+        **{key: sum(getattr(report, key) for report in reports) for key in ("read", "written", "parts")},
+        "tasks": tasks,
+        "rejected": dict(sorted(stages.items())),
+        "whole": dict(sorted(whole.items())),
+    }
+
+
+def _double(line: ShardLine, merge: _Merge, left_out: set[str]) -> str | None:
+    """Why a task is not new; ``None`` if it is."""
+    if line.part_of in left_out:
+        return f"part: of {line.part_of}, which was left out"
+    if (first := merge.ids.get(line.task.task_id)) is not None:
+        return f"task_id: is used already, in source {first}"
+    for key in line.keys:
+        if (same := merge.seen.get(key)) is not None:
+            return f"content: the same as {same}"
+    return None
+
+
+def _count(line: ShardLine, source: str, merge: _Merge) -> None:
+    task = line.task
+    merge.tasks += 1
+    merge.ids[task.task_id] = source
+    merge.seen.update(dict.fromkeys(line.keys, task.task_id))
+    merge.by_site[task.site] += 1
+    merge.by_difficulty[bucket_of(task.difficulty)] += 1
+    merge.by_split.update(map(str, task.seeds))
+
+
+def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Path, int]:
+    """Write the tasks below a folder; the files, with the tasks in each."""
+    if plan.layout is Layout.TREE:
+        return write_tree(folder, tasks, plan.form)
+    path = folder / f"tasks.{plan.form}"
+    if plan.form is Form.PARQUET:
+        return {path: save_parquet(path, tasks)}
+    with whole_file(path) as file:
+        for task in tasks:
+            file.write(json_row(task))
+    return {path: file.count}
+
+
+def _move(draft: Path, folder: Path) -> None:
+    """Put the draft's content in place of what an interrupted build left."""
+    for found in sorted(draft.iterdir()):
+        target = folder / found.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        found.replace(target)
+    draft.rmdir()
+
+
+def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Path, int]) -> dict[str, Any]:
+    draft = plan.folder / ".draft"
+    common = merge.reasons.most_common()
+    common.sort(key=lambda each: (-each[1], each[0]))
+    reasons = dict(common[:MOST_REASONS])
+    if rest := sum(count for _, count in common[MOST_REASONS:]):
+        reasons["others"] = rest
+    return {
+        "manifest_version": MANIFEST_VERSION,
+        "config": plan.config,
+        "tasks": merge.tasks,
+        "by_difficulty": dict(sorted(merge.by_difficulty.items())),
+        "by_split": dict(sorted(merge.by_split.items())),
+        "by_site": dict(sorted(merge.by_site.items())),
+        "by_source": merge.by_source,
+        "rejected": rejected.count,
+        "reasons": reasons,
+        "rejected_sha256": rejected.sha256,
+        "files": {
+            path.relative_to(draft).as_posix(): {"tasks": count, "sha256": sha256_of(path)}
+            for path, count in sorted(files.items())
+        },
+    }
+
+
+def _report(order: ShardOrder) -> ShardReport:
+    report = read_report(order)
+    if report is None:
+        raise StorageError(f"{order.path(TASKS)} is not there or not whole; start the build again")
+    return report
+
+
+def _lines(order: ShardOrder) -> Iterator[ShardLine]:
+    for line in _read_lines(order.path(TASKS)):
+        yield ShardLine.model_validate_json(line)
+
+
+def _read_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for line in file:
+            yield line.rstrip(b"\n")

@@ -1,0 +1,138 @@
+"""Where tasks come from: our own files, and the sets of others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from envs.tasks.decompose import DecompositionRules
+from envs.tasks.imports import FORMATS, import_tasks
+from envs.tasks.rows import OnProblem
+from envs.tasks.stream import iter_tasks, task_files
+from envs.types import ConfigError, Record, Split, TaskError, WebTask
+
+
+class SourceBase(Record):
+    """What every source has."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Of the source, in the manifest; unique")
+    shards: int = Field(4, ge=1, le=256, description="Parts that are built side by side, each one Prefect task")
+    write_rubrics: bool = Field(False, description="A model writes the rubric of tasks that have none (writer)")
+    decompose: DecompositionRules | None = Field(None, description="Make sub-tasks; none: no sub-tasks")
+    part_words: Literal["template", "written"] = Field(
+        "template", description="Instructions of sub-tasks: from the groups' descriptions, or by a model (writer)"
+    )
+
+    @property
+    def needs_writer(self) -> bool:
+        """A model is asked for this source."""
+        return self.write_rubrics or (self.decompose is not None and self.part_words == "written")
+
+
+class FileSource(SourceBase):
+    """Task files of ours (JSONL, JSON, Parquet)."""
+
+    kind: Literal["files"] = "files"
+    paths: tuple[str, ...] = Field(min_length=1, description="Globs, relative to the project or absolute")
+
+
+class ImportSource(SourceBase):
+    """A set of others."""
+
+    kind: Literal["import"] = "import"
+    format: str = Field(description="Its format, a key of envs.tasks.imports.FORMATS")
+    path: str = Field(description="File or folder, relative to the project or absolute")
+    split: Split | None = Field(None, description="What its tasks may be used for; none: as the format says")
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in FORMATS:
+            raise ValueError(f"there is no format {value!r}; there are {', '.join(FORMATS)}")
+        return value
+
+
+Source = Annotated[FileSource | ImportSource, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A task of a source."""
+
+    row: int
+    """Its place in the source: shards are merged by it."""
+    task: WebTask
+    key: str = ""
+    """The source's own: tasks with one key are one request, whatever its words. Beside `content_key`."""
+    reference: dict[str, Any] | None = None
+    """The row of an imported task."""
+    format: str = ""
+
+
+def candidates(source: FileSource | ImportSource, shard: int, base: Path, on_problem: OnProblem) -> Iterator[Candidate]:
+    """The good tasks of one shard of a source. Shard k has those whose place is k modulo the number of shards.
+
+    Raises:
+        TaskError: a glob matches nothing.
+    """
+    match source:
+        case FileSource():
+            tasks = iter_tasks(source_files(source, base), shard=shard, shards=source.shards, on_problem=on_problem)
+            for number, task in enumerate(tasks):
+                yield Candidate(number * source.shards + shard, task)
+        case ImportSource():
+            # Every shard reads everything (ids are checked across shards); problems are told by the first alone.
+            told = on_problem if shard == 0 else _untold
+            items = import_tasks(source.format, base / source.path, split=source.split, on_problem=told)
+            for row, item in enumerate(items):
+                if row % source.shards == shard:
+                    yield Candidate(row, item.task, reference=item.reference, format=item.source)
+
+
+def source_files(source: FileSource, base: Path) -> list[Path]:
+    """Files of a source.
+
+    Raises:
+        TaskError: a glob matches nothing.
+    """
+    return sorted({path for glob in source.paths for path in _matches(glob, base)})
+
+
+def fingerprint(source: FileSource | ImportSource, base: Path) -> str:
+    """sha256 of everything that a source reads: when a file changes, its shards are built anew.
+
+    Raises:
+        ConfigError: there is nothing to read.
+    """
+    try:
+        files = source_files(source, base) if isinstance(source, FileSource) else _tree(base / source.path)
+    except (OSError, TaskError) as error:
+        raise ConfigError(f"source {source.name}: {error}") from error
+    total = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()
+
+
+def _matches(glob: str, base: Path) -> list[Path]:
+    absolute = Path(glob)
+    if absolute.is_absolute():
+        return task_files(str(absolute.relative_to(absolute.anchor)), root=Path(absolute.anchor))
+    return task_files(glob, root=base)
+
+
+def _tree(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(each for each in path.rglob("*") if each.is_file())
+    path.stat()
+    return [path]
+
+
+def _untold(problem: object) -> None:
+    """Another shard tells it."""

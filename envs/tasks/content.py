@@ -1,0 +1,50 @@
+"""What a task is, whatever it is called: a key that two tasks with the same content share."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from envs.types import Fact, Rubric, WebTask
+
+
+def content_key(task: WebTask) -> str:
+    """sha256 over where a task starts, what it says, and what it is graded by.
+
+    Seeds do not count: a task that is there for training and for evaluation is one task. Neither do ids, names, descriptions, the order of
+    facts and groups, the white space of the instruction, and the horizon. A task whose page says what to do (no instruction) is told from
+    others by its kind.
+    """
+    said = " ".join(task.instruction.split()) if task.instruction is not None else None
+    content = {
+        "site": task.site,
+        "path": task.path,
+        "kind": task.kind if said is None else None,
+        "instruction": said,
+        "rubric": _rubric(task.rubric) if task.rubric is not None else None,
+    }
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _rubric(rubric: Rubric) -> dict[str, Any]:
+    needs = rubric.pass_requirements
+    required = frozenset(needs.required_fact_ids)
+    groups = [
+        [group.weight, group.name in needs.required_group_ids, sorted(_fact(fact, required) for fact in group.facts)]
+        for group in rubric.fact_groups
+    ]
+    return {
+        "groups": sorted(groups, key=orjson.dumps),
+        "gates": sorted(_fact(gate, required) for gate in rubric.gates),
+        "threshold": rubric.pass_threshold,
+        "floors": needs.floors,
+    }
+
+
+def _fact(fact: Fact, required: frozenset[str]) -> str:
+    """The fact without its names. A judge's description is what it checks; of any other type it is a remark."""
+    said = fact.model_dump(mode="json", exclude_defaults=True, exclude={"id", "after", "description"})
+    judged = fact.description if fact.type == "judge" else None
+    return orjson.dumps([fact.type, said, judged, fact.id in required], option=orjson.OPT_SORT_KEYS).decode()

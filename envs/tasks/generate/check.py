@@ -1,0 +1,74 @@
+"""Shows that a task can be solved: carries a plan out on the site and grades what it left behind, by program."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from envs.rewards import EpisodeEvidence, grade_by_program, record_answers
+from envs.sites.bundled import APPLICATIONS, BundledSite
+from envs.tasks.generate.generate import solution_of
+from envs.tasks.generate.moves import Plan
+from envs.tasks.generate.text_browser import TextBrowser
+from envs.types import RewardBundle, TaskError, WebTask
+
+
+class Checker:
+    """Plays plans on bundled sites that are served for it. Made by `checker`."""
+
+    def __init__(self, sites: dict[str, BundledSite], client: httpx.AsyncClient) -> None:
+        self._sites = sites
+        self._client = client
+
+    async def solve(self, task: WebTask) -> RewardBundle:
+        """The reward of the task's own solution; everything else than a full one means that the task is broken."""
+        return await self.play(task, solution_of(task))
+
+    async def play(self, task: WebTask, plan: Plan) -> RewardBundle:
+        """The reward of any plan.
+
+        Raises:
+            TaskError: a move cannot be made, the task has no rubric, or its site is not bundled.
+        """
+        if task.rubric is None or task.site not in self._sites:
+            raise TaskError(
+                f"{task.task_id} has no rubric or is on {task.site}, which is none of {', '.join(self._sites)}"
+            )
+        site = self._sites[task.site]
+        episode = await site.open_episode(task, next(iter(task.seeds.values())).start)
+        try:
+            self._client.cookies.clear()
+            reader = TextBrowser(self._client)
+            await reader.go(site.origin + episode.path)
+            for move in plan:
+                await reader.make(move)
+            evidence = EpisodeEvidence(
+                final=reader.observe(task.instruction or ""),
+                answer=reader.answer,
+                server=await record_answers(task.rubric, episode.state),
+            )
+        finally:
+            await episode.close()
+        return grade_by_program(task.rubric, evidence, expected_hash=task.rubric_hash)
+
+
+@asynccontextmanager
+async def checker() -> AsyncIterator[Checker]:
+    """Serves the bundled sites while it is open. For one task at a time.
+
+    Example::
+
+        async with checker() as check:
+            reward = await check.solve(task)
+    """
+    sites = {name: BundledSite(application) for name, application in APPLICATIONS.items()}
+    try:
+        for site in sites.values():
+            await site.start()
+        async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as client:
+            yield Checker(sites, client)
+    finally:
+        for site in sites.values():
+            await site.close()

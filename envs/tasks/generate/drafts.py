@@ -1,0 +1,89 @@
+"""What a template gives: an instruction in several wordings, facts with their groups, and the solution."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from envs.tasks.generate.moves import Plan
+from envs.types import Fact, FactGroup
+from envs.types.rubrics import AnswerFact, ElementQuery, ElementStateFact, SqlFact, UrlFact
+
+PASS_THRESHOLD = 1.0
+"""Everything that was asked for: each fact is checked by program, and none of them is a matter of degree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A task before it has an id, a split and a wording."""
+
+    wordings: tuple[str, ...]
+    """The same request said in several ways; the first one is what tells requests apart."""
+    groups: tuple[FactGroup, ...]
+    plan: Plan
+    """Moves after which every fact and gate holds."""
+    gates: tuple[Fact, ...] = ()
+    """Nothing else was changed."""
+    path: str = "/"
+
+
+Draw = Callable[[Any, random.Random], Draft | None]
+"""(world, source of chance) -> one of the template's drafts; ``None`` if this world has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A family of tasks on one site."""
+
+    kind: str
+    """``<site>-<what>``, unique."""
+    site: str
+    difficulty: int
+    """Facts of its tasks; where they differ, of most."""
+    draw: Draw
+
+
+def group(name: str, description: str, *facts: Fact) -> FactGroup:
+    """Facts that belong together."""
+    return FactGroup(name=name, description=description, facts=facts)
+
+
+def at(name: str, path: str, description: str, match: Literal["exact", "prefix"] = "exact") -> UrlFact:
+    """The last page is this one."""
+    return UrlFact(id=name, url=path, match=match, description=description)
+
+
+def says(name: str, *expected: str, description: str) -> AnswerFact:
+    """The answer is one of these, in any case."""
+    return AnswerFact(id=name, expected=expected, description=description)
+
+
+def counts(name: str, number: float, description: str) -> AnswerFact:
+    """The answer has this number and no other."""
+    return AnswerFact(id=name, expected=(f"{number:g}",), match="number", description=description)
+
+
+def rows(name: str, query: str, wanted: Iterable[tuple[int | str, ...]], description: str) -> SqlFact:
+    """The query gives these rows."""
+    return SqlFact(id=name, query=query, rows=tuple(wanted), description=description)
+
+
+def chosen(name: str, label: str, option: str) -> ElementStateFact:
+    """A drop-down list of the last page shows this option."""
+    element = ElementQuery(tag="select", text=label)
+    return ElementStateFact(
+        id=name, element=element, property="value", equals=option, description=f"{label} is {option}"
+    )
+
+
+def quoted(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def listed(things: Iterable[str]) -> str:
+    """``a, b and c``."""
+    *first, last = things
+    return f"{', '.join(first)} and {last}" if first else last

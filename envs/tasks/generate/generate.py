@@ -1,0 +1,197 @@
+"""From a spec to tasks.
+
+A task is a pure function of its id, ``<kind>/<world's seed>/<number>``: so the solution of a stored task can be made again, and any process may make
+any part of a set. Worlds are gone through in an order that the spec gives, a site each; of each world every template gives a few tasks.
+A request that was made before, in whatever world and words, is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import multiprocessing
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from envs.ends import bucket_of, max_steps
+from envs.sites.bundled.shop import shop_world
+from envs.tasks.generate.drafts import PASS_THRESHOLD, Draft, Template
+from envs.tasks.generate.moves import Plan
+from envs.tasks.generate.shop import LOOKING
+from envs.tasks.generate.shop_orders import CHANGING
+from envs.tasks.generate.spec import WORLDS, GeneratorSpec
+from envs.types import Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
+
+WORLD_OF: dict[str, Callable[[int], Any]] = {"shop": shop_world}
+"""Worlds of the bundled sites."""
+
+TEMPLATES: dict[str, Template] = {template.kind: template for template in (*LOOKING, *CHANGING)}
+"""All templates by kind."""
+
+SLACK = 4
+"""Steps more than the solution takes, where that is longer than what the difficulty gives."""
+BARREN = 300
+"""Worlds in a row without a new task after which a spec is taken to be exhausted."""
+
+
+class World(NamedTuple):
+    """One world of a set."""
+
+    site: str
+    seed: int
+    split: Split
+
+
+class Made(NamedTuple):
+    """A task, and what tells its request apart from others."""
+
+    task: WebTask
+    content: bytes
+
+
+def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
+    """The tasks of a set, distinct, in an order that does not depend on ``processes``.
+
+    Raises:
+        TaskError: a site or kind is not known, the choice leaves no template or no split, or there are not as many different tasks.
+    """
+    templates = _chosen(spec)
+    seen: set[bytes] = set()
+    barren = 0
+    for made in _made(spec, templates, processes):
+        before = len(seen)
+        for each in made:
+            if each.content not in seen and len(seen) < spec.count:
+                seen.add(each.content)
+                yield each.task
+        barren = 0 if len(seen) > before else barren + 1
+        if len(seen) >= spec.count:
+            return
+        if barren == BARREN:
+            break
+    raise TaskError(
+        f"there are {len(seen)} different tasks of these kinds in these worlds, {spec.count} are wanted; ask for more kinds, splits or worlds"
+    )
+
+
+def generate_world(spec: GeneratorSpec, world: World) -> list[WebTask]:
+    """The tasks of one world of a set; requests that other worlds have too are among them."""
+    return [made.task for made in _make_world((spec, world))]
+
+
+def worlds(spec: GeneratorSpec) -> Iterator[World]:
+    """The worlds of a set in their order, each site in turn; ends when a split has no more."""
+    sites = sorted({template.site for template in _chosen(spec)})
+    shares = {split: share for split, share in sorted(spec.splits.items()) if share > 0}
+    total = sum(shares.values())
+    if not total:
+        raise TaskError("splits: no split has a share above 0; worlds are drawn for at least one")
+    taken = dict.fromkeys(shares, 0)
+    for number in itertools.count(1):
+        split = max(shares, key=lambda split: shares[split] / total * number - taken[split])
+        seeds = WORLDS[split]
+        if taken[split] == len(seeds):
+            return
+        first = random.Random(f"worlds/{spec.seed}/{split}").randrange(len(seeds)) if spec.seed else 0
+        seed = seeds.start + (first + taken[split]) % len(seeds)
+        taken[split] += 1
+        for site in sites:
+            yield World(site, seed, split)
+
+
+def draft_of(kind: str, seed: int, number: int) -> Draft | None:
+    """Draft ``number`` of a template in a world; ``None`` if the world has nothing for it.
+
+    Raises:
+        TaskError: there is no such template.
+    """
+    if kind not in TEMPLATES:
+        raise TaskError(f"no template of kind {kind!r}; there are {', '.join(TEMPLATES)}")
+    template = TEMPLATES[kind]
+    return template.draw(WORLD_OF[template.site](seed), random.Random(f"{kind}/{seed}/{number}"))
+
+
+def solution_of(task: WebTask) -> Plan:
+    """The moves that solve a generated task.
+
+    Raises:
+        TaskError: it is none of ours, or its rubric is not what its id says (made by another version, or changed).
+    """
+    kind, _, rest = task.task_id.partition("/")
+    seed, _, number = rest.partition("/")
+    if kind not in TEMPLATES or not (seed.isdigit() and number.isdigit()):
+        raise TaskError(f"{task.task_id} is no id of a generated task; they are <kind>/<seed>/<number>")
+    draft = draft_of(kind, int(seed), int(number))
+    if draft is None or rubric_hash(_rubric(draft)) != task.rubric_hash:
+        raise TaskError(f"{task.task_id} was made by another version of its template; generate the set again")
+    return draft.plan
+
+
+def _chosen(spec: GeneratorSpec) -> list[Template]:
+    for name, given, known in (("sites", spec.sites, WORLD_OF), ("kinds", spec.kinds, TEMPLATES)):
+        if unknown := [each for each in given if each not in known]:
+            raise TaskError(f"{name}: there is no {unknown[0]!r}; there are {', '.join(known)}")
+    chosen = [
+        template
+        for template in TEMPLATES.values()
+        if (not spec.sites or template.site in spec.sites)
+        and (not spec.kinds or template.kind in spec.kinds)
+        and (not spec.buckets or bucket_of(template.difficulty) in spec.buckets)
+    ]
+    if not chosen:
+        raise TaskError(
+            f"no template is on {spec.sites or 'any site'}, of {spec.kinds or 'any kind'} and in {spec.buckets or 'any bucket'}"
+        )
+    return chosen
+
+
+def _made(spec: GeneratorSpec, templates: list[Template], processes: int) -> Iterator[list[Made]]:
+    orders: Iterable[tuple[GeneratorSpec, World]] = ((spec, world) for world in worlds(spec))
+    if processes == 1:
+        yield from map(_make_world, orders)
+        return
+    # Spawned, not forked: the caller may have threads. As many worlds at a time as are needed and not all of a million at once.
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        size = max(1, len(templates) * spec.per_world // (3 * len({template.site for template in templates})))
+        while batch := list(itertools.islice(orders, max(16 * processes, min(4096, spec.count // size // 4)))):
+            yield from pool.imap(_make_world, batch, chunksize=8)
+
+
+def _make_world(order: tuple[GeneratorSpec, World]) -> list[Made]:
+    spec, world = order
+    made = []
+    for template in _chosen(spec):
+        if template.site == world.site:
+            for number in range(spec.per_world):
+                draft = draft_of(template.kind, world.seed, number)
+                if draft is not None:
+                    made.append(_make(template, world, number, draft))
+    return made
+
+
+def _make(template: Template, world: World, number: int, draft: Draft) -> Made:
+    task_id = f"{template.kind}/{world.seed}/{number}"
+    rubric = _rubric(draft)
+    frozen = rubric_hash(rubric)
+    difficulty = rubric.fact_count
+    wording = random.Random(f"wording/{task_id}").choice(draft.wordings)
+    task = WebTask(
+        task_id=task_id,
+        site=world.site,
+        kind=template.kind,
+        path=draft.path,
+        instruction=wording,
+        difficulty=difficulty,
+        horizon=max(max_steps(difficulty), len(draft.plan) + SLACK),
+        seeds={world.split: SeedRange(start=world.seed, stop=world.seed + 1)},
+        needs_reading=True,
+        rubric=rubric,
+        rubric_hash=frozen,
+    )
+    content = f"{world.site}\n{draft.path}\n{draft.wordings[0]}\n{frozen}"
+    return Made(task, hashlib.blake2b(content.encode(), digest_size=16).digest())
+
+
+def _rubric(draft: Draft) -> Rubric:
+    return Rubric(fact_groups=draft.groups, gates=draft.gates, pass_threshold=PASS_THRESHOLD)

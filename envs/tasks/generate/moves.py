@@ -1,0 +1,59 @@
+"""What a solution does, in a reader's words: follow the link "Kitchen", write "3" into "Quantity", push "Add to basket".
+
+Moves name things by their visible labels, so a plan is a pure value that can be carried out by a real browser (`perform`) or by a reader of HTML
+(`text_browser`); both go by the labels that a policy sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Click the link with this label."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Click the button with this label."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Replace what is in a field."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Choose an option of a drop-down list."""
+
+    label: str
+    option: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Turn a checkbox on or off."""
+
+    label: str
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Give the answer, which ends the episode."""
+
+    text: str
+
+
+Move = Follow | Push | Fill | Choose | Tick | Say
+Plan = tuple[Move, ...]
+"""A solution: moves in order, from the task's start page."""

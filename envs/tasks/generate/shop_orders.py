@@ -1,0 +1,164 @@
+"""Templates over the shop that change something: the basket, new orders, an order that is cancelled."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+
+from envs.sites.bundled.shop import DELIVERIES, Product, ShopWorld
+from envs.sites.bundled.shop.world import FIRST_ORDER, ORDERS
+from envs.sites.bundled.words import CITIES, FIRST_NAMES, LAST_NAMES, STREETS
+from envs.tasks.generate.drafts import Draft, Template, group, listed, rows
+from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
+from envs.tasks.generate.shop import EMPTY_BASKET, OLD_ORDERS, to_product
+from envs.types import Fact, FactGroup
+from envs.types.rubrics import HttpFact
+
+NEW = FIRST_ORDER + ORDERS
+"""Number of the first order that an episode makes."""
+MOST_OF_ONE = 6
+
+Items = Sequence[tuple[Product, int]]
+
+
+def _into_basket(count: int, world: ShopWorld, source: random.Random) -> Draft:
+    items = _items(world, source, count)
+    things = listed(_some(*item) for item in items)
+    return Draft(
+        wordings=(
+            f"Put {things} into the basket.",
+            f"Add {things} to the basket, and nothing else.",
+            f"I need {things}. Put this into my basket, without ordering it.",
+        ),
+        groups=_lines(items, "basket", "1", "in the basket"),
+        plan=_buy(items, source),
+        gates=(_nothing_else(items, "basket", "1"), OLD_ORDERS),
+    )
+
+
+def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> Draft:
+    items = _items(world, source, count)
+    name = f"{source.choice(FIRST_NAMES)} {source.choice(LAST_NAMES)}"
+    street = f"{source.choice(STREETS)} {source.randint(1, 99)}"
+    city, delivery = source.choice(CITIES), source.choice(DELIVERIES)
+    things = listed(_some(*item) for item in items)
+    wrapped = ", with gift wrapping" if gift else ""
+    ours = f"order_id = {NEW}"
+    return Draft(
+        wordings=(
+            f"Order {things} for {name}, {street}, {city}, delivery {delivery}{wrapped}.",
+            f"Buy {things}. Send it to {name}, {street} in {city}; choose {delivery} as the delivery{wrapped}.",
+            f"Place an order of {things}{wrapped}. Name: {name}. Street and number: {street}. City: {city}. Delivery: {delivery}.",
+        ),
+        groups=(*_lines(items, "order_lines", ours, "ordered"), *_address(name, street, city, delivery, gift)),
+        plan=(
+            *_buy(items, source),
+            Follow("Go to checkout"),
+            Fill("Full name", name),
+            Fill("Street and number", street),
+            Fill("City", city),
+            Choose("Delivery", delivery),
+            *([Tick("Gift wrapping")] if gift else []),
+            Push("Place order"),
+        ),
+        gates=(_nothing_else(items, "order_lines", ours), _no_other_order(NEW)),
+    )
+
+
+def _cancel(world: ShopWorld, source: random.Random) -> Draft:
+    order = source.choice([order for order in world.orders if order.status == "processing"])
+    thing = world.name_of(source.choice(order.lines)[0])
+    status = rows("status", f"SELECT status FROM orders WHERE id = {order.id}", [("cancelled",)], "It is cancelled")
+    return Draft(
+        wordings=(
+            f"Cancel the order with the {thing}.",
+            f"I do not want the {thing} any more: cancel the order that it is in.",
+        ),
+        groups=(group("order", f"The order with the {thing} is cancelled", status),),
+        plan=(Follow("Orders"), Follow(f"Order {order.id}"), Push("Cancel order")),
+        gates=(EMPTY_BASKET, _no_other_order(order.id)),
+    )
+
+
+def _items(world: ShopWorld, source: random.Random, count: int) -> Items:
+    return [(product, source.randint(1, MOST_OF_ONE)) for product in source.sample(world.products, count)]
+
+
+def _some(product: Product, quantity: int) -> str:
+    """``3 of the Oakline Kettle``."""
+    return f"{quantity} of the {product.name}" if quantity > 1 else f"one {product.name}"
+
+
+def _buy(items: Items, source: random.Random) -> Plan:
+    plan: list[Move] = []
+    for product, quantity in items:
+        plan += to_product(product, source)
+        if quantity > 1:
+            plan.append(Fill("Quantity", str(quantity)))
+        plan.append(Push("Add to basket"))
+    return tuple(plan)
+
+
+def _lines(items: Items, table: str, where: str, place: str) -> tuple[FactGroup, ...]:
+    """For each item: it is there, and as often as it should be."""
+    return tuple(
+        group(
+            f"item-{number}",
+            f"{_some(product, quantity)} is {place}",
+            rows(
+                f"product-{number}",
+                f"SELECT product FROM {table} WHERE {where} AND product = {product.id}",
+                [(product.id,)],
+                f"The {product.name} is {place}",
+            ),
+            rows(
+                f"quantity-{number}",
+                f"SELECT quantity FROM {table} WHERE {where} AND product = {product.id}",
+                [(quantity,)],
+                f"{quantity} of it are {place}",
+            ),
+        )
+        for number, (product, quantity) in enumerate(items, 1)
+    )
+
+
+def _nothing_else(items: Items, table: str, where: str) -> Fact:
+    wanted = ", ".join(str(product.id) for product, _ in items)
+    query = f"SELECT product FROM {table} WHERE {where} AND product NOT IN ({wanted})"
+    return rows("nothing-else", query, (), "There is nothing else")
+
+
+def _no_other_order(number: int) -> Fact:
+    query = f"SELECT id FROM (SELECT * FROM orders EXCEPT SELECT * FROM before_orders) WHERE id <> {number}"
+    return rows("other-orders", query, (), "No other order was made or changed")
+
+
+def _address(name: str, street: str, city: str, delivery: str, gift: bool) -> tuple[FactGroup, FactGroup]:
+    def told(field: str, value: str | int, description: str) -> HttpFact:
+        return HttpFact(id=field, path=f"/api/orders/{NEW}", at=(field,), value=value, description=description)
+
+    wrapped = [told("gift", 1, "It is wrapped as a gift")] if gift else []
+    return (
+        group(
+            "address",
+            f"The order goes to {name}, {street}, {city}",
+            told("name", name, f"It is for {name}"),
+            told("street", street, f"It goes to {street}"),
+            told("city", city, f"It goes to {city}"),
+        ),
+        group(
+            "delivery", f"It is delivered: {delivery}", told("delivery", delivery, f"Delivery: {delivery}"), *wrapped
+        ),
+    )
+
+
+CHANGING = (
+    Template("shop-cancel", "shop", 1, _cancel),
+    Template("shop-basket-1", "shop", 2, partial(_into_basket, 1)),
+    Template("shop-basket-2", "shop", 4, partial(_into_basket, 2)),
+    Template("shop-basket-3", "shop", 6, partial(_into_basket, 3)),
+    Template("shop-order-1", "shop", 6, partial(_order, 1, False)),
+    Template("shop-order-gift", "shop", 7, partial(_order, 1, True)),
+    Template("shop-order-2", "shop", 8, partial(_order, 2, False)),
+)

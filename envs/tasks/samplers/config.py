@@ -1,0 +1,108 @@
+"""The sampler that a configuration names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from envs.ends import Bucket
+from envs.tasks.index import TaskIndex
+from envs.tasks.samplers.base import Sampler
+from envs.tasks.samplers.curriculum import CurriculumSampler
+from envs.tasks.samplers.success import SuccessSampler
+from envs.tasks.samplers.walks import NoRepeatSampler, RatioSampler, SequentialSampler, UniformSampler
+from envs.types.record import Record
+
+ENDLESS = 2**40
+"""Passes of a sampler that never ends."""
+
+
+class SamplerName(StrEnum):
+    """The samplers by name."""
+
+    SUCCESS = "success"
+    CURRICULUM = "curriculum"
+    UNIFORM = "uniform"
+    RATIO = "ratio"
+    SEQUENTIAL = "sequential"
+    NO_REPEAT = "no_repeat"
+
+
+_OWN: dict[str, SamplerName] = {
+    "by": SamplerName.CURRICULUM,
+    "floor": SamplerName.CURRICULUM,
+    "avoidance": SamplerName.CURRICULUM,
+    "balance": SamplerName.UNIFORM,
+    "weights": SamplerName.RATIO,
+    "limit": SamplerName.SEQUENTIAL,
+}
+"""Keys that one sampler has."""
+
+
+class SamplerConfig(Record):
+    """Which sampler draws the tasks of a run, and its own parameters."""
+
+    name: SamplerName = Field(description="success, curriculum, uniform, ratio, sequential or no_repeat.")
+    by: Literal["kind", "task"] = Field("kind", description="curriculum: whose running success is kept.")
+    floor: float = Field(
+        0.05, gt=0, le=1, description="curriculum: least priority of what is always or never solved; the highest is 1."
+    )
+    avoidance: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="curriculum: part of its priority that a kind (or task) loses while all its groups have equal rewards.",
+    )
+    balance: Literal["set", "equal"] = Field(
+        "set", description="uniform: sites in their shares of the set, or each the same number."
+    )
+    weights: dict[Bucket, float] = Field({}, description="ratio: weight of the difficulty buckets 1, 2-3, 4-6 and 7+.")
+    limit: int = Field(0, ge=0, description="sequential: the first so many tasks, again and again; 0: all.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        foreign = [key for key in self.model_fields_set if _OWN.get(key, self.name) is not self.name]
+        if foreign:
+            told = ", ".join(f"{key} ({_OWN[key]})" for key in sorted(foreign))
+            raise ValueError(f"the sampler {self.name} has no {told}; leave it out, or name the other sampler")
+        if self.name is SamplerName.RATIO and not any(weight > 0 for weight in self.weights.values()):
+            raise ValueError("the sampler ratio needs weights, for example {1: 2, 2-3: 1, 4-6: 1}")
+        return self
+
+
+def make_sampler(
+    config: SamplerConfig | None, index: TaskIndex, seed: int, *, memory: float, exploration: float
+) -> Sampler:
+    """The sampler of a configuration; without one by the success of kinds.
+
+    Args:
+        memory: Decay of running successes, for those who keep them.
+        exploration: Weight of what is always or never solved, for `SuccessSampler`.
+
+    Raises:
+        TaskError: it does not fit the tasks (a bucket with a weight and no task, say).
+    """
+    config = config or SamplerConfig(name=SamplerName.SUCCESS)
+    match config.name:
+        case SamplerName.SUCCESS:
+            return SuccessSampler(index, seed, memory=memory, exploration=exploration)
+        case SamplerName.CURRICULUM:
+            return CurriculumSampler(
+                index,
+                seed,
+                by=config.by,
+                memory=memory,
+                floor=config.floor,
+                avoidance=config.avoidance,
+                repeat=True,
+            )
+        case SamplerName.UNIFORM:
+            return UniformSampler(index, seed, balance=config.balance)
+        case SamplerName.RATIO:
+            return RatioSampler(index, config.weights, seed)
+        case SamplerName.SEQUENTIAL:
+            return SequentialSampler(index, limit=config.limit or None, passes=ENDLESS)
+        case SamplerName.NO_REPEAT:
+            return NoRepeatSampler(index, seed)

@@ -1,0 +1,97 @@
+"""What several drafts of one rubric agree on. Pure.
+
+Facts of different drafts are the same when most of their words are: ``.6 J(text) + .4 J(asked) >= .5``, J the Jaccard overlap of content words, each
+fact paired with at most one of another draft so that the sum is greatest. The quoted words help where two models say one thing in two ways; they
+are not enough, since a lazy one quotes the whole instruction for everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+from envs.tasks.write.draft import Draft, DraftFact
+from envs.tasks.write.words import content_words, overlap
+
+SAME = 0.5
+TEXT_SHARE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The draft that stands for all, with the facts that most have; or why there is none."""
+
+    draft: Draft | None
+    reason: str
+    agreed: int
+    """Facts that more than half of the samples have."""
+    written: int
+    """Different facts of all drafts together."""
+
+    @property
+    def share(self) -> float:
+        """Of the facts written, those agreed on."""
+        return self.agreed / self.written if self.written else 0.0
+
+
+@dataclass
+class _Claim:
+    """One fact as the drafts word it."""
+
+    facts: dict[int, tuple[str, DraftFact]] = field(default_factory=dict)
+    """Place and fact, by draft."""
+
+
+def agree(drafts: Sequence[Draft], samples: int, least: float) -> Agreement:
+    """Put drafts to the vote.
+
+    Args:
+        samples: How many were asked for: one that was lost votes for nothing.
+        least: Share of the facts written that must be agreed on.
+    """
+    claims = _claims(drafts)
+    agreed = [claim for claim in claims if 2 * len(claim.facts) > samples]
+    counts = len(agreed), len(claims)
+    if not agreed:
+        return Agreement(None, f"samples agree on none of {len(claims)} facts", *counts)
+    if len(agreed) < least * len(claims):
+        return Agreement(None, f"samples agree on {len(agreed)} of {len(claims)} facts only", *counts)
+    whole = [number for number in range(len(drafts)) if all(number in claim.facts for claim in agreed)]
+    if not whole:
+        return Agreement(None, f"no sample has all {len(agreed)} facts that most have", *counts)
+    chosen = min(whole, key=lambda number: sum(number in claim.facts for claim in claims))
+    places = frozenset(claim.facts[chosen][0] for claim in agreed)
+    return Agreement(drafts[chosen].only(places), "", *counts)
+
+
+def likeness(one: DraftFact, other: DraftFact) -> float:
+    """How much two facts say the same, in [0, 1]."""
+    text = overlap(content_words(one.text), content_words(other.text))
+    return TEXT_SHARE * text + (1 - TEXT_SHARE) * overlap(content_words(one.asked), content_words(other.asked))
+
+
+def _claims(drafts: Sequence[Draft]) -> list[_Claim]:
+    claims: list[_Claim] = []
+    for number, draft in enumerate(drafts):
+        facts = list(draft.facts())
+        scores = np.array([[_best(claim, fact) for claim in claims] for _, fact in facts]).reshape(
+            len(facts), len(claims)
+        )
+        scores[scores < SAME] = 0
+        pairs = {
+            int(row): int(column)
+            for row, column in zip(*linear_sum_assignment(scores, maximize=True), strict=True)
+            if scores[row, column] >= SAME
+        }
+        for row, placed in enumerate(facts):
+            if row not in pairs:
+                claims.append(_Claim())
+            claims[pairs.get(row, -1)].facts[number] = placed
+    return claims
+
+
+def _best(claim: _Claim, fact: DraftFact) -> float:
+    return max(likeness(fact, known) for _, known in claim.facts.values())

@@ -1,0 +1,34 @@
+"""Who writes rubrics, and how much is asked of what is written."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from envs.rewards.judge import JudgeConfig
+from envs.types import Record
+
+
+class WriterConfig(Record):
+    """The writer of rubrics."""
+
+    endpoint: JudgeConfig = Field(
+        description="Endpoint, models.default, temperature, retries, budget and cache as of a judge; its votes and style are not read"
+    )
+    samples: int = Field(
+        3, ge=1, le=15, description="Odd number of rubrics asked for; facts that most of them have stay"
+    )
+    attempts: int = Field(3, ge=1, le=10, description="Times that one sample is asked for, with what was wrong with it")
+    agreement: float = Field(0.6, ge=0, le=1, description="Least share of all facts written that most samples have")
+    max_facts: int = Field(12, ge=1, le=50, description="Most facts of a rubric")
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.samples % 2 == 0:
+            raise ValueError(f"samples: {self.samples} is even; an odd number has a majority")
+        if self.samples > 1 and self.endpoint.temperature == 0:
+            raise ValueError(
+                f"endpoint.temperature: {self.samples} samples at temperature 0 are one and the same; give 0.7, or ask for one sample"
+            )
+        return self

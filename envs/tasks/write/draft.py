@@ -1,0 +1,97 @@
+"""A rubric as a model writes it: groups of facts in words, each fact with the words of the instruction that ask for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from pydantic import Field, ValidationError
+
+from envs.rewards.formats import from_webgym
+from envs.rewards.judge.verdict import MalformedReply, read_object
+from envs.tasks.rows import field_name
+from envs.types import FactGroup, JudgeFact, Record, Rubric
+from envs.types.rubrics import Name
+
+MAX_NAMED = 5
+"""Problems of a reply that are told to the model at once."""
+
+
+class DraftFact(Record):
+    """One fact."""
+
+    text: Name
+    """What must be so at the end, as one sentence."""
+    asked: Name
+    """The words of the instruction that ask for it."""
+
+
+class DraftGroup(Record):
+    """Facts that belong together."""
+
+    description: Name
+    facts: tuple[DraftFact, ...] = Field(min_length=1)
+
+
+class Draft(Record):
+    """A rubric before it is checked."""
+
+    fact_groups: tuple[DraftGroup, ...] = Field(min_length=1)
+
+    def facts(self) -> Iterator[tuple[str, DraftFact]]:
+        """All facts, with their place in the reply."""
+        for row, group in enumerate(self.fact_groups):
+            for column, fact in enumerate(group.facts):
+                yield f"fact_groups.{row}.facts.{column}", fact
+
+    def only(self, places: frozenset[str]) -> Draft:
+        """The draft with the facts at these places alone."""
+        groups = []
+        for row, group in enumerate(self.fact_groups):
+            kept = tuple(
+                fact for column, fact in enumerate(group.facts) if f"fact_groups.{row}.facts.{column}" in places
+            )
+            if kept:
+                groups.append(group.model_copy(update={"facts": kept}))
+        return Draft(fact_groups=tuple(groups))
+
+
+def read_draft(reply: str) -> Draft:
+    """A draft from the reply of a model.
+
+    Raises:
+        MalformedReply: it is no JSON object of the form that was asked for; says where.
+    """
+    found = read_object(reply)
+    try:
+        return Draft.model_validate_json(json.dumps(found), strict=True)
+    except ValidationError as error:
+        problems = [f"{field_name(one['loc'])}: {one['msg']}" for one in error.errors()]
+        raise MalformedReply("; ".join(problems[:MAX_NAMED])) from error
+
+
+def to_rubric(draft: Draft, reference: str | None) -> Rubric:
+    """The rubric: each fact for the judge, WebGym's gate against hallucinations, and all of it must hold.
+
+    Args:
+        reference: The right answer; a fact of its own, in a group of its own.
+    """
+    rubric = from_webgym(
+        [
+            {"id": number, "description": group.description, "facts": [fact.text for fact in group.facts]}
+            for number, group in enumerate(draft.fact_groups, start=1)
+        ]
+    )
+    return with_reference(rubric, reference)
+
+
+def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
+    """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
+    if reference is None or not reference.strip():
+        return rubric
+    fact = JudgeFact(
+        id="reference.1",
+        description=f"The answer says the same in substance as this reference answer: {reference.strip()}",
+    )
+    group = FactGroup(name="reference", description="Give the answer that is asked for", facts=(fact,))
+    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, group)})

@@ -1,0 +1,66 @@
+"""Words of facts and instructions, as far as they can be compared without a model."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:['’][^\W_]+)?")
+_QUOTED = re.compile(r"[\"“”„«»]([^\"“”„«»]{1,80})[\"“”„«»]")
+
+
+def word_set(text: str) -> frozenset[str]:
+    """Words that are listed in a text."""
+    return frozenset(re.findall(r"\S+", text))
+
+
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBERS = {name: str(value) for value, name in enumerate(_NUMBERS)}
+
+EMPTY = word_set(
+    """a an the of to in on at for from by with and or as is are was were be been being has have had it its this that these those there
+    then than which who whom whose what when where while do does did done must should shall will would can could may might not no
+    all any each only into onto per via up out over under their they them he she you your i we our one 1"""
+)
+"""Words that say nothing of what a fact is about."""
+
+
+def tokens(text: str) -> list[str]:
+    """Words and numbers in their order: lower case, plurals and number words in one form (``Two lamps`` is 2, lamp)."""
+    plain = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+    return [_form(token) for token in _TOKEN.findall(plain)]
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Words that say what a text is about."""
+    return frozenset(tokens(text)) - EMPTY
+
+
+def numbers(text: str) -> frozenset[str]:
+    """Numbers of a text, in digits or words; 1 is none (``one of them``)."""
+    return frozenset(token for token in tokens(text) if token[0].isdigit()) - {"1"}
+
+
+def quoted(text: str) -> list[str]:
+    """What a text puts in quotation marks."""
+    return [found for found in _QUOTED.findall(text) if tokens(found)]
+
+
+def contains(text: list[str], part: list[str]) -> bool:
+    """Whether the tokens of ``part`` stand in ``text``, one after the other."""
+    return any(text[start : start + len(part)] == part for start in range(len(text) - len(part) + 1))
+
+
+def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    """Shared words by all words (Jaccard); two empty sets are equal."""
+    return len(one & other) / len(one | other) if one or other else 1.0
+
+
+def _form(token: str) -> str:
+    if token[0].isdigit():
+        return re.sub(r",(?=\d{3}(?!\d))", "", token).replace(",", ".")
+    token = token.removesuffix("'s")
+    token = NUMBERS.get(token, token)
+    if len(token) > 3 and token.endswith("s") and not token.endswith(("ss", "us", "is")):
+        return token[:-1]
+    return token

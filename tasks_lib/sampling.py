@@ -1,0 +1,176 @@
+"""What a run draws: the groups of each iteration, from the sampler of its configuration.
+
+A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `Start`: the state that
+an iteration's first draw begins from. `Draws` makes it from the one before and the groups that came since, and keeps it as a file, so that an
+iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from envs.tasks import TaskIndex
+from envs.tasks.index import Rows
+from envs.tasks.samplers import Sampler, SuccessSampler, make_sampler
+from envs.types import ConfigError, Record, SiteError, Split, StorageError
+from tasks_lib.blocking import Blocklist
+from tasks_lib.config import TrainConfig
+from tasks_lib.planning import training_groups, with_horizon
+from training.advantages import has_signal
+from training.groups import GroupRecord, GroupSpec
+from training.journal import read_group
+from training.store import RunStore, read_json, write_json
+
+DRAWS_AROUND = 1000
+"""Draws for what is missing, before it is taken that a sampler never comes to a task whose site is not blocked."""
+
+KEPT = 2
+"""Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
+
+
+class Start(Record):
+    """What the draws of an iteration begin from. The same on every machine that has the same earlier groups."""
+
+    iteration: int
+    sampler: dict[str, Any]
+    """State of the sampler."""
+
+
+class Draws:
+    """The draws of one run. Used by its flow process alone."""
+
+    def __init__(self, store: RunStore, tasks: TaskIndex, config: TrainConfig) -> None:
+        """Raises `ConfigError` if no task has training seeds, and `TaskError` if the sampler does not fit the tasks."""
+        self._store, self._config = store, config
+        self._blocklist = Blocklist(store)
+        self._tasks = trainable(tasks)
+        self._sampler = make_sampler(
+            config.tasks.sampler,
+            self._tasks,
+            config.seed,
+            memory=config.tasks.memory,
+            exploration=config.tasks.exploration,
+        )
+        self._first = Start(iteration=0, sampler=self._sampler.state())
+        self._newest = self._first
+
+    def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
+        """The groups of an iteration's draw."""
+        config = self._config
+        self._sampler.resume(self.start(iteration).sampler)
+        for number in range(draw + 1):
+            phase = phase_name(iteration, number)
+            left_out = self._blocklist.left_out(phase, self._tasks.sites, config.tasks.blocklist_hours)
+            chances, rows = self._draw(phase, left_out)
+        horizon = config.rollout.horizon
+        tasks = [with_horizon(task, horizon, Split.TRAIN, iteration) for task in self._tasks.take(rows)]
+        return training_groups(
+            tasks, chances, phase=phase_name(iteration, draw), group_size=config.algorithm.group_size
+        )
+
+    def start(self, iteration: int) -> Start:
+        """What an iteration's draws begin from.
+
+        Raises:
+            StorageError: its file, or a group's record, cannot be read.
+            TaskError: the file is of another sampler or of other tasks.
+        """
+        start = self._newest if self._newest.iteration <= iteration else self._first
+        for known in range(iteration, start.iteration, -1):
+            if self._store.start_path(known).exists():
+                start = _read(self._store, known)
+                break
+        while start.iteration < iteration:
+            start = self._after(start)
+        self._keep(start)
+        return start
+
+    def _after(self, start: Start) -> Start:
+        """The start of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
+        records = [read_group(self._store, name) for name in self._store.group_ids(f"i{start.iteration:06d}")]
+        self._sampler.resume(start.sampler)
+        for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
+            phase = phase_name(start.iteration, number)
+            self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
+        for record in records:
+            tell(self._sampler, record)
+        return Start(iteration=start.iteration + 1, sampler=self._sampler.state())
+
+    def _keep(self, start: Start) -> None:
+        self._newest = start
+        path = self._store.start_path(start.iteration)
+        if start.iteration and not path.exists():
+            write_json(path, start)
+            for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
+                old.unlink()
+
+    def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
+        """The rows of one draw, and the chances that its page seeds are to be drawn with. For rows of sites that are left out others
+        are drawn.
+
+        Raises:
+            SiteError: the sampler gives tasks of those sites only.
+        """
+        chances = random.Random(f"groups/{self._config.seed}/{phase}")
+        count = self._config.rollout.groups_per_iteration
+        rows = self._rows(count, chances)
+        if not left_out:
+            return chances, rows
+        blocked = np.isin(self._tasks.site_code, [self._tasks.sites.index(site) for site in left_out])
+        rows = rows[~blocked[rows]]
+        for _ in range(DRAWS_AROUND):
+            if len(rows) == count:
+                return chances, rows
+            more = self._rows(count - len(rows), chances)
+            rows = np.concatenate([rows, more[~blocked[more]]])
+        raise SiteError(
+            f"tasks.sampler: {DRAWS_AROUND} draws gave {len(rows)} of {count} tasks whose site is not blocked ({', '.join(sorted(left_out))} "
+            f"are, see {self._blocklist.folder}); wait until they are free again"
+        )
+
+    def _rows(self, count: int, chances: random.Random) -> Rows:
+        """The sampler's next rows."""
+        if isinstance(self._sampler, SuccessSampler):
+            return self._sampler.choose(count, chances)
+        # Samplers without replacement give no more than there are tasks: a larger draw goes round.
+        whole, rest = divmod(count, len(self._tasks))
+        parts = [self._sampler.draw(len(self._tasks)) for _ in range(whole)] + [self._sampler.draw(rest)]
+        return np.concatenate(parts)
+
+
+def trainable(tasks: TaskIndex) -> TaskIndex:
+    """The tasks that have training seeds.
+
+    Raises:
+        ConfigError: none has.
+    """
+    rows = np.flatnonzero(tasks.seeds_of(Split.TRAIN) > 0)
+    if not len(rows):
+        raise ConfigError(
+            f"tasks.file: none of {len(tasks)} tasks has seeds of the split {Split.TRAIN}; name other files, or set the split when importing"
+        )
+    return tasks if len(rows) == len(tasks) else tasks.only(rows)
+
+
+def tell(sampler: Sampler, record: GroupRecord) -> None:
+    """Have a sampler take in what came of a group; one without any reward says nothing."""
+    scores = [episode.score for episode in record.usable if episode.score is not None]
+    if record.mean is not None:
+        sampler.observe_group(record.kind, record.task_id, min(max(record.mean, 0.0), 1.0), has_signal(scores))
+
+
+def phase_name(iteration: int, draw: int) -> str:
+    """``i000003``, and ``i000003-r1`` for its second draw."""
+    return f"i{iteration:06d}" + (f"-r{draw}" if draw else "")
+
+
+def _read(store: RunStore, iteration: int) -> Start:
+    path = store.start_path(iteration)
+    try:
+        return Start.model_validate(read_json(path))
+    except ValidationError as error:
+        raise StorageError(f"{path} is no start of an iteration ({error}); delete it, it is made again") from error

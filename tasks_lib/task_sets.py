@@ -1,0 +1,178 @@
+"""The tasks of a run: found, read, and frozen when the run begins, so that a resumed one has the same.
+
+A small set is copied into the run's ``tasks.jsonl``. Of a large one only what its files held is written down (``tasks.json``): 300,000 rows would
+be copied into every run for nothing. Either way a rubric cannot change unseen: rows are copied with their rubric's hash, files are checked
+against the written hash when the run is opened again, and `sealed` checks every task that is handed to a worker.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from envs.tasks import TaskIndex, iter_tasks, task_files
+from envs.tasks.stream import json_row
+from envs.types import ConfigError, Record, TaskError, WebTask, rubric_hash
+from tasks_lib.config import PROJECT, TasksConfig, resolve_path
+from training.store import RunStore, atomic_write_bytes, read_json, write_json
+
+COPIED = 10_000
+"""Tasks up to which a set is copied into the run: some megabytes, read in a second."""
+
+ENDINGS = (".jsonl", ".json", ".parquet")
+"""Of the files that are read below a folder; anything else there (a README, a manifest of another kind) is no task file."""
+
+
+class FolderContent(Record):
+    """What the task files of one folder held."""
+
+    files: int
+    bytes: int
+    sha256: str
+    """Of the lines ``<sha256 of the file> <name>``, in the order of the names."""
+
+
+class FrozenSet(Record):
+    """A large set as a run found it: ``tasks.json``."""
+
+    tasks: int
+    fingerprint: str
+    """Of the task ids in their order (`TaskIndex`), after the choice of kinds."""
+    folders: dict[str, FolderContent]
+    """By path: relative to the project when it lies there."""
+
+
+def task_paths(file: str) -> list[Path]:
+    """The task files that ``tasks.file`` names: one, all below a folder, or those that match a glob; sorted.
+
+    Raises:
+        TaskError: there are none.
+    """
+    path = resolve_path(file)
+    if path.is_file() or not (path.is_dir() or glob.has_magic(file)):
+        return [path]  # a missing one is told by whoever reads it
+    if path.is_dir():
+        found = sorted(one for one in path.rglob("*") if one.suffix in ENDINGS and one.is_file())
+        if not found:
+            raise TaskError(f"tasks.file: {path} has no task files ({', '.join(ENDINGS)})")
+        return found
+    return task_files(str(path))
+
+
+def open_tasks(config: TasksConfig) -> TaskIndex:
+    """The tasks of a configuration, of all kinds or of those named.
+
+    Raises:
+        TaskError: files that cannot be read, bad rows, or a kind that is not there.
+    """
+    return read_index(task_paths(config.file), config.kinds)
+
+
+def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
+    """The tasks of files, of all kinds or of those named.
+
+    Raises:
+        TaskError: as `open_tasks`.
+    """
+    tasks: Iterable[WebTask] = iter_tasks(paths)
+    if not kinds:
+        return TaskIndex.build(tasks)
+    index = TaskIndex.build(_of_kinds(tasks, frozenset(kinds)))
+    missing = sorted(set(kinds) - set(index.kinds))
+    if missing:
+        raise TaskError(f"no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}")
+    return index
+
+
+def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
+    """The tasks of a run: as they were when it began.
+
+    Raises:
+        TaskError: as `open_tasks`.
+        ConfigError: the files of a large set are not what they were.
+    """
+    if store.tasks_path.exists():
+        return TaskIndex.open([store.tasks_path])
+    if store.task_set_path.exists():
+        return _reopen(config, store)
+    paths = task_paths(config.file)
+    contents = _contents(paths)
+    index = read_index(paths, config.kinds)
+    if len(index) <= COPIED:
+        rows = "".join(f"{json_row(sealed(task))}\n" for task in index)
+        atomic_write_bytes(store.tasks_path, rows.encode())
+        return TaskIndex.open([store.tasks_path])
+    write_json(store.task_set_path, FrozenSet(tasks=len(index), fingerprint=index.fingerprint, folders=contents))
+    return index
+
+
+def sealed(task: WebTask) -> WebTask:
+    """The task with the hash of its rubric.
+
+    Raises:
+        TaskError: the row has a hash, and it is another's.
+    """
+    if task.rubric is None:
+        return task
+    found = rubric_hash(task.rubric)
+    if not task.rubric_hash:
+        return task.model_copy(update={"rubric_hash": found})
+    if task.rubric_hash != found:
+        raise TaskError(
+            f"the rubric of {task.task_id} has the hash {found[:12]}…, and its row says {task.rubric_hash[:12]}…: it was changed after it was "
+            f"frozen; restore it, or freeze it anew (leave rubric_hash out) under another task id"
+        )
+    return task
+
+
+def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:
+    try:
+        frozen = FrozenSet.model_validate(read_json(store.task_set_path))
+    except ValidationError as error:
+        raise ConfigError(f"{store.task_set_path} is no frozen task set: {error}") from error
+    paths = task_paths(config.file)
+    now = _contents(paths)
+    changed = sorted(name for name in frozen.folders.keys() | now if frozen.folders.get(name) != now.get(name))
+    if changed:
+        more = f" and {len(changed) - 3} more folders" if len(changed) > 3 else ""
+        raise ConfigError(
+            f"the task files in {', '.join(changed[:3])}{more} are not what they were when this run began ({store.task_set_path}); restore "
+            f"them, or start another run_id"
+        )
+    index = read_index(paths, config.kinds)
+    if index.fingerprint != frozen.fingerprint:
+        raise ConfigError(f"{store.task_set_path} is of other tasks than {config.file}; start another run_id")
+    return index
+
+
+def _of_kinds(tasks: Iterable[WebTask], kinds: frozenset[str]) -> Iterator[WebTask]:
+    return (task for task in tasks if task.kind in kinds)
+
+
+def _contents(paths: Sequence[Path]) -> dict[str, FolderContent]:
+    folders: dict[str, Any] = {}
+    for path in paths:
+        folder = folders.setdefault(_shown(path.parent), {"files": 0, "bytes": 0, "lines": hashlib.sha256()})
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size = file.tell()
+        except OSError as error:
+            raise TaskError(f"{path}: cannot be read: {error}") from error
+        folder["files"] += 1
+        folder["bytes"] += size
+        folder["lines"].update(f"{digest} {path.name}\n".encode())
+    return {
+        name: FolderContent(files=found["files"], bytes=found["bytes"], sha256=found["lines"].hexdigest())
+        for name, found in folders.items()
+    }
+
+
+def _shown(folder: Path) -> str:
+    resolved = folder.resolve()
+    return str(resolved.relative_to(PROJECT) if resolved.is_relative_to(PROJECT) else resolved)

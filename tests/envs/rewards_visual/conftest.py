@@ -1,0 +1,21 @@
+"""A browser for the tests of a module that each draw one page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from envs.browser import BrowserPool
+from envs.rewards.design2code.render import Drawer, Drawn
+
+
+@pytest.fixture(scope="module")
+def shared_drawer() -> Iterator[Callable[[str], Drawn]]:
+    """``shared_drawer(html)`` draws a page."""
+    with asyncio.Runner() as runner:
+        pool = BrowserPool()
+        drawer = Drawer(pool)
+        yield lambda html: runner.run(drawer.draw(html))
+        runner.run(pool.close())
