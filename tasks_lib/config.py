@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from envs.egress import AllowList
 from envs.ends import HorizonPolicy
 from envs.rewards import Component
 from envs.rewards.judge import JudgeConfig
+from envs.sites import LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
@@ -53,6 +55,30 @@ class TasksConfig(Settings):
         le=1000,
         description="Hours that a site with a captcha or wall is not drawn from; doubled when it comes back, up to 16 times. 0: never left out.",
     )
+    addresses: dict[str, str] = Field(
+        {},
+        description="Addresses of sites that we do not serve, by the site's name in the task (gitlab: http://127.0.0.1:8023); other hosts are "
+        "https://HOST. Sites on this machine are reached only where they are named here.",
+    )
+    subdomains: bool = Field(False, description="Pages of live sites may reach the subdomains of their host too.")
+    reach: list[str] = Field(
+        [], description="Further origins that pages of live sites may reach, as https://*.cdn.example."
+    )
+
+    @property
+    def live(self) -> LiveOptions:
+        """What the workers are told of live sites."""
+        return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach))
+
+    @model_validator(mode="after")
+    def _addresses_can_be_reached(self) -> Self:
+        try:
+            for address in self.addresses.values():
+                split_address(address)
+            AllowList.of(*self.reach)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
 
 
 class RolloutConfig(Settings):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from envs.tasks import TaskIndex
 from envs.tasks.index import Rows
 from envs.tasks.samplers import Sampler, SuccessSampler, make_sampler
-from envs.types import ConfigError, Record, SiteError, Split, StorageError
+from envs.types import ConfigError, Record, Split, StorageError
 from tasks_lib.blocking import Blocklist
 from tasks_lib.config import TrainConfig
 from tasks_lib.planning import training_groups, with_horizon
@@ -25,11 +25,12 @@ from training.groups import GroupRecord, GroupSpec
 from training.journal import read_group
 from training.store import RunStore, read_json, write_json
 
-DRAWS_AROUND = 1000
-"""Draws for what is missing, before it is taken that a sampler never comes to a task whose site is not blocked."""
-
 KEPT = 2
 """Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
+
+
+TRIES = 20
+"""Times that rows of blocked sites are drawn again, before rows of the others are taken as they come."""
 
 
 class Start(Record):
@@ -46,7 +47,6 @@ class Draws:
     def __init__(self, store: RunStore, tasks: TaskIndex, config: TrainConfig) -> None:
         """Raises `ConfigError` if no task has training seeds, and `TaskError` if the sampler does not fit the tasks."""
         self._store, self._config = store, config
-        self._blocklist = Blocklist(store)
         self._tasks = trainable(tasks)
         self._sampler = make_sampler(
             config.tasks.sampler,
@@ -55,6 +55,7 @@ class Draws:
             memory=config.tasks.memory,
             exploration=config.tasks.exploration,
         )
+        self._blocklist = Blocklist(store)
         self._first = Start(iteration=0, sampler=self._sampler.state())
         self._newest = self._first
 
@@ -109,27 +110,25 @@ class Draws:
                 old.unlink()
 
     def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
-        """The rows of one draw, and the chances that its page seeds are to be drawn with. For rows of sites that are left out others
-        are drawn.
+        """The rows of one draw, and the chances that its page seeds are to be drawn with.
 
-        Raises:
-            SiteError: the sampler gives tasks of those sites only.
+        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any.
         """
         chances = random.Random(f"groups/{self._config.seed}/{phase}")
         count = self._config.rollout.groups_per_iteration
-        rows = self._rows(count, chances)
         if not left_out:
-            return chances, rows
-        blocked = np.isin(self._tasks.site_code, [self._tasks.sites.index(site) for site in left_out])
-        rows = rows[~blocked[rows]]
-        for _ in range(DRAWS_AROUND):
+            return chances, self._rows(count, chances)
+        codes = [code for code, site in enumerate(self._tasks.sites) if site in left_out]
+        free = ~np.isin(self._tasks.site_code, codes)
+        rows = np.zeros(0, dtype=np.int64)
+        for _ in range(TRIES):
+            drawn = self._rows(count - len(rows), chances)
+            rows = np.concatenate([rows, drawn[free[drawn]]])
             if len(rows) == count:
                 return chances, rows
-            more = self._rows(count - len(rows), chances)
-            rows = np.concatenate([rows, more[~blocked[more]]])
-        raise SiteError(
-            f"tasks.sampler: {DRAWS_AROUND} draws gave {len(rows)} of {count} tasks whose site is not blocked ({', '.join(sorted(left_out))} "
-            f"are, see {self._blocklist.folder}); wait until they are free again"
+        others = np.flatnonzero(free)
+        return chances, np.concatenate(
+            [rows, others[[chances.randrange(len(others)) for _ in range(count - len(rows))]]]
         )
 
     def _rows(self, count: int, chances: random.Random) -> Rows:

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from envs.browser import BrowserPool, PoolOptions
 from envs.rewards.judge import Judge, JudgeConfig
-from envs.sites import make_site
+from envs.sites import LiveOptions, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
@@ -64,6 +64,7 @@ class RolloutOrder(Record):
     rollout: RolloutConfig
     rewards: RewardConfig = RewardConfig()
     seed: int
+    live: LiveOptions = LiveOptions()
     actor: ActorName = "policy"
 
 
@@ -221,7 +222,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
-            site = make_site(name)
+            site = make_site(name, order.live)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
@@ -250,11 +251,12 @@ class _Needs(NamedTuple):
     template: str
     pool: PoolOptions
     judge: JudgeConfig | None
+    live: LiveOptions
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
         pool = pool_options(order.rollout, order.policy)
-        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge)
+        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.live)
 
 
 def collect_seldom() -> None:
