@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.pool import BrowserPool
-from envs.rewards import record_answers, score
+from envs.rewards import score
 from envs.signals import aggregate
+from envs.sites import LiveOptions
 from envs.sites.base import Site
 from envs.types import (
     BrowserError,
@@ -23,13 +24,13 @@ from envs.types import (
     StopReason,
     Trajectory,
     WebTask,
-    needs,
 )
 from envs.types.signals import EpisodeSignals
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, Situation
 from tasks_lib.config import RolloutConfig
 from tasks_lib.ending import EpisodeWatch
+from tasks_lib.evidence import read_end
 from tasks_lib.live import Doing, Slot
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
@@ -51,6 +52,7 @@ class EpisodeRunner:
     """Of the actor."""
     clock: ActivityClock
     rollout: RolloutConfig
+    live: LiveOptions = field(default_factory=LiveOptions)
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is not the policy's up to ``rollout.attempts`` times; every attempt is returned, graded
@@ -125,13 +127,10 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
-        wanted = needs(self.task.rubric)
-        if wanted and self.error is None:
+        if self.error is None:
             with self.runner.clock("browser"):
-                self.recorded = await session.evidence(wanted)
-        if session.server is not None and self.task.rubric is not None:
-            answers = await record_answers(self.task.rubric, session.server)
-            self.recorded = (self.recorded or Recorded()).model_copy(update={"server": answers})
+                addresses = self.runner.live.addresses
+                self.recorded = await read_end(session, self.task, addresses)
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""

@@ -181,13 +181,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = RewardStage(
             order.rewards,
             clock,
-            sources=part_sources(),
+            sources=part_sources(order.live.addresses, self._judge),
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
