@@ -1,7 +1,8 @@
 """A bare Playwright loop: click, JPEG screenshot, text observation. The bar for our sessions: nothing else is done, nothing is waited for.
 
 Pages of one browser, a coroutine each. The screenshot is CDP's (quality 80, ``optimizeForSpeed``: the fastest there is here), the observation one
-``evaluate`` that lists the elements in the viewport with their text and place, and the click goes to such a place.
+``evaluate`` that lists the elements in the viewport with their text and place, and the click goes to such a place. With ``--text-only`` there is no
+screenshot, and no frame is waited for either.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ VIEWPORT = (1280, 720)
 WARM_STEPS = 3
 """Of each page before the time runs: the first screenshot of a page is slow."""
 
+JPEG = {"format": "jpeg", "quality": 80, "optimizeForSpeed": True}
+
 OBSERVE = """
 (() => {
   const seen = [];
@@ -38,7 +41,7 @@ OBSERVE = """
 """
 
 
-async def bare_rate(executable: Path, url: str, sessions: int, seconds: float) -> Rate:
+async def bare_rate(executable: Path, url: str, sessions: int, seconds: float, *, screenshots: bool = True) -> Rate:
     """The loop on this many pages, in a process of its own.
 
     Args:
@@ -46,15 +49,18 @@ async def bare_rate(executable: Path, url: str, sessions: int, seconds: float) -
         url: A page with buttons, and an ``<output>`` that counts their clicks (``benchmarks/pages/cards.html``).
         sessions: Pages at a time.
         seconds: How long it is measured, without the start.
+        screenshots: Make them.
     """
     arguments = [str(executable), url, "--sessions", str(sessions), "--seconds", str(seconds)]
+    arguments += [] if screenshots else ["--text-only"]
     return await measure([[sys.executable, "-m", "benchmarks.bare_playwright", *arguments]], seconds)
 
 
-async def _measured(executable: str, url: str, sessions: int, seconds: float) -> None:
+async def _measured(executable: str, url: str, sessions: int, seconds: float, text_only: bool) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=executable, args=list(LAUNCH_ARGS))
-        loops = [await _Loop.open(await browser.new_page(viewport=_size()), url) for _ in range(sessions)]
+        pages = [await browser.new_page(viewport=_size()) for _ in range(sessions)]
+        loops = [await _Loop.open(page, url, screenshots=not text_only) for page in pages]
         await asyncio.gather(*(loop.run(steps=WARM_STEPS) for loop in loops))
         print(json.dumps({"ready": True}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -74,15 +80,16 @@ def _size() -> ViewportSize:
 class _Loop:
     """One page."""
 
-    def __init__(self, page: Page, cdp: CDPSession) -> None:
+    def __init__(self, page: Page, cdp: CDPSession, screenshots: bool) -> None:
         self._page = page
         self._cdp = cdp
+        self._screenshots = screenshots
         self._steps = 0
         self._places: list[tuple[float, float]] = []
 
     @classmethod
-    async def open(cls, page: Page, url: str) -> _Loop:
-        loop = cls(page, await page.context.new_cdp_session(page))
+    async def open(cls, page: Page, url: str, *, screenshots: bool) -> _Loop:
+        loop = cls(page, await page.context.new_cdp_session(page), screenshots)
         await page.goto(url)
         await page.screenshot()  # waits for a frame; CDP's fails on half of fresh pages without one (Chromium 156)
         await loop._look()
@@ -102,9 +109,9 @@ class _Loop:
         assert clicks == self._steps, f"{clicks} of {self._steps} clicks met a button"
 
     async def _look(self) -> None:
-        jpeg = {"format": "jpeg", "quality": 80, "optimizeForSpeed": True}
-        shot, seen = await asyncio.gather(self._cdp.send("Page.captureScreenshot", jpeg), self._page.evaluate(OBSERVE))
-        assert len(shot["data"]) > 1000
+        shot = asyncio.ensure_future(self._cdp.send("Page.captureScreenshot", JPEG)) if self._screenshots else None
+        seen = await self._page.evaluate(OBSERVE)
+        assert shot is None or len((await shot)["data"]) > 1000
         self._places = [(element["x"], element["y"]) for element in seen["elements"] if element["tag"] == "button"]
 
 
@@ -114,4 +121,5 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("--sessions", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--text-only", action="store_true")
     asyncio.run(_measured(**vars(parser.parse_args())))

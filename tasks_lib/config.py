@@ -49,6 +49,12 @@ class TasksConfig(Settings):
         lt=1,
         description="Decay of the running success of a kind (or task), per group; success and curriculum.",
     )
+    blocklist_hours: float = Field(
+        12.0,
+        ge=0,
+        le=1000,
+        description="Hours that a site with a captcha or wall is not drawn from; doubled when it comes back, up to 16 times. 0: never left out.",
+    )
     addresses: dict[str, str] = Field(
         {},
         description="Addresses of sites that we do not serve, by the site's name in the task (gitlab: http://127.0.0.1:8023); other hosts are "

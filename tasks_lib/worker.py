@@ -27,6 +27,7 @@ from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
+from tasks_lib.blocking import Blocklist
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState, shown
@@ -308,6 +309,7 @@ class _GroupCommitter:
         self._open = {group.group_id: len(group.seeds) for group in groups}
         self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
         self._store = store
+        self._blocklist = Blocklist(store)
         self._clock = clock
         self._files = files
         self._stage = stage
@@ -319,6 +321,8 @@ class _GroupCommitter:
             loop = asyncio.get_running_loop()
             for trajectory in attempts:
                 await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory)
+                if trajectory.wall:
+                    await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
                 self._summaries[group.group_id].append(EpisodeSummary.of(trajectory))
             self._open[group.group_id] -= 1
             if self._open[group.group_id] == 0:

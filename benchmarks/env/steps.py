@@ -11,10 +11,11 @@ from pathlib import Path
 import distributed
 
 from benchmarks import Figure
+from benchmarks.bare_playwright import bare_rate
 from benchmarks.env.pages import PAGES, VIEWPORT, page_task
 from benchmarks.peers import PAGE, peer_arms
 from benchmarks.rates import Rate, cpu_seconds, interleave
-from envs.browser import BrowserPool, StepResult, WebSession
+from envs.browser import BrowserPool, StepResult, WebSession, find_chromium
 from envs.sites.static_server import StaticSite
 from envs.types import Click
 from tasks_lib.worker import collect_seldom
@@ -53,7 +54,8 @@ def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Call
 
     peers = peer_arms(url, sessions, SECONDS)
     names = dict(zip(("bare", "gym", "gym without waits"), peers.values(), strict=True))
-    return {"ours": partial(ours, True), "ours, text only": partial(ours, False), **names}
+    bare = partial(bare_rate, find_chromium(), url, sessions, SECONDS, screenshots=False)
+    return {"ours": partial(ours, True), "ours, text only": partial(ours, False), "bare, text only": bare, **names}
 
 
 def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
@@ -70,6 +72,7 @@ def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
         Figure(f"CPU of a step, {sessions}", ours.cpu_ms_per_step, "ms", "<= 60"),
         Figure(f"CPU of a bare step, {sessions}", rates["bare"].cpu_ms_per_step, "ms", ""),
         Figure(f"CPU of a text-only step, {sessions}", rates["ours, text only"].cpu_ms_per_step, "ms", "<= 12"),
+        Figure(f"CPU of a bare text-only step, {sessions}", rates["bare, text only"].cpu_ms_per_step, "ms", ""),
     ]
 
 

@@ -82,7 +82,7 @@ class Scene:
         """The node that each point reaches, -1 for none."""
         if not self.node or not len(points):
             return [-1] * len(points)
-        under = self._under(points, self.hittable)
+        under = _under(points, self.rects) & self.hittable
         rows = np.arange(len(points))
         while True:
             ranks = np.where(under, self.rank, -1)
@@ -98,16 +98,9 @@ class Scene:
 
     def covered(self, points: Points, ranks: NDArray[np.int64]) -> Flags:
         """Whether something opaque is painted over what has these ranks at these points."""
-        if not len(points) or not self.node:
-            return np.zeros(len(points), dtype=np.bool_)
-        above = self._under(points, self.opaque) & (self.rank > ranks[:, None])
+        opaque = np.flatnonzero(self.opaque)
+        above = _under(points, self.rects[opaque]) & (self.rank[opaque] > ranks[:, None])
         return np.asarray(above.any(axis=1))
-
-    def _under(self, points: Points, wanted: Flags) -> Flags:
-        """(points, items): which items are under which points."""
-        rects, x, y = self.rects, points[:, 0:1], points[:, 1:2]
-        flags: Flags = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
-        return flags & wanted
 
     def _inside(self, item: int, point: NDArray[np.float64]) -> bool:
         corners = self.shapes.get(item)
@@ -118,6 +111,13 @@ class Scene:
             x, y = (2 * point - (left + right, top + bottom)) / (right - left, bottom - top)
             return bool(x * x + y * y <= 1)
         return _in_polygon(point, corners)
+
+
+def _under(points: Points, rects: Rects) -> Flags:
+    """(points, rectangles): which rectangles are under which points."""
+    x, y = points[:, 0:1], points[:, 1:2]
+    flags: Flags = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
+    return flags
 
 
 def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:

@@ -157,16 +157,17 @@ def _worth(scene: Scene, silent: bytearray, listed: set[int]) -> tuple[set[int],
     dom = scene.dom
     node, text = np.array(dom.box_node, dtype=np.int64), np.array(dom.box_text, dtype=np.int64)
     speaks = (text >= 0) & (np.frombuffer(bytes(silent), dtype=np.uint8)[node] == 0)
-    seen = _seen(scene)
+    seen = _seen(scene, speaks)
     worth = listed.union(np.flatnonzero(speaks & seen).tolist(), (dom.box_of[br] for br in dom.named("BR")))
     return worth - {-1}, np.flatnonzero(speaks & ~seen).tolist()
 
 
-def _seen(scene: Scene) -> Flags:
-    """Which boxes show something of themselves: inside of the viewport, not transparent, and not painted over."""
-    middles = (scene.rects[:, :2] + scene.rects[:, 2:]) / 2
+def _seen(scene: Scene, asked: Flags) -> Flags:
+    """Which of the boxes that are asked for show something of themselves: inside of the viewport, not transparent, and not painted over."""
+    items = np.flatnonzero(asked[scene.box])
+    rects = scene.rects[items]
     seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
-    seen[scene.box[~scene.covered(middles, scene.rank)]] = True
+    seen[scene.box[items[~scene.covered((rects[:, :2] + rects[:, 2:]) / 2, scene.rank[items])]]] = True
     seen[list(transparent(scene.dom))] = False
     return seen
 
