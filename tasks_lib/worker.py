@@ -191,13 +191,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, diffs)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = RewardStage(
             order.rewards,
             clock,
-            sources=[*part_sources(), *self._looks.sources],
+            sources=[*part_sources(order.live.addresses, self._judge), *self._looks.sources],
             measure=self._looks.measured,
             threads=self._grading,
             judge=self._judge,
