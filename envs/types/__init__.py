@@ -17,6 +17,7 @@ from envs.types.actions import (
     DoubleClick,
     Drag,
     ErrorCode,
+    Forget,
     Forward,
     Goto,
     Hover,
@@ -24,6 +25,7 @@ from envs.types.actions import (
     NewTab,
     Press,
     Refresh,
+    Remember,
     Scroll,
     Select,
     Submit,
@@ -47,6 +49,7 @@ from envs.types.errors import (
     TrainingError,
 )
 from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
+from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -74,6 +77,7 @@ __all__ = [
     "ErrorCode",
     "Fact",
     "FactGroup",
+    "Forget",
     "Forward",
     "Goto",
     "Hidden",
@@ -81,6 +85,9 @@ __all__ = [
     "Invalid",
     "JudgeError",
     "JudgeFact",
+    "Memory",
+    "MemoryChange",
+    "MemoryEntry",
     "Needs",
     "NewTab",
     "Observation",
@@ -93,6 +100,7 @@ __all__ = [
     "Record",
     "Recorded",
     "Refresh",
+    "Remember",
     "RewardBundle",
     "RewardPart",
     "RollwrightError",
