@@ -97,6 +97,9 @@ class RolloutConfig(Settings):
         description="Endpoint, models and limits of the LLM judge (docs/judge.md), for rubrics with facts that no program can check.",
     )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
+    designs: str = Field(
+        "datasets/design2code", description="Folder of the pages of Design2Code tasks: N.html with its picture N.png."
+    )
     dom_diffs: bool = Field(
         False,
         description="Keep what each step changed in the document, for the judge; and the last page's, for tasks with a reference.",

@@ -23,8 +23,9 @@ from pydantic import Field
 from envs.browser import BrowserPool, PoolOptions
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.design2code import Clip
+from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.judge import Judge, JudgeConfig
-from envs.sites import make_site
+from envs.sites import Design2CodeSite, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
@@ -231,7 +232,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
-            site = make_site(name)
+            site = Design2CodeSite(resolve_path(order.rollout.designs)) if name == DESIGNS else make_site(name)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
@@ -262,11 +263,14 @@ class _Needs(NamedTuple):
     pool: PoolOptions
     judge: JudgeConfig | None
     clip: str
+    designs: str
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
         pool = pool_options(order.rollout, order.policy)
-        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.rewards.clip)
+        return cls(
+            order.run_dir, order.policy.template, pool, order.rollout.judge, order.rewards.clip, order.rollout.designs
+        )
 
 
 def collect_seldom() -> None:
