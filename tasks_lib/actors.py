@@ -9,7 +9,7 @@ from typing import Protocol
 
 from envs.browser import StepResult
 from envs.oracles import oracle_action
-from envs.types import Invalid, Step
+from envs.types import Invalid, Memory, Step
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.engine import GenerationRequest, InferenceEngine
@@ -26,6 +26,8 @@ class Situation:
     frame: StepResult
     steps: Sequence[Step]
     """The turns before."""
+    memory: Memory | None = None
+    """What the episode remembers; ``None`` if it has no memory."""
 
 
 @dataclass(frozen=True, slots=True)

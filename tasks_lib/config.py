@@ -21,6 +21,7 @@ from envs.sites import LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
+from training.policy.prompt import MEMORY_BUDGET
 from training.warm_start.recipe import Recipe
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -133,7 +134,21 @@ class RolloutConfig(Settings):
         None,
         description="Endpoint, models and limits of the LLM judge (docs/judge.md), for rubrics with facts that no program can check.",
     )
+    memory: Literal["off", "episode", "family"] = Field(
+        "off",
+        description="Notes that the policy may keep: none, for one episode, or for all later episodes of its kind (docs/memory.md).",
+    )
+    memory_budget: int = Field(
+        MEMORY_BUDGET, ge=100, le=100_000, description="Characters of notes that a prompt shows, the newest first."
+    )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
+    designs: str = Field(
+        "datasets/design2code", description="Folder of the pages of Design2Code tasks: N.html with its picture N.png."
+    )
+    dom_diffs: bool = Field(
+        False,
+        description="Keep what each step changed in the document, for the judge; and the last page's, for tasks with a reference.",
+    )
 
 
 class RewardConfig(Settings):
@@ -149,6 +164,9 @@ class RewardConfig(Settings):
     visual: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference a page looks; 0: not asked."
     )
+    clip: str = Field(
+        "", description="Folder of CLIP weights that Design2Code compares pictures with; empty: SSIM, under that name."
+    )
     semantic: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference's a document is; 0: not asked."
     )
@@ -160,6 +178,13 @@ class RewardConfig(Settings):
     )
     length: float = Field(0.0, ge=0, le=1, description="Penalty of an episode that uses its whole horizon.")
     action_errors: float = Field(0.0, ge=0, le=1, description="Penalty of an episode of which every action failed.")
+
+    @field_validator("clip")
+    @classmethod
+    def _there(cls, clip: str) -> str:
+        if clip and not (resolve_path(clip) / "config.json").is_file():
+            raise ValueError(f"{resolve_path(clip)} is no Hugging Face checkpoint folder: it has no config.json")
+        return clip
 
     def weights(self) -> dict[Component, float]:
         """By component."""

@@ -9,22 +9,28 @@ from dataclasses import dataclass, field
 
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
+from envs.browser.episode import unchanged
 from envs.browser.pool import BrowserPool
+from envs.memory import EpisodeMemory, typed_secret
 from envs.rewards import score
 from envs.signals import aggregate
 from envs.sites import LiveOptions
 from envs.sites.base import Site
 from envs.types import (
+    Action,
     BrowserError,
+    Forget,
     Invalid,
     Observation,
     Recorded,
+    Remember,
     Step,
     StepSeconds,
     StopReason,
     Trajectory,
     WebTask,
 )
+from envs.types.actions import ACTIONS, WITH_MEMORY
 from envs.types.signals import EpisodeSignals
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, Situation
@@ -32,6 +38,7 @@ from tasks_lib.config import RolloutConfig
 from tasks_lib.ending import EpisodeWatch
 from tasks_lib.evidence import read_end
 from tasks_lib.live import Doing, Slot
+from tasks_lib.looks import PageEvidence
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
 from training.policy.parsing import parse
@@ -53,6 +60,8 @@ class EpisodeRunner:
     clock: ActivityClock
     rollout: RolloutConfig
     live: LiveOptions = field(default_factory=LiveOptions)
+    evidence: PageEvidence | None = None
+    """Keeps what steps change in documents (``rollout.dom_diffs``)."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is not the policy's up to ``rollout.attempts`` times; every attempt is returned, graded
@@ -99,10 +108,14 @@ class _Episode:
         self.final: Observation | None = None
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
+        self.final_dom = ""
         self.recorded: Recorded | None = None
         self.error: str | None = None
         self.wall = ""
         self.watch = EpisodeWatch(runner.rollout.repeats)
+        self.memory = EpisodeMemory(group.memory) if runner.rollout.memory != "off" else None
+        self.acts = 0
+        """Steps that went to the page; the others changed the memory."""
 
     async def play(self) -> None:
         """Reset, then step until done. Raises ``BrowserError``."""
@@ -127,6 +140,8 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        if self.runner.evidence is not None and self.task.reference:
+            self.final_dom = await asyncio.to_thread(self.runner.evidence.page, frame)
         if self.error is None:
             with self.runner.clock("browser"):
                 addresses = self.runner.live.addresses
@@ -145,13 +160,15 @@ class _Episode:
     async def _step(self, session: WebSession, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
         clock = time.perf_counter()
         self.slot.now(Doing.TURN)
-        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, self.steps))
+        memory = self.memory.entries if self.memory is not None else None
+        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, self.steps, memory))
         generated = time.perf_counter()
-        parsed = parse(turn.response)
+        parsed = parse(turn.response, ACTIONS if self.memory is None else WITH_MEMORY)
         self.slot.now(Doing.ACT)
-        with self.runner.clock("browser"):
-            after = await session.step(parsed.action, step_id=len(self.steps))
+        after = await self._act(session, frame, parsed.action)
         acted = time.perf_counter()
+        evidence = self.runner.evidence
+        dom_diff = "" if evidence is None else await asyncio.to_thread(evidence.change, frame, after)
         self.steps.append(
             Step(
                 index=len(self.steps),
@@ -168,11 +185,24 @@ class _Episode:
                 point=after.point,
                 error=after.error,
                 signals=after.signals,
+                dom_diff=dom_diff,
                 seconds=StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
             )
         )
         self.slot.step = len(self.steps)
         return after, 0.0  # the look at the new page is part of the action's time
+
+    async def _act(self, session: WebSession, frame: StepResult, action: Action) -> StepResult:
+        """Have an action carried out: by the memory, where the page stands still and is not looked at again, or by the page."""
+        if isinstance(action, Remember | Forget):
+            assert self.memory is not None, "the parser reads these in an episode with a memory"
+            return unchanged(frame, self.memory.apply(action))
+        with self.runner.clock("browser"):
+            after = await session.step(action, step_id=self.acts)
+        self.acts += 1
+        if self.memory is not None:
+            self.memory.hide(typed_secret(action, frame.observation))
+        return after
 
     def abstain(self, reason: StopReason, message: str) -> None:
         """The episode failed for a reason that is not the policy's."""
@@ -195,12 +225,14 @@ class _Episode:
             policy_version=self.version,
             steps=tuple(self.steps),
             final=self.final,
+            final_dom=self.final_dom,
             stop_reason=self.stop_reason,
             reward=score([], abstained=self.error or NOT_GRADED),
             page_facts=self.facts,
             signals=self._signals(),
             recorded=self.recorded,
             answer=self.answer,
+            memory=self.memory.changes() if self.memory is not None else (),
             error=self.error,
             wall=self.wall,
             seconds=seconds,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envs.tasks import TaskIndex
-from envs.types import Split, WebTask
+from envs.types import Memory, Split, WebTask
 from tasks_lib.metrics import success, success_by_kind
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollouts
+from tasks_lib.sampling import with_memories
 from training.store import read_json, write_json
 
 
@@ -22,8 +23,11 @@ def evaluate_version(
     workers: int,
     split: Split = Split.HELD_OUT,
     greedy: bool = True,
+    memories: Mapping[str, Memory] | None = None,
 ) -> dict[str, Any]:
     """Success of a published version, from ``evaluations/`` when it is there already.
+
+    Its episodes begin with the ``memories`` of their task families, and add nothing to them.
 
     Returns ``{version, mean, low, high, n, by_kind, episodes, seconds}``; the interval is Wilson's at 95 %.
     """
@@ -39,7 +43,7 @@ def evaluate_version(
         greedy=greedy,
         horizon=rollouts.rollout.horizon,
     )
-    rollout = rollouts.run(groups, version=version, workers=workers)
+    rollout = rollouts.run(with_memories(groups, memories or {}), version=version, workers=workers)
     summaries = [episode for record in rollout.records for episode in record.episodes]
     result = {
         "version": version,

@@ -69,6 +69,7 @@ class SynchronousLoop:
             episodes=episodes,
             workers=self._workers,
             split=Split(run.config.evaluation.split),
+            memories=run.memories(version),
         )
         if not any(line["version"] == version for line in run.metrics.lines("evaluation")):
             line = {name: value for name, value in result.items() if name != "episodes"}

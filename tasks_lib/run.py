@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envs.types import ConfigError, StorageError, WebTask
+from envs.types import ConfigError, Memory, StorageError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
@@ -60,6 +60,10 @@ class TrainingRun:
         They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
         """
         return self._draws.groups(iteration, draw)
+
+    def memories(self, version: int) -> dict[str, Memory]:
+        """What the task families remember when a version is there, by family; nothing without a memory of families."""
+        return self._draws.memories(version)
 
     def warm_order(self) -> RolloutOrder:
         """What the workers are told when they start."""

@@ -1,22 +1,28 @@
-"""What a run draws: the groups of each iteration, from the sampler of its configuration.
+"""What a run draws: the groups of each iteration, from the sampler of its configuration, with what their task families remember.
 
 A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `Start`: the state that
 an iteration's first draw begins from. `Draws` makes it from the one before and the groups that came since, and keeps it as a file, so that an
 iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
+
+All episodes of an iteration begin with the memories of its start, whoever finishes first: so the members of a group stay comparable, and what
+they change is merged when the next start is made.
 """
 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
+from envs.memory import Contribution, merged
 from envs.tasks import TaskIndex
 from envs.tasks.index import Rows
 from envs.tasks.samplers import Sampler, SuccessSampler, make_sampler
-from envs.types import ConfigError, Record, Split, StorageError
+from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
 from tasks_lib.blocking import Blocklist
 from tasks_lib.config import TrainConfig
 from tasks_lib.planning import training_groups, with_horizon
@@ -39,6 +45,8 @@ class Start(Record):
     iteration: int
     sampler: dict[str, Any]
     """State of the sampler."""
+    memories: dict[str, Memory] = Field(default_factory=dict)
+    """What each task family remembers (`family_of`); none without ``rollout.memory=family``."""
 
 
 class Draws:
@@ -62,14 +70,22 @@ class Draws:
     def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
         """The groups of an iteration's draw."""
         config = self._config
-        self._sampler.resume(self.start(iteration).sampler)
+        start = self.start(iteration)
+        self._sampler.resume(start.sampler)
         for number in range(draw + 1):
-            chances, rows = self._draw(phase_name(iteration, number))
+            phase = phase_name(iteration, number)
+            left_out = self._blocklist.left_out(phase, self._tasks.sites, config.tasks.blocklist_hours)
+            chances, rows = self._draw(phase, left_out)
         horizon = config.rollout.horizon
         tasks = [with_horizon(task, horizon, Split.TRAIN, iteration) for task in self._tasks.take(rows)]
-        return training_groups(
+        groups = training_groups(
             tasks, chances, phase=phase_name(iteration, draw), group_size=config.algorithm.group_size
         )
+        return with_memories(groups, start.memories)
+
+    def memories(self, version: int) -> dict[str, Memory]:
+        """What the task families remember when a version is there: after the iterations that made it."""
+        return self.start(version).memories if self._config.rollout.memory == "family" else {}
 
     def start(self, iteration: int) -> Start:
         """What an iteration's draws begin from.
@@ -93,10 +109,27 @@ class Draws:
         records = [read_group(self._store, name) for name in self._store.group_ids(f"i{start.iteration:06d}")]
         self._sampler.resume(start.sampler)
         for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
-            self._draw(phase_name(start.iteration, number))
+            phase = phase_name(start.iteration, number)
+            self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
         for record in records:
             tell(self._sampler, record)
-        return Start(iteration=start.iteration + 1, sampler=self._sampler.state())
+        memories = self._merged(start.memories, records)
+        return Start(iteration=start.iteration + 1, sampler=self._sampler.state(), memories=memories)
+
+    def _merged(self, memories: dict[str, Memory], records: list[GroupRecord]) -> dict[str, Memory]:
+        """What the families remember after these groups. Episodes without a reward add nothing."""
+        if self._config.rollout.memory != "family":
+            return memories
+        added: defaultdict[str, list[Contribution]] = defaultdict(list)
+        for record in records:
+            found = [
+                Contribution(episode.score, episode.episode_id, episode.memory)
+                for episode in record.usable
+                if episode.score is not None and episode.memory
+            ]
+            if found:
+                added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += found
+        return memories | {name: merged(memories.get(name, ()), found) for name, found in added.items()}
 
     def _keep(self, start: Start) -> None:
         self._newest = start
@@ -106,11 +139,13 @@ class Draws:
             for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
                 old.unlink()
 
-    def _draw(self, phase: str) -> tuple[random.Random, Rows]:
-        """The rows of one draw, and the chances that its page seeds are to be drawn with. Rows of sites that are blocked are drawn again."""
+    def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
+        """The rows of one draw, and the chances that its page seeds are to be drawn with.
+
+        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any.
+        """
         chances = random.Random(f"groups/{self._config.seed}/{phase}")
         count = self._config.rollout.groups_per_iteration
-        left_out = self._blocklist.left_out(phase, self._tasks.sites, self._config.tasks.blocklist_hours)
         if not left_out:
             return chances, self._rows(count, chances)
         codes = [code for code, site in enumerate(self._tasks.sites) if site in left_out]
@@ -121,12 +156,13 @@ class Draws:
             rows = np.concatenate([rows, drawn[free[drawn]]])
             if len(rows) == count:
                 return chances, rows
-        others = np.flatnonzero(free)  # what the sampler prefers is blocked
+        others = np.flatnonzero(free)
         return chances, np.concatenate(
             [rows, others[[chances.randrange(len(others)) for _ in range(count - len(rows))]]]
         )
 
     def _rows(self, count: int, chances: random.Random) -> Rows:
+        """The sampler's next rows."""
         if isinstance(self._sampler, SuccessSampler):
             return self._sampler.choose(count, chances)
         # Samplers without replacement give no more than there are tasks: a larger draw goes round.
@@ -147,6 +183,19 @@ def trainable(tasks: TaskIndex) -> TaskIndex:
             f"tasks.file: none of {len(tasks)} tasks has seeds of the split {Split.TRAIN}; name other files, or set the split when importing"
         )
     return tasks if len(rows) == len(tasks) else tasks.only(rows)
+
+
+def family_of(task: WebTask) -> str:
+    """The task family whose memory a task's episodes begin with: the kind, on its site."""
+    return f"{task.site}/{task.kind}"
+
+
+def with_memories(groups: Sequence[GroupSpec], memories: Mapping[str, Memory]) -> list[GroupSpec]:
+    """The groups, each with what its task family remembers."""
+    return [
+        group.model_copy(update={"memory": memories[name]}) if (name := family_of(group.task)) in memories else group
+        for group in groups
+    ]
 
 
 def tell(sampler: Sampler, record: GroupRecord) -> None:

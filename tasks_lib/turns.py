@@ -14,7 +14,7 @@ from typing import Any
 from envs.browser.pipeline import Pipeline, Stage
 from tasks_lib.actors import Actor, EncodedSituation, Situation, Turn
 from training.inference.engine import InferenceEngine
-from training.policy.prompt import ObservationMode, user_text
+from training.policy.prompt import MEMORY_BUDGET, ObservationMode, user_text
 from training.store import RunStore
 
 EncodeStage = Stage[Situation, EncodedSituation]
@@ -22,13 +22,23 @@ TurnPipeline = Pipeline[Situation, Turn]
 
 
 def encode_stage(
-    engine: InferenceEngine, store: RunStore, mode: ObservationMode, threads: ThreadPoolExecutor
+    engine: InferenceEngine,
+    store: RunStore,
+    mode: ObservationMode,
+    threads: ThreadPoolExecutor,
+    memory_budget: int = MEMORY_BUDGET,
 ) -> EncodeStage:
     """Keeps the screenshot as a blob, writes the prompt, and makes token ids of it: one at a time, tokenizers are not shared by threads."""
 
     def encode(now: Situation) -> EncodedSituation:
         screenshot = store.put_blob(now.frame.screenshot)
-        prompt = user_text(now.frame.observation, [step.response for step in now.steps], mode)
+        prompt = user_text(
+            now.frame.observation,
+            [step.response for step in now.steps],
+            mode,
+            memory=now.memory,
+            memory_budget=memory_budget,
+        )
         return EncodedSituation(now, prompt, tuple(engine.encode(prompt, now.frame.observation.viewport)), screenshot)
 
     return Stage.in_threads("encode", encode, threads)

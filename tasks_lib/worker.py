@@ -21,16 +21,21 @@ import psutil
 from pydantic import Field
 
 from envs.browser import BrowserPool, PoolOptions
+from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards.design2code import Clip
+from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.judge import Judge, JudgeConfig
-from envs.sites import LiveOptions, make_site
+from envs.sites import Design2CodeSite, LiveOptions, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.blocking import Blocklist
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.clip import load_clip
+from tasks_lib.config import RewardConfig, RolloutConfig, resolve_path
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState, shown
+from tasks_lib.looks import LookSources, PageEvidence
 from tasks_lib.planning import plan_slots
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
@@ -108,6 +113,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._pool: BrowserPool | None = None
         self._engine: InferenceEngine | None = None
         self._judge: Judge | None = None
+        self._clip: Clip | None = None
+        self._looks: LookSources | None = None
         self._made_for: _Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
@@ -174,7 +181,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         clock = ActivityClock(ACTIVITIES)
         thread = ThreadPoolExecutor(1, "generate")
         mode = order.policy.observation if order.actor == "policy" else "text"
-        encode = encode_stage(engine, store, mode, self._encoding)
+        diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
+        if self._looks is None:
+            self._looks = LookSources(pool, self._sites, store.blob, self._clip)
+        encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
 
         def make_runner() -> EpisodeRunner:
             batcher = WaveBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
@@ -182,13 +192,14 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = RewardStage(
             order.rewards,
             clock,
-            sources=part_sources(order.live.addresses, self._judge),
+            sources=[*part_sources(order.live.addresses, self._judge), *self._looks.sources],
+            measure=self._looks.measured,
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
@@ -212,6 +223,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             if needs != self._made_for:
                 self._wait(self._close())
                 self._engine, self._made_for = None, needs
+                self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
@@ -222,7 +234,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
-            site = make_site(name, order.live)
+            designs = resolve_path(order.rollout.designs)
+            site = Design2CodeSite(designs) if name == DESIGNS else make_site(name, order.live)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
@@ -234,6 +247,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if self._judge is not None:
             await self._judge.__aexit__()
             self._judge = None
+        self._looks = None
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -252,11 +266,15 @@ class _Needs(NamedTuple):
     pool: PoolOptions
     judge: JudgeConfig | None
     live: LiveOptions
+    clip: str
+    designs: str
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
         pool = pool_options(order.rollout, order.policy)
-        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.live)
+        rollout = order.rollout
+        judge, clip, designs = rollout.judge, order.rewards.clip, rollout.designs
+        return cls(order.run_dir, order.policy.template, pool, judge, order.live, clip, designs)
 
 
 def collect_seldom() -> None:
@@ -273,6 +291,7 @@ def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
         process_per_episode=rollout.browser_per_episode,
         external=rollout.browser_address,
         signals=rollout.signals,
+        inspect=capture_page if rollout.dom_diffs else None,
         marks=policy.observation == "set_of_marks",
     )
 

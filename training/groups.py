@@ -6,7 +6,7 @@ from collections import Counter
 
 from pydantic import Field
 
-from envs.types import Cost, Record, StopReason, Trajectory, WebTask
+from envs.types import Cost, Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
 from training.store import phase_of
 
 
@@ -20,6 +20,8 @@ class GroupSpec(Record):
     """Page seed of each episode."""
     greedy: bool = False
     """Decode greedily (evaluation)."""
+    memory: Memory = ()
+    """What its task family remembers: every episode begins with this (`tasks_lib.sampling`). Empty without a memory of families."""
 
     @property
     def phase(self) -> str:
@@ -50,6 +52,8 @@ class EpisodeSummary(Record):
     """Why actions were not carried out, counted."""
     cost: Cost = Cost()
     """Of its grading."""
+    memory: tuple[MemoryChange, ...] = ()
+    """What it kept and forgot."""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeSummary:
@@ -67,6 +71,7 @@ class EpisodeSummary(Record):
             forms=Counter(step.form for step in trajectory.steps if step.form),
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
             cost=trajectory.reward.cost,
+            memory=trajectory.memory,
         )
 
 
@@ -91,9 +96,9 @@ class GroupRecord(Record):
 
     @property
     def mean(self) -> float | None:
-        """Mean reward, but at least 0 (penalties go below); ``None`` if every episode abstained."""
+        """Mean reward, ``None`` if every episode abstained."""
         scores = [episode.score for episode in self.usable if episode.score is not None]
-        return max(0.0, sum(scores) / len(scores)) if scores else None
+        return sum(scores) / len(scores) if scores else None
 
     @property
     def abstentions(self) -> int:

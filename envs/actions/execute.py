@@ -31,6 +31,7 @@ from envs.types import (
     DoubleClick,
     Drag,
     ErrorCode,
+    Forget,
     Forward,
     Goto,
     Hover,
@@ -38,6 +39,7 @@ from envs.types import (
     NewTab,
     Press,
     Refresh,
+    Remember,
     Scroll,
     Select,
     StopReason,
@@ -112,7 +114,7 @@ async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
             return await navigate.use_tabs(surface, action)
         case Wait():
             return Effect(wait_ms=action.seconds * 1000.0)
-        case Answer() | Terminate() | Submit() | Dialog() | Invalid():
+        case Answer() | Terminate() | Submit() | Dialog() | Remember() | Forget() | Invalid():
             raise AssertionError(f"{action.type} is dealt with before")
 
 

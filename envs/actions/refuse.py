@@ -6,7 +6,22 @@ from collections.abc import Sequence
 
 from envs.actions.errors import ActionError, closest, closest_handles, short
 from envs.actions.surface import Handle, Targets
-from envs.types import Action, Check, Clear, Click, DoubleClick, Drag, ErrorCode, Invalid, Select, Submit, Type, Upload
+from envs.types import (
+    Action,
+    Check,
+    Clear,
+    Click,
+    DoubleClick,
+    Drag,
+    ErrorCode,
+    Forget,
+    Invalid,
+    Remember,
+    Select,
+    Submit,
+    Type,
+    Upload,
+)
 from envs.types.actions import MAX_HTML, ElementAction, MaybeTarget
 
 NEVER_EDITABLE = frozenset(
@@ -37,6 +52,8 @@ def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> Acti
     """
     if isinstance(action, Invalid):
         return ActionError(action.code, action.reason)
+    if isinstance(action, Remember | Forget):
+        return ActionError(ErrorCode.NOT_OFFERED, f"{action.type} is nothing that a page can do", "it needs a memory")
     if isinstance(action, Submit):
         return _unfit_page(action, offers)
     for target in targets_of(action):

@@ -106,7 +106,7 @@ class EpisodePage:
         targets = ObservedTargets(self._reading)
         refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
-            return _refused(last, refusal)  # the page stood still, so what was seen is still true
+            return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         surface = Surface(
             cdp=self.tab.cdp,
             viewport=self.context.viewport,
@@ -123,7 +123,7 @@ class EpisodePage:
         )
         outcome = await self.run(OperationKind.INPUT, lambda: execute(surface, action))
         if isinstance(outcome, Effect) and outcome.stop is not None:
-            return replace(_refused(last, None), done=True, stop=outcome.stop, said=outcome.said)
+            return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
         settled = await self._settle(self.budget_ms + effect.wait_ms)
@@ -265,6 +265,7 @@ class EpisodePage:
         return StepResult(observation, self._screenshot, done=False, point=point)
 
 
-def _refused(last: StepResult, error: ActionError | None) -> StepResult:
+def unchanged(last: StepResult, error: ActionError | None) -> StepResult:
+    """What is seen after an action that did not touch the page, or was refused."""
     seen = last.observation.model_copy(update={"error": error.line() if error else None})
     return replace(last, observation=seen, point=None, error=error.code if error else None, settled=None, signals=None)

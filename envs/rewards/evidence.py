@@ -35,7 +35,7 @@ class EpisodeEvidence(Record):
     looked: tuple[PageText, ...] | None = None
     """What the checks of WebArena's ``program_html`` found."""
     absent: dict[str, str] = Field(default_factory=dict)
-    """Why ``dom`` or ``downloads`` is ``None`` although it was asked for."""
+    """Why ``dom``, ``downloads`` or ``domdiff`` is ``None`` although it was asked for."""
     server: tuple[ServerAnswer, ...] | None = None
     """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None

@@ -17,6 +17,7 @@ from envs.types.actions import (
     DoubleClick,
     Drag,
     ErrorCode,
+    Forget,
     Forward,
     Goto,
     Hover,
@@ -24,6 +25,7 @@ from envs.types.actions import (
     NewTab,
     Press,
     Refresh,
+    Remember,
     Scroll,
     Select,
     Submit,
@@ -48,6 +50,7 @@ from envs.types.errors import (
     TrainingError,
 )
 from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
+from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -75,6 +78,7 @@ __all__ = [
     "ErrorCode",
     "Fact",
     "FactGroup",
+    "Forget",
     "Forward",
     "Goto",
     "Hidden",
@@ -82,6 +86,9 @@ __all__ = [
     "Invalid",
     "JudgeError",
     "JudgeFact",
+    "Memory",
+    "MemoryChange",
+    "MemoryEntry",
     "Needs",
     "NewTab",
     "Observation",
@@ -95,6 +102,7 @@ __all__ = [
     "Record",
     "Recorded",
     "Refresh",
+    "Remember",
     "RewardBundle",
     "RewardPart",
     "RollwrightError",

@@ -7,6 +7,7 @@ is found out when the action is carried out and comes back as a coded error in t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -82,6 +83,13 @@ class ErrorCode(StrEnum):
     SUBMISSION_TOO_LARGE = "submission_too_large"
     TIMEOUT = "timeout"
     """The page did not take the input within the action's deadline."""
+    TOO_LONG = "too_long"
+    """A key or value is longer than the memory takes."""
+    MEMORY_FULL = "memory_full"
+    NO_SUCH_ENTRY = "no_such_entry"
+    """The memory has nothing under that key."""
+    SECRET = "secret"
+    """It holds what was typed into a password field, which no memory keeps."""
 
 
 def _writable(text: str) -> str:
@@ -320,6 +328,30 @@ class Submit(Sparse):
     html: Text
 
 
+def _as_text(value: object) -> object:
+    """A number is kept as it is written: models leave out the quotes."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Note = Annotated[str, Field(min_length=1), AfterValidator(_writable), BeforeValidator(_as_text)]
+"""A key or value of the memory. How long it may be is the memory's to say."""
+
+
+class Remember(Sparse):
+    """Keep a value under a key, in the place of what was there. The page is not touched."""
+
+    type: Literal["remember"] = "remember"
+    key: Note
+    value: Note
+
+
+class Forget(Sparse):
+    """Drop what is kept under a key. The page is not touched."""
+
+    type: Literal["forget"] = "forget"
+    key: Note
+
+
 class Invalid(Sparse):
     """What the policy wrote is no action. The page is not touched; the reason goes into the next observation."""
 
@@ -347,21 +379,30 @@ Valid = (
     | Terminate
     | Submit
 )
-"""Everything but `Invalid`."""
+"""What is done to pages, and how an episode is ended."""
 
-Action = Annotated[Valid | Invalid, Field(discriminator="type")]
+MemoryAction = Remember | Forget
+"""What an episode that is given a memory may do besides."""
+
+Action = Annotated[Valid | MemoryAction | Invalid, Field(discriminator="type")]
+
+Actions = Mapping[str, type[Valid] | type[MemoryAction]]
+"""The records of the actions that a turn may name, by name."""
 
 ACTIONS: dict[str, type[Valid]] = {kind.model_fields["type"].default: kind for kind in get_args(Valid)}
-"""The records by name, `Invalid` left out."""
+"""The records by name: those of every episode, `Invalid` left out."""
+
+WITH_MEMORY: Actions = ACTIONS | {kind.model_fields["type"].default: kind for kind in get_args(MemoryAction)}
+"""Those of an episode with a memory."""
 
 _ADAPTER: TypeAdapter[Action] = TypeAdapter(Action)
 
 
-def read_action(data: dict[str, Any]) -> Action:
-    """The action that ``{"type": name, **arguments}`` says, or an `Invalid` with what is wrong. Never raises."""
+def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
+    """The action of ``actions`` that ``{"type": name, **arguments}`` says, or an `Invalid` with what is wrong. Never raises."""
     name = data.get("type")
-    if not isinstance(name, str) or name not in ACTIONS:
-        known = ", ".join(ACTIONS)
+    if not isinstance(name, str) or name not in actions:
+        known = ", ".join(actions)
         return Invalid(reason=f"no such action: {_short(name)}; there are {known}", code=ErrorCode.UNKNOWN_ACTION)
     try:
         return _ADAPTER.validate_python(data)

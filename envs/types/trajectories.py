@@ -8,6 +8,7 @@ from pydantic import Field
 
 from envs.types.actions import Action, ErrorCode
 from envs.types.evidence import Recorded
+from envs.types.memory import MemoryChange
 from envs.types.observations import Observation
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle
@@ -118,6 +119,8 @@ class Trajectory(Record):
     """What the task's grading asked to be read at the end; ``None`` if it asked for nothing."""
     answer: str = ""
     """What the policy answered, or the status it ended with."""
+    memory: tuple[MemoryChange, ...] = ()
+    """What the episode kept and forgot that was otherwise when it began, oldest first."""
     error: str | None = None
     """The failure's message for an abstention."""
     wall: str = ""

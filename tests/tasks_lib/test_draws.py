@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from envs.tasks import Form, save_tasks, write_tree
-from envs.types import ConfigError, SeedRange, Split, StopReason, StorageError, TaskError, WebTask
+from envs.types import ConfigError, MemoryChange, SeedRange, Split, StopReason, StorageError, TaskError, WebTask
 from tasks_lib.config import RolloutConfig, TrainConfig, resolve
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.run import TrainingRun, open_run
@@ -215,3 +215,71 @@ def test_tasks_without_training_seeds_are_not_drawn(tmp_path: Path) -> None:
     save_tasks(tmp_path / "held.jsonl", [make_task(9), make_task(19)])
     with pytest.raises(ConfigError, match="none of 2 tasks has seeds of the split train"):
         TrainingRun(make_config(tmp_path, "held", file=str(tmp_path / "held.jsonl")))
+
+
+# ------------------------------------------------------------------------------------------------------ family memory
+
+
+def play_with_notes(run: TrainingRun, iteration: int) -> list[GroupSpec]:
+    """As `play`; every episode keeps where it was and forgets the oldest note, some without a reward."""
+    groups = run.sample(iteration, 0)
+    for number, group in enumerate(groups):
+        record = made_up(group, number)
+        oldest = [MemoryChange(key=entry.key, value=None) for entry in group.memory[:1]]
+        episodes = [
+            episode.model_copy(
+                update={
+                    "memory": (
+                        *oldest,
+                        MemoryChange(key=f"last of {episode.sample}", value=episode.episode_id),
+                        MemoryChange(key="best", value=episode.episode_id),
+                    )
+                }
+            )
+            for episode in record.episodes
+        ]
+        write_json(run.store.group_path(group.group_id), record.model_copy(update={"episodes": tuple(episodes)}))
+    return groups
+
+
+def test_families_remember_from_iteration_to_iteration_and_a_resumed_run_remembers_the_same(tmp_path: Path) -> None:
+    file = str(write_set(tmp_path / "set"))
+    config = make_config(tmp_path, file=file).model_copy(
+        update={"rollout": RolloutConfig(groups_per_iteration=6, memory="family")}
+    )
+    with open_run(config) as run:
+        whole = [play_with_notes(run, iteration) for iteration in range(4)]
+        memories = [run.memories(version) for version in range(5)]
+    assert not any(group.memory for group in whole[0])
+    assert any(group.memory for group in whole[1]) and memories[0] == {}
+    for number, groups in enumerate(whole):
+        for (
+            group
+        ) in groups:  # all see what their family knew when the iteration began, whatever the others write meanwhile
+            assert group.memory == memories[number].get(f"{group.task.site}/{group.task.kind}", ())
+            assert all(entry.value < f"i{number:06d}" for entry in group.memory)
+    # The best episode's note stays; those without a reward leave none.
+    records = [made_up(group, number) for number, group in enumerate(whole[0])]
+    for name, memory in memories[1].items():
+        mine = [
+            episode
+            for record, group in zip(records, whole[0], strict=True)
+            if f"{group.task.site}/{group.task.kind}" == name
+            for episode in record.usable
+        ]
+        best = max(mine, key=lambda episode: (episode.score, episode.episode_id))
+        assert {entry.key: entry.value for entry in memory}["best"] == best.episode_id
+        assert {entry.value for entry in memory} <= {episode.episode_id for episode in mine}
+
+    shutil.rmtree(config.run_dir / "starts")
+    with open_run(config) as run:
+        assert [run.sample(iteration, 0) for iteration in range(4)] == whole
+        assert [run.memories(version) for version in range(5)] == memories
+
+
+def test_without_a_memory_of_families_nothing_is_remembered(tmp_path: Path) -> None:
+    config = make_config(tmp_path, file=str(write_set(tmp_path / "set")))
+    with open_run(config) as run:
+        for iteration in range(3):
+            assert not any(group.memory for group in play_with_notes(run, iteration))
+        assert run.memories(2) == {} and run._draws.start(3).memories == {}

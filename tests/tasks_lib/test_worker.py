@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 
 from envs.rewards import read_rubric, score
+from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import JudgeConfig, JudgeModels, JudgeStyle
-from envs.types import Trajectory, WebTask, rubric_hash
+from envs.sites.design2code import FOLDER
+from envs.tasks.imports import import_tasks
+from envs.types import Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
+from tasks_lib import actors
 from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
 from tasks_lib.config import EvaluateConfig, resolve
@@ -174,7 +179,7 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
             assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
             counts = report.pipeline["reward"]
             assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
-            assert counts["seconds"].keys() == {"program", "ask"}
+            assert counts["seconds"].keys() >= {"program", "ask"}
 
     asyncio.run(main())
     store = RunStore(tmp_path)
@@ -184,3 +189,41 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
         assert parts["seen/nice"].value == 1.0 and "very nice" in parts["seen/nice"].evidence
         assert parts["page/done"].value is not None and stored.final is not None
         assert stored.reward.rubric_hash == rubric_hash(rubric)
+
+
+def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sites in one order; what steps changed is beside the trajectories. The oracle of pages knows the page (a policy sees its picture)."""
+    page = (FOLDER / "6.html").read_text(encoding="utf-8")
+    designs = tmp_path / "designs"
+    designs.mkdir()
+    for ending in ("html", "png"):
+        shutil.copyfile(FOLDER / f"6.{ending}", designs / f"12.{ending}")
+    tasks = [each.task for each in import_tasks("design2code", designs, split=Split.HELD_OUT)]
+    known = actors.oracle_action
+    monkeypatch.setattr(
+        actors,
+        "oracle_action",
+        lambda kind, *seen: Submit(html=page) if kind == "design2code" else known(kind, *seen),
+    )
+    rollout = {"dom_diffs": True, "designs": str(designs)}
+    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker", "rollout": rollout})
+    store = RunStore(tmp_path)
+    store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
+    groups = evaluation_groups(
+        [*tasks, *select_kinds(resolve_path(config.tasks.file), ["click-test"])], phase="e000000", episodes=2
+    )
+    order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, actor="oracle")
+    worker = RolloutWorker()
+    worker.setup(None)
+    try:
+        report = worker.roll_out(order)
+    finally:
+        worker.teardown(None)
+    assert report.pipeline["reward"]["graded"] == 2 and report.pipeline["reward"]["seconds"]["visual"] > 0
+    built, clicked = (store.trajectory(episode) for episode in sorted(store.episode_ids()))
+    if built.kind != "design2code":
+        built, clicked = clicked, built
+    assert built.stop_reason is StopReason.SUBMITTED and built.reward.score == 1.0 and built.reward.passed
+    assert [part.name for part in built.reward.parts] == ["design2code"]
+    assert [part.name for part in clicked.reward.parts] == ["page"] and clicked.reward.score == 1.0
+    assert StepDiff.model_validate_json(store.blob(clicked.steps[-1].dom_diff)).schema_version == "1.0"

@@ -49,6 +49,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[dict[str, object]]] = {
     "wait": _with(nothing, seconds=st.floats(0.01, 60)),
     "dialog": _with(nothing, accept=st.booleans(), text=st.none() | texts),
     "answer": _with(nothing, text=texts),
+    "submit": _with(nothing, html=texts),
     "terminate": _with(nothing, status=st.sampled_from(["success", "failure"])),
 }
 assert set(ARGUMENTS) == set(ACTIONS)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.types import Click, Invalid, Select, Type
+from envs.types import Click, ErrorCode, Forget, Invalid, Remember, Select, Type
+from envs.types.actions import WITH_MEMORY
 from training.policy.parsing import Form, format_action, parse, parse_action
 
 from .strategies import every_action
@@ -194,3 +195,59 @@ def test_deep_and_long_texts_are_read_in_time():
     ):
         assert isinstance(parse_action(response), Invalid)
     assert parse_action("{" * 300 + '{"action": "back"}').type == "invalid"  # beyond the bound of tries
+
+
+KEEP = {"type": "remember", "key": "total", "value": "42.50"}
+DROP = {"type": "forget", "key": "total"}
+
+
+@pytest.mark.parametrize(
+    ("response", "form", "told"),
+    [
+        ('remember [total] "42.50"', Form.BRACKETS, KEEP),
+        ('remember [the total] "a\\nb"', Form.BRACKETS, {**KEEP, "key": "the total", "value": "a\nb"}),
+        ('remember [12345] "x"', Form.BRACKETS, {**KEEP, "key": "12345", "value": "x"}),
+        ("forget [total]", Form.BRACKETS, DROP),
+        ('{"action": "remember", "key": "total", "value": "42.50"}', Form.JSON, KEEP),
+        ('{"action": "remember", "key": "total", "value": 42.5}', Form.JSON, {**KEEP, "value": "42.5"}),
+        ('<tool_call>{"name": "forget", "arguments": {"key": "total"}}</tool_call>', Form.TOOL_CALL, DROP),
+        ('remember("total", "42.50")', Form.CALL, KEEP),
+        ('forget(key="total")', Form.CALL, DROP),
+        ('<action>remember [total] "42.50"</action>', Form.TAG, KEEP),
+        ('I note it. {"action": "remember", "key": "total", "value": "42.50"} Next.', Form.PROSE, KEEP),
+        ("I am done.\nAction: forget [total]", Form.LAST_LINE, DROP),
+    ],
+)
+def test_the_memory_is_written_in_every_form_and_only_where_there_is_one(response, form, told):
+    read = parse(response, WITH_MEMORY)
+    assert (read.form, read.action.model_dump()) == (form, told)
+    without = parse(response).action
+    assert isinstance(without, Invalid) and without.code in (ErrorCode.UNKNOWN_ACTION, ErrorCode.INVALID_ACTION)
+    assert "forget" not in without.reason.partition("there are")[2]
+
+
+@pytest.mark.parametrize(
+    ("response", "code", "word"),
+    [
+        ('{"action": "remember", "key": "total"}', ErrorCode.BAD_ACTION, "value: Field required"),
+        ('{"action": "remember", "key": "", "value": "x"}', ErrorCode.BAD_ACTION, "key: String should have at least 1"),
+        ('{"action": "remember", "key": ["a"], "value": "x"}', ErrorCode.BAD_ACTION, "key: Input should be"),
+        ('{"action": "remember", "key": true, "value": "x"}', ErrorCode.BAD_ACTION, "key: Input should be"),
+        ('{"action": "remember", "key": "a", "value": "x", "for": 3}', ErrorCode.BAD_ACTION, "for: Extra inputs"),
+        ('forget [total] "x"', ErrorCode.BAD_ACTION, "forget takes no text"),
+        ("forget()", ErrorCode.BAD_ACTION, "key: Field required"),
+        ("remember", ErrorCode.INVALID_ACTION, "not of the form"),
+        ('remember [a] "x', ErrorCode.INVALID_ACTION, "not of the form"),
+        ('{"action": "wave"}', ErrorCode.UNKNOWN_ACTION, ", remember, forget"),
+    ],
+)
+def test_a_malformed_note_is_named(response, code, word):
+    action = parse_action(response, WITH_MEMORY)
+    assert isinstance(action, Invalid) and action.code == code
+    assert word in action.reason
+
+
+@pytest.mark.parametrize("form", [Form.BRACKETS, Form.JSON, Form.TOOL_CALL])
+def test_notes_survive_writing_and_reading(form):
+    for note in (Remember(key='a [b] "c"', value="</tool_call>\n{}"), Forget(key="3")):
+        assert parse_action(format_action(note, form), WITH_MEMORY) == note

@@ -15,14 +15,21 @@ multimodal plugin would take for a control token is broken up first.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Literal
 
-from envs.types import Element, Observation
+from envs.types import Element, Memory, MemoryEntry, Observation
 
 SHOWN_ACTIONS = 3
 """Actions before this one that the prompt repeats; the page's own state tells the rest."""
+
+MEMORY_BUDGET = 1000
+"""Characters of remembered entries in a prompt: some 300 tokens."""
+
+CUT = "… (cut)"
+"""The end of an entry that does not fit."""
 
 ObservationMode = Literal["text", "set_of_marks", "coordinates"]
 """How a page is shown to the policy."""
@@ -37,13 +44,23 @@ _CONTROL = re.compile(r"<(?=\|)|<(?=/?(?:image|video|audio|tool_call|think)>)")
 """Openings of Qwen's special tokens and of LLaMA-Factory's media placeholders."""
 
 
-def user_text(observation: Observation, history: Sequence[str] = (), mode: ObservationMode = "text") -> str:
-    """The page, what else is open, the last actions, what this site takes besides, why the last one failed (if it did) and the task, one a line.
+def user_text(
+    observation: Observation,
+    history: Sequence[str] = (),
+    mode: ObservationMode = "text",
+    *,
+    memory: Memory | None = None,
+    memory_budget: int = MEMORY_BUDGET,
+) -> str:
+    """The page, what else is open, what is remembered, the last actions, what this site takes besides, why the last one failed (if it did) and the
+    task, one a line.
 
     Args:
         history: The responses of the episode so far, oldest first.
         mode: ``text`` shows the page's text where the observation has one, else its elements; ``set_of_marks`` the elements whose numbers are on
             the screenshot; ``coordinates`` the screenshot alone.
+        memory: What the episode remembers, or ``None`` if it has no memory: then the text has no word of it.
+        memory_budget: Characters that the entries may take.
     """
     lines = _page(observation, mode)
     lines += [f"Alert: {one_line(notice)}" for notice in observation.notices]
@@ -53,6 +70,8 @@ def user_text(observation: Observation, history: Sequence[str] = (), mode: Obser
         lines.append(
             "Tabs: " + ", ".join(f"{tab.number}{' (shown)' if tab.active else ''}" for tab in observation.tabs)
         )
+    if memory is not None:
+        lines += memory_lines(memory, memory_budget)
     if history:
         lines.append("Done: " + "; ".join(one_line(response) for response in history[-SHOWN_ACTIONS:]))
     lines += [f"Action: {OFFERS[name]}" for name in observation.offers]
@@ -60,6 +79,28 @@ def user_text(observation: Observation, history: Sequence[str] = (), mode: Obser
         lines.append(f"Error: {one_line(observation.error)}")
     lines.append(f"Task: {one_line(observation.instruction)}")
     return "\n".join(lines)
+
+
+def memory_lines(memory: Memory, budget: int) -> list[str]:
+    """How to change the memory, and its entries: the newest ones that fit into ``budget`` characters, oldest first; what does not fit is said."""
+    shown: list[str] = []
+    for entry in reversed(memory):
+        line = _entry_line(entry)
+        if len(line) > budget:
+            if shown:
+                break
+            line = line[: max(budget - len(CUT), 0)] + CUT  # the newest one is shown as far as it goes
+        budget -= len(line)
+        shown.append(line)
+    left_out = len(memory) - len(shown)
+    told = "" if not left_out else f", {left_out} older not shown"
+    count = f"{len(memory)} kept" if memory else "empty"
+    return [f'Memory ({count}{told}; remember [key] "value", forget [key]):', *reversed(shown)]
+
+
+def _entry_line(entry: MemoryEntry) -> str:
+    """``total = "42.50"``: on one line, quotes and control tokens made harmless."""
+    return f"{one_line(entry.key)} = {json.dumps(one_line(entry.value), ensure_ascii=False)}"
 
 
 def _page(observation: Observation, mode: ObservationMode) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from envs.ends import Bucket
 from envs.tasks.index import TaskIndex
@@ -60,6 +60,12 @@ class SamplerConfig(Record):
     )
     weights: dict[Bucket, float] = Field({}, description="ratio: weight of the difficulty buckets 1, 2-3, 4-6 and 7+.")
     limit: int = Field(0, ge=0, description="sequential: the first so many tasks, again and again; 0: all.")
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _as_written(cls, weights: object) -> object:
+        """YAML reads a bucket's ``1:`` as a number."""
+        return {str(bucket): weight for bucket, weight in weights.items()} if isinstance(weights, dict) else weights
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

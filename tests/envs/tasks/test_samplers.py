@@ -237,7 +237,7 @@ def test_success_is_the_first_group_s_and_then_an_exponential_mean() -> None:
 
 @pytest.mark.parametrize("name", ["success", "curriculum", "uniform", "ratio", "sequential", "no_repeat"])
 def test_a_sampler_is_made_of_its_configuration(name: str) -> None:
-    config = SamplerConfig.model_validate({"name": name, **({"weights": {"2-3": 1}} if name == "ratio" else {})})
+    config = SamplerConfig.model_validate({"name": name, **({"weights": {1: 1, "2-3": 1}} if name == "ratio" else {})})
     sampler = make_sampler(config, INDEX, 3, memory=0.9, exploration=0.1)
     assert sampler.name.replace("-", "_") == name and len(sampler.draw(20)) == 20
     if name in ("success", "curriculum"):

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from envs.types import Click, ErrorCode, Invalid, Select, Type
-from envs.types.actions import ACTIONS
+from envs.types.actions import Actions
 from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
 
 MOST_DIGITS = 4
@@ -32,6 +32,7 @@ _TEXTS = {
     "goto": "url",
     "new_tab": "url",
     "press": "key",
+    "remember": "value",
     "select": "text",
     "terminate": "status",
     "type": "text",
@@ -40,12 +41,17 @@ _TEXTS = {
 }
 """The argument that the quoted text is."""
 
+_KEYED = frozenset({"remember", "forget"})
+"""Actions whose word in brackets is a key, also beside a quoted text: ``remember [total] "42.50"``."""
+
 _WORDS = {
     "answer": "text",
     "close_tab": "tab",
+    "forget": "key",
     "goto": "url",
     "new_tab": "url",
     "press": "key",
+    "remember": "key",
     "scroll": "direction",
     "switch_tab": "tab",
     "terminate": "status",
@@ -54,18 +60,18 @@ _WORDS = {
 """The argument that the word in brackets is; for all others it is the element."""
 
 
-def read_brackets(text: str) -> Reading | None:
+def read_brackets(text: str, actions: Actions) -> Reading | None:
     """``name [element] "text"``; ``None`` if the text is not of this form."""
     match = _FORM.fullmatch(text)
-    if match is None or (match["name"] not in ("click", *_WITH_TEXT) and canonical(match["name"]) in ACTIONS):
-        return _read_wide(text)
+    if match is None or (match["name"] not in ("click", *_WITH_TEXT) and canonical(match["name"], actions) in actions):
+        return _read_wide(text, actions)
     name, element = match["name"], int(match["element"])
     if name == "click":
         return Reading(Click(element=element) if match["text"] is None else Invalid(reason="click takes no text"))
     if name not in _WITH_TEXT:
         return Reading(
             Invalid(
-                reason=f"no such action: {short(name)}; there are {', '.join(ACTIONS)}", code=ErrorCode.UNKNOWN_ACTION
+                reason=f"no such action: {short(name)}; there are {', '.join(actions)}", code=ErrorCode.UNKNOWN_ACTION
             )
         )
     if match["text"] is None:
@@ -74,22 +80,24 @@ def read_brackets(text: str) -> Reading | None:
     return Reading(value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value))
 
 
-def read_webarena(text: str) -> Reading | None:
+def read_webarena(text: str, actions: Actions) -> Reading | None:
     """WebArena's own ``type [id] [text] [1]``: without quotes, and Enter is pressed unless the last number is 0."""
     match = _WEBARENA.fullmatch(text)
     if match is None:
         return None
-    return read_named("type", {"element": match["element"], "text": match["text"], "enter": match["enter"] != "0"})
+    return read_named(
+        "type", {"element": match["element"], "text": match["text"], "enter": match["enter"] != "0"}, actions
+    )
 
 
-def _read_wide(text: str) -> Reading | None:
+def _read_wide(text: str, actions: Actions) -> Reading | None:
     match = _WIDE.fullmatch(text)
     if match is None:
         return None
-    name, word, quoted = canonical(match["name"]), match["word"], match["text"]
-    if name not in ACTIONS or (word is None and quoted is None and name not in _ALONE):
+    name, word, quoted = canonical(match["name"], actions), match["word"], match["text"]
+    if name not in actions or (word is None and quoted is None and name not in _ALONE):
         return None
-    if word is not None and word.isdigit() and len(word) > MOST_DIGITS:
+    if word is not None and word.isdigit() and len(word) > MOST_DIGITS and name not in _KEYED:
         return None
     arguments: dict[str, Any] = {}
     if quoted is not None:
@@ -101,8 +109,9 @@ def _read_wide(text: str) -> Reading | None:
         arguments[_TEXTS[name]] = value
     if word is not None:
         # `press [Enter]` names a key, `press [3] "Enter"` an element; so with scroll.
-        arguments["element" if quoted is not None else _WORDS.get(name, "element")] = word
-    return read_named(match["name"], arguments)
+        both = quoted is not None and name not in _KEYED
+        arguments["element" if both else _WORDS.get(name, "element")] = word
+    return read_named(match["name"], arguments, actions)
 
 
 def _string(quoted: str) -> str | Invalid:

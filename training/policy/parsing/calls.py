@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from envs.types import ErrorCode, Invalid
-from envs.types.actions import ACTIONS
+from envs.types.actions import Actions
 from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
 
 _CALL = re.compile(r"(?P<name>[a-z_]{1,40})\((?P<inside>.*)\)", re.DOTALL)
@@ -29,9 +29,11 @@ _ORDER = {
     "close_tab": ("tab",),
     "dialog": ("accept", "text"),
     "drag": ("start", "end"),
+    "forget": ("key",),
     "goto": ("url",),
     "new_tab": ("url",),
     "press": ("key",),
+    "remember": ("key", "value"),
     "scroll": ("direction", "amount"),
     "select": ("element", "text"),
     "submit": ("html",),
@@ -44,18 +46,18 @@ _ORDER = {
 """Names of positional arguments; one that is not here takes an element."""
 
 
-def read_call(text: str) -> Reading | None:
+def read_call(text: str, actions: Actions) -> Reading | None:
     """``name(arguments)``; ``None`` if the text is not of this form."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return None
-    arguments = _arguments(canonical(match["name"]), match["inside"].strip())
+    arguments = _arguments(canonical(match["name"], actions), match["inside"].strip(), actions)
     if isinstance(arguments, Invalid):
         return Reading(arguments)
-    return read_named(match["name"], arguments)
+    return read_named(match["name"], arguments, actions)
 
 
-def _arguments(name: str, inside: str) -> dict[str, Any] | Invalid:
+def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Invalid:
     values: list[Any] = []
     named: dict[str, Any] = {}
     place = 0
@@ -70,12 +72,12 @@ def _arguments(name: str, inside: str) -> dict[str, Any] | Invalid:
         else:
             values.append(_value(match))
         place = match.end()
-    return _placed(name, values) | named
+    return _placed(name, values, actions) | named
 
 
-def _placed(name: str, values: list[Any]) -> dict[str, Any]:
+def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
     """Positional arguments by name. Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first."""
-    order: tuple[str, ...] = _ORDER.get(name, ("element",) if name in ACTIONS else ())
+    order: tuple[str, ...] = _ORDER.get(name, ("element",) if name in actions else ())
     if order[:1] == ("element",) and len(values) >= 2 and all(isinstance(value, int | float) for value in values[:2]):
         order, values = ("at", *order[1:]), [values[:2], *values[2:]]
     if name == "press" and len(values) == 2:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from envs.types import Action, ErrorCode, Invalid
+from envs.types.actions import ACTIONS, Actions
 from training.policy.parsing.brackets import read_brackets, read_webarena
 from training.policy.parsing.calls import read_call
 from training.policy.parsing.objects import last_action_object, read_object
@@ -48,71 +49,76 @@ class Parsed:
     """Names of other schemes that were translated, e.g. ``left_click``, ``coordinate``."""
 
 
-def parse_action(response: str) -> Action:
+def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
     """The action that ``response`` names, or ``Invalid`` with why it is none."""
-    return parse(response).action
+    return parse(response, actions).action
 
 
-def parse(response: str) -> Parsed:
-    """The action that ``response`` names, or ``Invalid``, with how it was read."""
+def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
+    """The action of ``actions`` that ``response`` names, or ``Invalid``, with how it was read."""
     # Half a surrogate pair can neither be stored nor sent; it can only come from a broken detokenisation.
     text = response.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     written = text.rpartition("</think>")[2].strip()
     if not written.startswith("<think>"):
         for form, read in _READERS:
-            reading = read(written)
+            reading = read(written, actions)
             if reading is not None:
                 return Parsed(reading.action, form, reading.renamed)
-    return Parsed(_unread(written), Form.NONE)
+    return Parsed(_unread(written, actions), Form.NONE)
 
 
-def _tool_call(text: str) -> Reading | None:
-    return _first_call(text) if text.count(_CALL_OPEN) == 1 else None
+def _tool_call(text: str, actions: Actions) -> Reading | None:
+    return _first_call(text, actions) if text.count(_CALL_OPEN) == 1 else None
 
 
-def _first_call(text: str) -> Reading | None:
+def _first_call(text: str, actions: Actions) -> Reading | None:
     # The closing tag is optional: some engines stop there and leave it out.
     _, opened, rest = text.partition(_CALL_OPEN)
-    return read_object(rest.partition(_CALL_CLOSE)[0].strip()) if opened else None
+    return read_object(rest.partition(_CALL_CLOSE)[0].strip(), actions) if opened else None
 
 
-def _tag(text: str) -> Reading | None:
+def _tag(text: str, actions: Actions) -> Reading | None:
     before, closed, _ = text.rpartition("</action>")
     _, opened, inside = before.rpartition("<action>")
-    return _any_of(inside.strip()) if opened and closed else None
+    return _any_of(inside.strip(), actions) if opened and closed else None
 
 
-def _fence(text: str) -> Reading | None:
+def _fence(text: str, actions: Actions) -> Reading | None:
     parts = text.split("```")
     if len(parts) < 3:
         return None
     # Outside, inside, outside, …: the last inside that is closed.
     block = parts[-2] if len(parts) % 2 else parts[-3]
     language = _LANGUAGE.match(block)
-    return _any_of(block[language.end() :].strip() if language else block.strip())
+    return _any_of(block[language.end() :].strip() if language else block.strip(), actions)
 
 
-def _any_of(text: str) -> Reading | None:
-    return read_brackets(text) or read_webarena(text) or _whole_object(text) or read_call(text)
+def _any_of(text: str, actions: Actions) -> Reading | None:
+    return (
+        read_brackets(text, actions)
+        or read_webarena(text, actions)
+        or _whole_object(text, actions)
+        or read_call(text, actions)
+    )
 
 
-def _whole_object(text: str) -> Reading | None:
-    return read_object(text) if text.startswith("{") and text.endswith("}") else None
+def _whole_object(text: str, actions: Actions) -> Reading | None:
+    return read_object(text, actions) if text.startswith("{") and text.endswith("}") else None
 
 
-def _json(text: str) -> Reading | None:
-    reading = _whole_object(text)
+def _json(text: str, actions: Actions) -> Reading | None:
+    reading = _whole_object(text, actions)
     # What only begins and ends like JSON may still hold some: `{a} … {"action": …}`.
     broken = reading is not None and isinstance(reading.action, Invalid) and reading.action.code == ErrorCode.BAD_JSON
     return None if broken else reading
 
 
-def _last_line(text: str) -> Reading | None:
+def _last_line(text: str, actions: Actions) -> Reading | None:
     line = _PREFIX.sub("", text.rpartition("\n")[2].strip(), count=1).strip("`* ")
-    return read_brackets(line) or read_webarena(line) or read_call(line)
+    return read_brackets(line, actions) or read_webarena(line, actions) or read_call(line, actions)
 
 
-_READERS: tuple[tuple[Form, Callable[[str], Reading | None]], ...] = (
+_READERS: tuple[tuple[Form, Callable[[str, Actions], Reading | None]], ...] = (
     (Form.BRACKETS, read_brackets),
     (Form.WEBARENA, read_webarena),
     (Form.JSON, _json),
@@ -126,11 +132,11 @@ _READERS: tuple[tuple[Form, Callable[[str], Reading | None]], ...] = (
 )
 
 
-def _unread(written: str) -> Invalid:
+def _unread(written: str, actions: Actions) -> Invalid:
     if written.startswith("<think>"):
         return Invalid(reason="the thought has no end; close it with </think> and write an action")
     if written.startswith("{"):
-        reading = read_object(written)
+        reading = read_object(written, actions)
         if reading is not None and isinstance(reading.action, Invalid):
             return reading.action
     return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {short(written)}')

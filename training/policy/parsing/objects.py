@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from envs.types import ErrorCode, Invalid
+from envs.types.actions import Actions
 from training.policy.parsing.vocabulary import Reading, names_action, read_mapping, short
 
 MOST_TRIES = 256
@@ -13,7 +14,7 @@ MOST_TRIES = 256
 square of its length."""
 
 
-def read_object(text: str) -> Reading | None:
+def read_object(text: str, actions: Actions) -> Reading | None:
     """The action of a text that is one JSON object; `Invalid` if it is not."""
     try:
         # Control characters in strings are let through: models write line breaks as they are.
@@ -23,10 +24,10 @@ def read_object(text: str) -> Reading | None:
         return Reading(Invalid(reason=f"not JSON ({short(why)}): {short(text)}", code=ErrorCode.BAD_JSON))
     if not isinstance(value, dict):
         return Reading(Invalid(reason=f"not a JSON object: {short(text)}", code=ErrorCode.BAD_JSON))
-    return read_mapping(value)
+    return read_mapping(value, actions)
 
 
-def last_action_object(text: str) -> Reading | None:
+def last_action_object(text: str, actions: Actions) -> Reading | None:
     """The action of the last JSON object in a text that names one; ``None`` if there is none."""
     decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
     found: dict[str, Any] | None = None
@@ -41,7 +42,7 @@ def last_action_object(text: str) -> Reading | None:
         else:
             found = value if names_action(value) else found
         place = text.find("{", end)
-    return read_mapping(found) if found is not None else None
+    return read_mapping(found, actions) if found is not None else None
 
 
 def _no_constant(name: str) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.types import Action, ErrorCode, Invalid, read_action
-from envs.types.actions import ACTIONS, GRID, MAX_AMOUNT
+from envs.types.actions import ACTIONS, GRID, MAX_AMOUNT, Actions
 
 _NAMES = {
     "click_element": "click",
@@ -132,10 +132,10 @@ class Reading:
     renamed: tuple[str, ...] = ()
 
 
-def canonical(name: str) -> str:
+def canonical(name: str, actions: Actions) -> str:
     """Our name for an action."""
     name = name.strip().lower()
-    return name if name in ACTIONS else _NAMES.get(name, name)
+    return name if name in actions else _NAMES.get(name, name)
 
 
 def names_action(value: Any) -> bool:
@@ -143,7 +143,7 @@ def names_action(value: Any) -> bool:
     return isinstance(value, dict) and any(key in value for key in ("action", "type", "name", "function"))
 
 
-def read_mapping(value: dict[str, Any]) -> Reading:
+def read_mapping(value: dict[str, Any], actions: Actions) -> Reading:
     """The action of a JSON object in any of the schemes."""
     for key in ("function", "action"):
         if isinstance(value.get(key), dict):  # {"type": "function", "function": {…}}, {"thought": …, "action": {…}}
@@ -162,19 +162,19 @@ def read_mapping(value: dict[str, Any]) -> Reading:
         return Reading(
             Invalid(reason=f"the action's name is no string: {short(repr(name))}", code=ErrorCode.UNKNOWN_ACTION)
         )
-    return read_named(name, inside)
+    return read_named(name, inside, actions)
 
 
-def read_named(name: str, arguments: dict[str, Any]) -> Reading:
+def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> Reading:
     """The action of a name and arguments in any of the schemes."""
-    ours = canonical(name)
+    ours = canonical(name, actions)
     if ours == "terminate" and arguments.get("answer"):
         ours = "answer"  # WEBSERV's terminate(answer)
-    if ours not in ACTIONS:
-        return Reading(read_action({"type": name}))
+    if ours not in actions:
+        return Reading(read_action({"type": name}, actions))
     renamed = [name] if ours != name else []
     table = (_TARGET if ours in _TARGETED else {}) | _ARGUMENTS.get(ours, {})
-    known = ACTIONS[ours].model_fields
+    known = actions[ours].model_fields
     data: dict[str, Any] = {}
     for key, value in arguments.items():
         mine = key if key in known and key != "type" else table.get(key, key)
@@ -182,7 +182,7 @@ def read_named(name: str, arguments: dict[str, Any]) -> Reading:
             return Reading(Invalid(reason=f"{ours}: {short(mine)} is given twice", code=ErrorCode.BAD_ACTION))
         renamed += [key] if mine != key else []
         data[mine] = value
-    return Reading(read_action({**_shaped(ours, name, data), "type": ours}), tuple(renamed))
+    return Reading(read_action({**_shaped(ours, name, data), "type": ours}, actions), tuple(renamed))
 
 
 def short(text: str, limit: int = 60) -> str:
