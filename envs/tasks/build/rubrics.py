@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.ends import max_steps
-from envs.rewards.formats import from_webgym
-from envs.tasks.write.draft import with_reference
+from envs.rewards.formats import webgym_rubric
 from envs.types import Rubric, WebTask, rubric_hash
 
 
@@ -17,10 +16,7 @@ def brought_rubric(source: str, row: Mapping[str, Any] | None) -> Rubric | None:
     Raises:
         TaskError: it is no rubric; says where.
     """
-    groups = row.get("evaluator_reference") if source == "webgym" and row is not None else None
-    if not groups:
-        return None
-    return with_reference(from_webgym(_numbered(groups)), right_answer(source, row))
+    return webgym_rubric(row) if source == "webgym" and row is not None else None
 
 
 def right_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
@@ -50,18 +46,3 @@ def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:
             "horizon": max_steps(difficulty) if derived else task.horizon,
         }
     )
-
-
-def _numbered(groups: list[Any]) -> list[Any]:
-    """Groups with ids of their own; a text is a group of one fact."""
-    made = []
-    ids = [group.get("id") for group in groups if isinstance(group, dict)]
-    plain = len(set(map(str, ids))) < len(ids) or None in ids or len(ids) < len(groups)
-    for number, group in enumerate(groups, start=1):
-        if isinstance(group, str):
-            made.append({"id": number, "description": "", "facts": [group]})
-        elif isinstance(group, dict) and plain:
-            made.append({**group, "id": number})
-        else:
-            made.append(group)
-    return made

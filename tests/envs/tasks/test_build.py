@@ -307,10 +307,10 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     assert by_id["webgym/t-3"].rubric is None
     parts = [each for name, each in by_id.items() if name.startswith("webgym/t-1~")]
     assert sorted(part.difficulty for part in parts) == [1, 3]
-    assert manifest["by_source"]["web"]["rejected"] == {"read": 1, "rubric": 1}
-    bad = {row["stage"]: row for row in rejected(tmp_path)}
-    assert bad["rubric"]["task_id"] == "webgym/t-4" and "facts.0: expected a text, not 7" in bad["rubric"]["reason"]
-    assert bad["read"]["where"] == "train.jsonl:5" and bad["read"]["reason"].startswith("task_name: ")
+    assert manifest["by_source"]["web"]["rejected"] == {"read": 2}
+    bad = {row["where"]: row for row in rejected(tmp_path)}
+    assert "facts.0: expected a text, not 7" in bad["train.jsonl:4"]["reason"]
+    assert bad["train.jsonl:5"]["reason"].startswith("task_name: ")
 
 
 def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_path: Path) -> None:
