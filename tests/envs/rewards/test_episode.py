@@ -90,7 +90,7 @@ def play(results: Sequence[StepResult | Exception], rubric: Rubric | None, froze
         assert doing != "reward" or browser.given_back, "graded while the browser was still held"
         yield
 
-    rollout: Any = SimpleNamespace(episode_deadline=10.0, attempts=1, stop_on_invalid=True, repeats=0)
+    rollout: Any = SimpleNamespace(episode_deadline=10.0, attempts=1, stop_on_invalid=True, repeats=0, memory="off")
     runner: Any = EpisodeRunner(
         pool=browser,  # type: ignore[arg-type]
         sites={"shop": None},  # type: ignore[dict-item]
