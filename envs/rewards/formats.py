@@ -92,7 +92,9 @@ def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") 
     made = [_webgym_group(group, number) for number, group in enumerate(groups, start=1)]
     if answer:
         said = f"The answer says the same as this reference answer: {answer}"
-        made.append({"name": REFERENCE_GROUP, "facts": [{"type": "judge", "id": REFERENCE_GROUP, "description": said}]})
+        fact = {"type": "judge", "id": REFERENCE_GROUP, "description": said}
+        # A description of its own, so that who puts the group into words (a sub-task) need not say the answer.
+        made.append({"name": REFERENCE_GROUP, "description": "Give the answer that is asked for", "facts": [fact]})
     return _read({"fact_groups": made, "gates": [GROUNDED.model_dump()], "pass_threshold": 1.0}, where)
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from envs.rewards.formats import from_webgym
 from envs.rewards.judge.verdict import MalformedReply, read_object
 from envs.tasks.rows import field_name
-from envs.types import FactGroup, JudgeFact, Record, Rubric
+from envs.types import Record, Rubric
 from envs.types.rubrics import Name
 
 MAX_NAMED = 5
@@ -76,22 +76,8 @@ def to_rubric(draft: Draft, reference: str | None) -> Rubric:
     Args:
         reference: The right answer; a fact of its own, in a group of its own.
     """
-    rubric = from_webgym(
-        [
-            {"id": number, "description": group.description, "facts": [fact.text for fact in group.facts]}
-            for number, group in enumerate(draft.fact_groups, start=1)
-        ]
-    )
-    return with_reference(rubric, reference)
-
-
-def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
-    """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
-    if reference is None or not reference.strip():
-        return rubric
-    fact = JudgeFact(
-        id="reference.1",
-        description=f"The answer says the same in substance as this reference answer: {reference.strip()}",
-    )
-    group = FactGroup(name="reference", description="Give the answer that is asked for", facts=(fact,))
-    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, group)})
+    groups = [
+        {"id": number, "description": group.description, "facts": [fact.text for fact in group.facts]}
+        for number, group in enumerate(draft.fact_groups, start=1)
+    ]
+    return from_webgym({"evaluator_reference": groups, "reference_answer": (reference or "").strip() or None})

@@ -33,7 +33,7 @@ from envs.tasks.build import (
     read_report,
     requests,
 )
-from envs.tasks.build.rubrics import brought_rubric, right_answer, with_rubric
+from envs.tasks.build.rubrics import right_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
 from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.tasks.generate.check import checker
@@ -307,10 +307,21 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     assert by_id["webgym/t-3"].rubric is None
     parts = [each for name, each in by_id.items() if name.startswith("webgym/t-1~")]
     assert sorted(part.difficulty for part in parts) == [1, 3]
-    assert manifest["by_source"]["web"]["rejected"] == {"read": 1, "rubric": 1}
-    bad = {row["stage"]: row for row in rejected(tmp_path)}
-    assert bad["rubric"]["task_id"] == "webgym/t-4" and "facts.0: expected a text, not 7" in bad["rubric"]["reason"]
-    assert bad["read"]["where"] == "train.jsonl:5" and bad["read"]["reason"].startswith("task_name: ")
+    assert [part for name, part in by_id.items() if name.startswith("webgym/t-2~")] == [], "no group of three facts"
+    assert manifest["by_source"]["web"]["rejected"] == {"read": 2}
+    facts, empty = rejected(tmp_path)
+    assert facts["where"] == "train.jsonl:4" and facts["reason"].startswith("evaluator_reference.0")
+    assert empty["where"] == "train.jsonl:5" and empty["reason"].startswith("task_name: ")
+
+
+def test_a_part_with_the_right_answer_does_not_say_it(tmp_path: Path) -> None:
+    row = {**WEBGYM[0], "reference_answer": "12 km and 7 km"}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
+    rules = DecompositionRules(most=100)
+    build(tmp_path, ImportSource(name="web", format="webgym", path="train.jsonl", decompose=rules, shards=1))
+    parts = load_tasks(tmp_path / "set" / "tasks.jsonl")[1:]
+    assert len(parts) == 6 and not [part for part in parts if "7 km" in (part.instruction or "")]
+    assert [part for part in parts if "Give the answer that is asked for" in (part.instruction or "")]
 
 
 def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_path: Path) -> None:
@@ -345,17 +356,14 @@ def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_pat
 
 
 def test_right_answers_and_horizons() -> None:
-    assert right_answer("webgym", {"reference_answer": " "}) is None and right_answer("miniwob", {"x": 1}) is None
+    assert right_answer("webgym", {"reference_answer": "x"}) is None and right_answer("webarena", None) is None
     assert right_answer("webarena", {"eval": {"reference_answers": {"must_include": ["a", "b"]}}}) == "a; b"
+    assert right_answer("webarena", {"eval": {"reference_answers": {"fuzzy_match": "N/A"}}}) == "N/A"
     assert right_answer("webarena", {"eval": {"reference_answers": None}}) is None
-    rubric = brought_rubric("webgym", WEBGYM[0])
+    rubric = graded(1).rubric
     assert rubric is not None and rubric.fact_count == 4
     assert with_rubric(task(1, difficulty=1, horizon=10), rubric).horizon == 20
     assert with_rubric(task(1, difficulty=1, horizon=30), rubric).horizon == 30
-    alike = brought_rubric(
-        "webgym", {"evaluator_reference": [{"id": 1, "facts": ["x"]}, {"id": 1, "facts": ["y"]}, "z"]}
-    )
-    assert alike is not None and [fact.id for fact in alike.facts()] == ["1.1", "2.1", "3.1", "grounded"]
 
 
 @contextmanager
