@@ -72,7 +72,8 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
             return completion("Certainly! Here is the rubric.")
         return completion(json.dumps(LAMPS))
 
-    made = {"kind": "generate", "name": "made", "spec": {"count": 90}, "shards": 1, "worlds": 1}
+    spec = {"count": 90, "kinds": ["shop-open"], "per_world": 6}
+    made = {"kind": "generate", "name": "made", "spec": spec, "shards": 1, "worlds": 9}
     given = [*sources(tmp_path), made]
     with endpoint(answer) as fake:
         config = config_of(tmp_path / "one", fake.url, sources=given)
@@ -94,7 +95,7 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
 
     # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has bad facts, one needs a rubric
     assert manifest["tasks"] == 93 + 90 and manifest["by_source"]["own"]["parts"] == 60
-    assert len(list((config.run_dir / "shards" / "made").glob("*.rejected.jsonl"))) >= 2, "one world was not enough"
+    assert len(list((config.run_dir / "shards" / "made").glob("*.rejected.jsonl"))) >= 2, "nine worlds were not enough"
     assert manifest["by_source"]["web"] == {
         "read": 3, "written": 1, "parts": 0, "tasks": 3, "rejected": {"read": 2}, "whole": {},
     }  # fmt: skip
