@@ -23,7 +23,7 @@ from tasks_lib.building import SetBuild, open_build
 from tasks_lib.command_line import run_command
 from tasks_lib.config import PROJECT, resolve
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
-from tests.envs.tasks.test_build import LAMPS, WEBGYM, endpoint, graded
+from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded
 from tests.flows.test_flows import artifact
 
 
