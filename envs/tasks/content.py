@@ -24,6 +24,7 @@ def content_key(task: WebTask) -> str:
         "path": task.path,
         "kind": task.kind if said is None else None,
         "instruction": said,
+        "reference": task.reference,
         "rubric": _rubric(task.rubric) if task.rubric is not None else None,
     }
     if task.evaluators is not None:
