@@ -1,7 +1,11 @@
-"""Design2Code without CLIP: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words different."""
+"""Design2Code without CLIP. From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words
+different. From HTML: a page of 100 blocks on 1288 x 1400 pixels and its reference, drawn by the browser and compared.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import html
 import random
 import statistics
 import string
@@ -10,7 +14,9 @@ import time
 import numpy as np
 
 from benchmarks import Figure
+from envs.browser import BrowserPool
 from envs.rewards.design2code import Image, PageBlocks, TextBlock, design_score
+from envs.rewards.design2code.render import Drawer
 
 BLOCKS, WIDTH, HEIGHT = 100, 1280, 720
 DIFFERENT = 0.25
@@ -24,9 +30,12 @@ def run() -> list[Figure]:
     reference, built = pages(random.Random(0))
     pictures = screenshots()
     seconds = {name: _median(reference, page, pictures) for name, page in (("faulty", built), ("equal", reference))}
+    both, one = asyncio.run(drawn(reference, built))
     return [
         Figure("a page pair with faults", seconds["faulty"], "s", "<= 1"),
         Figure("a page and itself", seconds["equal"], "s", "<= 1"),
+        Figure("from HTML to the score, both pages drawn", both, "s", "<= 1"),
+        Figure("from HTML to the score, reference known", one, "s", "<= 1"),
     ]
 
 
@@ -43,6 +52,36 @@ def pages(rng: random.Random) -> tuple[PageBlocks, PageBlocks]:
         built.append(block.model_copy(update={"text": other, "left": left + rng.uniform(-20, 20)}))
     size = {"width": WIDTH, "height": HEIGHT}
     return PageBlocks(blocks=tuple(reference), **size), PageBlocks(blocks=tuple(built), **size)
+
+
+async def drawn(reference: PageBlocks, built: PageBlocks) -> tuple[float, float]:
+    """Median seconds from two texts of HTML to the score: with both pages drawn (at the same time), and with the built one only."""
+    first, second = as_html(reference), as_html(built)
+    both, one = [], []
+    async with BrowserPool() as pool:
+        drawer = Drawer(pool)
+        await drawer.draw(first)  # the browser's own first time
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            known, page = await asyncio.gather(drawer.draw(first), drawer.draw(second))
+            design_score(known.blocks, page.blocks, (known.picture, page.picture))
+            both.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            page = await drawer.draw(second)
+            design_score(known.blocks, page.blocks, (known.picture, page.picture))
+            one.append(time.perf_counter() - start)
+    assert len(known.blocks.blocks) == BLOCKS
+    return statistics.median(both), statistics.median(one)
+
+
+def as_html(page: PageBlocks) -> str:
+    """A page of these blocks, 14 pixels apart."""
+    placed = "".join(
+        f'<p style="left:{block.left:.0f}px;top:{14 * at}px;color:rgb{block.colour}">{html.escape(block.text)}</p>'
+        for at, block in enumerate(page.blocks)
+    )
+    style = "p {position: absolute; margin: 0; white-space: nowrap; font: 11px/14px sans-serif}"
+    return f"<!DOCTYPE html><meta charset=utf-8><style>{style}</style><body>{placed}"
 
 
 def screenshots() -> tuple[Image, Image]:

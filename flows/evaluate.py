@@ -41,7 +41,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         publish_base(store, resolve_path(config.policy.checkpoint))
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(
-                Rollouts(store, config.policy, config.rollout, seed=0, rewards=config.rewards),
+                Rollouts(store, config.policy, config.rollout, seed=0, rewards=config.rewards, live=config.tasks.live),
                 0,
                 tasks,
                 episodes=config.episodes,

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from envs.types import ConfigError, RollwrightError
+from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
@@ -21,7 +22,9 @@ from tasks_lib.config import (
 
 
 def run_command(
-    flow: Callable[..., Any], model: type[TrainConfig | EvaluateConfig | WarmStartConfig], arguments: list[str]
+    flow: Callable[..., Any],
+    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig],
+    arguments: list[str],
 ) -> int:
     """Resolve the configuration and run ``flow(config)``; the exit status."""
     parser = argparse.ArgumentParser(

@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from envs.egress import AllowList
 from envs.ends import HorizonPolicy
 from envs.rewards import Component
 from envs.rewards.judge import JudgeConfig
+from envs.sites import LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
@@ -48,6 +50,36 @@ class TasksConfig(Settings):
         lt=1,
         description="Decay of the running success of a kind (or task), per group; success and curriculum.",
     )
+    blocklist_hours: float = Field(
+        12.0,
+        ge=0,
+        le=1000,
+        description="Hours that a site with a captcha or wall is not drawn from; doubled when it comes back, up to 16 times. 0: never left out.",
+    )
+    addresses: dict[str, str] = Field(
+        {},
+        description="Addresses of sites that we do not serve, by the site's name in the task (gitlab: http://127.0.0.1:8023); other hosts are "
+        "https://HOST. Sites on this machine are reached only where they are named here.",
+    )
+    subdomains: bool = Field(False, description="Pages of live sites may reach the subdomains of their host too.")
+    reach: list[str] = Field(
+        [], description="Further origins that pages of live sites may reach, as https://*.cdn.example."
+    )
+
+    @property
+    def live(self) -> LiveOptions:
+        """What the workers are told of live sites."""
+        return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach))
+
+    @model_validator(mode="after")
+    def _addresses_can_be_reached(self) -> Self:
+        try:
+            for address in self.addresses.values():
+                split_address(address)
+            AllowList.of(*self.reach)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return self
 
 
 class RolloutConfig(Settings):
@@ -105,6 +137,10 @@ class RolloutConfig(Settings):
         MEMORY_BUDGET, ge=100, le=100_000, description="Characters of notes that a prompt shows, the newest first."
     )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
+    dom_diffs: bool = Field(
+        False,
+        description="Keep what each step changed in the document, for the judge; and the last page's, for tasks with a reference.",
+    )
 
 
 class RewardConfig(Settings):
@@ -120,6 +156,9 @@ class RewardConfig(Settings):
     visual: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference a page looks; 0: not asked."
     )
+    clip: str = Field(
+        "", description="Folder of CLIP weights that Design2Code compares pictures with; empty: SSIM, under that name."
+    )
     semantic: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference's a document is; 0: not asked."
     )
@@ -131,6 +170,13 @@ class RewardConfig(Settings):
     )
     length: float = Field(0.0, ge=0, le=1, description="Penalty of an episode that uses its whole horizon.")
     action_errors: float = Field(0.0, ge=0, le=1, description="Penalty of an episode of which every action failed.")
+
+    @field_validator("clip")
+    @classmethod
+    def _there(cls, clip: str) -> str:
+        if clip and not (resolve_path(clip) / "config.json").is_file():
+            raise ValueError(f"{resolve_path(clip)} is no Hugging Face checkpoint folder: it has no config.json")
+        return clip
 
     def weights(self) -> dict[Component, float]:
         """By component."""

@@ -37,6 +37,7 @@ from tasks_lib.actors import Actor, Situation
 from tasks_lib.config import RolloutConfig
 from tasks_lib.ending import EpisodeWatch
 from tasks_lib.live import Doing, Slot
+from tasks_lib.looks import PageEvidence
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
 from training.policy.parsing import parse
@@ -57,6 +58,8 @@ class EpisodeRunner:
     """Of the actor."""
     clock: ActivityClock
     rollout: RolloutConfig
+    evidence: PageEvidence | None = None
+    """Keeps what steps change in documents (``rollout.dom_diffs``)."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is not the policy's up to ``rollout.attempts`` times; every attempt is returned, graded
@@ -103,6 +106,7 @@ class _Episode:
         self.final: Observation | None = None
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
+        self.final_dom = ""
         self.recorded: Recorded | None = None
         self.error: str | None = None
         self.wall = ""
@@ -134,6 +138,8 @@ class _Episode:
                 break
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        if self.runner.evidence is not None and self.task.reference:
+            self.final_dom = await asyncio.to_thread(self.runner.evidence.page, frame)
         wanted = needs(self.task.rubric)
         if wanted and self.error is None:
             with self.runner.clock("browser"):
@@ -162,6 +168,8 @@ class _Episode:
         self.slot.now(Doing.ACT)
         after = await self._act(session, frame, parsed.action)
         acted = time.perf_counter()
+        evidence = self.runner.evidence
+        dom_diff = "" if evidence is None else await asyncio.to_thread(evidence.change, frame, after)
         self.steps.append(
             Step(
                 index=len(self.steps),
@@ -178,6 +186,7 @@ class _Episode:
                 point=after.point,
                 error=after.error,
                 signals=after.signals,
+                dom_diff=dom_diff,
                 seconds=StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
             )
         )
@@ -217,6 +226,7 @@ class _Episode:
             policy_version=self.version,
             steps=tuple(self.steps),
             final=self.final,
+            final_dom=self.final_dom,
             stop_reason=self.stop_reason,
             reward=score([], abstained=self.error or NOT_GRADED),
             page_facts=self.facts,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,12 +78,14 @@ class RewardStage:
         clock: ActivityClock,
         *,
         sources: list[PartSource],
+        measure: Callable[[WebTask, EpisodeEvidence], Awaitable[EpisodeEvidence]] | None = None,
         threads: Executor | None = None,
         judge: Judge | None = None,
         screenshot: Callable[[str], bytes],
     ) -> None:
         """
         Args:
+            measure: Adds to the evidence what has to be measured before facts can be checked.
             threads: Where facts are checked by program.
             judge: Entered. Has limits of its own beside those of ``config``.
             screenshot: The bytes of a blob.
@@ -94,6 +96,7 @@ class RewardStage:
         self._places = asyncio.Semaphore(config.concurrency)
         self._clock = clock
         self._judge = judge
+        self._measure = measure
         self._screenshot = screenshot
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Trajectory:
@@ -128,7 +131,10 @@ class RewardStage:
         grading, judge = Grading(), self._hearing(task, trajectory)
         try:
             async with asyncio.timeout(self._deadline) as limit:
-                reward = await self._grader.grade(task, EpisodeEvidence.of(trajectory), grading, judge=judge)
+                evidence = EpisodeEvidence.of(trajectory)
+                if self._measure is not None:
+                    evidence = await self._measure(task, evidence)
+                reward = await self._grader.grade(task, evidence, grading, judge=judge)
         except TimeoutError:
             if not limit.expired():
                 raise

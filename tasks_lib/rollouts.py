@@ -11,6 +11,7 @@ import dask
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import RewardConfig, RolloutConfig
@@ -56,6 +57,7 @@ class Rollouts:
     rollout: RolloutConfig
     seed: int
     rewards: RewardConfig = field(default_factory=RewardConfig)
+    live: LiveOptions = field(default_factory=LiveOptions)
 
     def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
         """The order of one lot for a version that the run published."""
@@ -68,6 +70,7 @@ class Rollouts:
             rollout=self.rollout,
             rewards=self.rewards,
             seed=self.seed,
+            live=self.live,
             actor=actor,
         )
 

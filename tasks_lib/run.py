@@ -39,7 +39,9 @@ class TrainingRun:
         self.tasks = freeze_tasks(config.tasks, self.store)
         _freeze_config(config, self.store)
         self._draws = Draws(self.store, self.tasks, config)
-        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed, config.rewards)
+        self.rollouts = Rollouts(
+            self.store, config.policy, config.rollout, config.seed, config.rewards, config.tasks.live
+        )
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
         self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")

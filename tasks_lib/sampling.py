@@ -23,6 +23,7 @@ from envs.tasks import TaskIndex
 from envs.tasks.index import Rows
 from envs.tasks.samplers import Sampler, SuccessSampler, make_sampler
 from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
+from tasks_lib.blocking import Blocklist
 from tasks_lib.config import TrainConfig
 from tasks_lib.planning import training_groups, with_horizon
 from training.advantages import has_signal
@@ -32,6 +33,10 @@ from training.store import RunStore, read_json, write_json
 
 KEPT = 2
 """Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
+
+
+TRIES = 20
+"""Times that rows of blocked sites are drawn again, before rows of the others are taken as they come."""
 
 
 class Start(Record):
@@ -58,6 +63,7 @@ class Draws:
             memory=config.tasks.memory,
             exploration=config.tasks.exploration,
         )
+        self._blocklist = Blocklist(store)
         self._first = Start(iteration=0, sampler=self._sampler.state())
         self._newest = self._first
 
@@ -131,15 +137,32 @@ class Draws:
                 old.unlink()
 
     def _draw(self, phase: str) -> tuple[random.Random, Rows]:
-        """The rows of one draw, and the chances that its page seeds are to be drawn with."""
+        """The rows of one draw, and the chances that its page seeds are to be drawn with. Rows of sites that are blocked are drawn again."""
         chances = random.Random(f"groups/{self._config.seed}/{phase}")
         count = self._config.rollout.groups_per_iteration
+        left_out = self._blocklist.left_out(phase, self._tasks.sites, self._config.tasks.blocklist_hours)
+        if not left_out:
+            return chances, self._rows(count, chances)
+        codes = [code for code, site in enumerate(self._tasks.sites) if site in left_out]
+        free = ~np.isin(self._tasks.site_code, codes)
+        rows = np.zeros(0, dtype=np.int64)
+        for _ in range(TRIES):
+            drawn = self._rows(count - len(rows), chances)
+            rows = np.concatenate([rows, drawn[free[drawn]]])
+            if len(rows) == count:
+                return chances, rows
+        others = np.flatnonzero(free)  # what the sampler prefers is blocked
+        return chances, np.concatenate(
+            [rows, others[[chances.randrange(len(others)) for _ in range(count - len(rows))]]]
+        )
+
+    def _rows(self, count: int, chances: random.Random) -> Rows:
         if isinstance(self._sampler, SuccessSampler):
-            return chances, self._sampler.choose(count, chances)
+            return self._sampler.choose(count, chances)
         # Samplers without replacement give no more than there are tasks: a larger draw goes round.
         whole, rest = divmod(count, len(self._tasks))
         parts = [self._sampler.draw(len(self._tasks)) for _ in range(whole)] + [self._sampler.draw(rest)]
-        return chances, np.concatenate(parts)
+        return np.concatenate(parts)
 
 
 def trainable(tasks: TaskIndex) -> TaskIndex:

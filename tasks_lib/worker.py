@@ -21,15 +21,20 @@ import psutil
 from pydantic import Field
 
 from envs.browser import BrowserPool, PoolOptions
+from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards.design2code import Clip
 from envs.rewards.judge import Judge, JudgeConfig
-from envs.sites import make_site
+from envs.sites import LiveOptions, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.blocking import Blocklist
+from tasks_lib.clip import load_clip
+from tasks_lib.config import RewardConfig, RolloutConfig, resolve_path
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState, shown
+from tasks_lib.looks import LookSources, PageEvidence
 from tasks_lib.planning import plan_slots
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
@@ -63,6 +68,7 @@ class RolloutOrder(Record):
     rollout: RolloutConfig
     rewards: RewardConfig = RewardConfig()
     seed: int
+    live: LiveOptions = LiveOptions()
     actor: ActorName = "policy"
 
 
@@ -106,6 +112,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._pool: BrowserPool | None = None
         self._engine: InferenceEngine | None = None
         self._judge: Judge | None = None
+        self._clip: Clip | None = None
+        self._looks: LookSources | None = None
         self._made_for: _Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
@@ -172,6 +180,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         clock = ActivityClock(ACTIVITIES)
         thread = ThreadPoolExecutor(1, "generate")
         mode = order.policy.observation if order.actor == "policy" else "text"
+        diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
+        if self._looks is None:
+            self._looks = LookSources(pool, self._sites, store.blob, self._clip)
         encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
 
         def make_runner() -> EpisodeRunner:
@@ -180,13 +191,14 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, diffs)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = RewardStage(
             order.rewards,
             clock,
-            sources=part_sources(),
+            sources=[*part_sources(), *self._looks.sources],
+            measure=self._looks.measured,
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
@@ -210,6 +222,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             if needs != self._made_for:
                 self._wait(self._close())
                 self._engine, self._made_for = None, needs
+                self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
@@ -220,7 +233,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
-            site = make_site(name)
+            site = make_site(name, order.live)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
@@ -232,6 +245,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if self._judge is not None:
             await self._judge.__aexit__()
             self._judge = None
+        self._looks = None
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -249,11 +263,13 @@ class _Needs(NamedTuple):
     template: str
     pool: PoolOptions
     judge: JudgeConfig | None
+    live: LiveOptions
+    clip: str
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
         pool = pool_options(order.rollout, order.policy)
-        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge)
+        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.live, order.rewards.clip)
 
 
 def collect_seldom() -> None:
@@ -270,6 +286,7 @@ def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
         process_per_episode=rollout.browser_per_episode,
         external=rollout.browser_address,
         signals=rollout.signals,
+        inspect=capture_page if rollout.dom_diffs else None,
         marks=policy.observation == "set_of_marks",
     )
 
@@ -306,6 +323,7 @@ class _GroupCommitter:
         self._open = {group.group_id: len(group.seeds) for group in groups}
         self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
         self._store = store
+        self._blocklist = Blocklist(store)
         self._clock = clock
         self._files = files
         self._stage = stage
@@ -317,6 +335,8 @@ class _GroupCommitter:
             loop = asyncio.get_running_loop()
             for trajectory in attempts:
                 await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory)
+                if trajectory.wall:
+                    await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
                 self._summaries[group.group_id].append(EpisodeSummary.of(trajectory))
             self._open[group.group_id] -= 1
             if self._open[group.group_id] == 0:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from pydantic import Field
 
-from envs.types import Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
+from envs.types import Cost, Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
 from training.store import phase_of
 
 
@@ -40,7 +40,7 @@ class EpisodeSummary(Record):
     seed: int
     sample: int
     score: float | None
-    """Reward in [0, 1]; ``None`` for an abstention."""
+    """Reward in [-1, 1], below 0 by penalties only; ``None`` for an abstention."""
     passed: bool
     steps: int
     response_tokens: int
@@ -50,6 +50,8 @@ class EpisodeSummary(Record):
     """How its responses were read as actions (`training.policy.parsing`), counted."""
     action_errors: dict[str, int] = Field(default_factory=dict)
     """Why actions were not carried out, counted."""
+    cost: Cost = Cost()
+    """Of its grading."""
     memory: tuple[MemoryChange, ...] = ()
     """What it kept and forgot."""
 
@@ -68,6 +70,7 @@ class EpisodeSummary(Record):
             abstained=trajectory.reward.abstained,
             forms=Counter(step.form for step in trajectory.steps if step.form),
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
+            cost=trajectory.reward.cost,
             memory=trajectory.memory,
         )
 
@@ -93,9 +96,9 @@ class GroupRecord(Record):
 
     @property
     def mean(self) -> float | None:
-        """Mean reward, ``None`` if every episode abstained."""
+        """Mean reward, but at least 0 (penalties go below); ``None`` if every episode abstained."""
         scores = [episode.score for episode in self.usable if episode.score is not None]
-        return sum(scores) / len(scores) if scores else None
+        return max(0.0, sum(scores) / len(scores)) if scores else None
 
     @property
     def abstentions(self) -> int:

@@ -110,6 +110,11 @@ class RunStore:
     def journal_path(self) -> Path:
         return self.root / "journal.sqlite"
 
+    @property
+    def blocklist_path(self) -> Path:
+        """Walls that workers saw, and the sites that were left out of each draw."""
+        return self.root / "blocklist"
+
     def live_path(self, worker: str) -> Path:
         """What a worker is doing now; no part of the run."""
         return self.root / "live" / f"{worker}.json"

@@ -1,10 +1,12 @@
-"""When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites. Pure functions of values.
+"""When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
+after it. Pure functions of values.
 
 The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `http_error`, `blocked`,
 `RepetitionDetector`, and last the horizon. All of them are a `StopReason`.
 """
 
 from envs.ends.blocked import BlockSign, blocked, http_error
+from envs.ends.blocklist import Block, WallSeen, blocked_sites, blocks
 from envs.ends.horizon import (
     Bucket,
     BucketedHorizon,
@@ -17,6 +19,7 @@ from envs.ends.horizon import (
 from envs.ends.repetition import RepetitionDetector, Sighting
 
 __all__ = [
+    "Block",
     "BlockSign",
     "Bucket",
     "BucketedHorizon",
@@ -25,7 +28,10 @@ __all__ = [
     "RepetitionDetector",
     "ScheduledHorizon",
     "Sighting",
+    "WallSeen",
     "blocked",
+    "blocked_sites",
+    "blocks",
     "bucket_of",
     "http_error",
     "max_steps",

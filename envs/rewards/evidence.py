@@ -33,7 +33,7 @@ class EpisodeEvidence(Record):
     scripts: dict[str, Told] = Field(default_factory=dict)
     """What the last page answered to the rubric's ``js`` facts, by expression."""
     absent: dict[str, str] = Field(default_factory=dict)
-    """Why ``dom`` or ``downloads`` is ``None`` although it was asked for."""
+    """Why ``dom``, ``downloads`` or ``domdiff`` is ``None`` although it was asked for."""
     server: tuple[ServerAnswer, ...] | None = None
     """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None

@@ -260,7 +260,7 @@ def _metric(name: str, evidence: EpisodeEvidence) -> float | str:
 def _subscore(fact: SubscoreFact, pages: Pages) -> FactResult:
     value = subscore(fact.key, pages.evidence)
     if value is None:
-        return unavailable(f"{fact.key} was not computed")
+        return unavailable(pages.evidence.absent.get("domdiff", f"{fact.key} was not computed"))
     return FactResult(value=value, evidence=f"{fact.key} is {value:.4g}")
 
 

@@ -36,6 +36,9 @@ GROUNDED = JudgeFact(
 )
 """WebGym's criterion B."""
 
+REFERENCE_GROUP = "reference answer"
+"""Group, and its fact, that compares with WebGym's reference answer."""
+
 
 def load_rubric(path: Path) -> Rubric:
     """Read a rubric in any of the three forms.
@@ -73,37 +76,63 @@ def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
 
 
 def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") -> Rubric:
-    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``. Raises ``TaskError``."""
-    groups = data["evaluator_reference"] if isinstance(data, Mapping) else data
-    problems = [*_webgym_problems(groups)]
+    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``.
+
+    A text in the list is a group of one fact. A task's ``reference_answer`` is a group of its own. Raises ``TaskError``.
+    """
+    row = data if isinstance(data, Mapping) else {"evaluator_reference": data}
+    answer = row.get("reference_answer")
+    groups = row.get("evaluator_reference")
+    if groups is None and "evaluator_reference" in row:
+        groups = []
+    problems = [*_webgym_problems(groups, answer)]
     if problems:
         raise TaskError("\n".join(f"{where}: {problem}" for problem in problems))
-    ours = {
-        "fact_groups": [
-            {
-                "name": str(group["id"]),
-                "description": group.get("description") or "",
-                "facts": [
-                    {"type": "judge", "id": f"{group['id']}.{number}", "description": text}
-                    for number, text in enumerate(group["facts"], start=1)
-                ],
-            }
-            for group in groups
+    assert isinstance(groups, list)
+    made = [_webgym_group(group, number) for number, group in enumerate(groups, start=1)]
+    if answer:
+        said = f"The answer says the same as this reference answer: {answer}"
+        made.append({"name": REFERENCE_GROUP, "facts": [{"type": "judge", "id": REFERENCE_GROUP, "description": said}]})
+    return _read({"fact_groups": made, "gates": [GROUNDED.model_dump()], "pass_threshold": 1.0}, where)
+
+
+def of_instruction(instruction: str) -> Rubric:
+    """The rubric of a task of which nothing but its instruction is known: a judge says whether it was done. Raises ``TaskError``."""
+    fact = {"type": "judge", "id": "done", "description": f"The task was done: {instruction}"}
+    return _read(
+        {"fact_groups": [{"name": "task", "facts": [fact]}], "gates": [GROUNDED.model_dump()], "pass_threshold": 1.0},
+        "instruction",
+    )
+
+
+def _webgym_group(group: Any, number: int) -> dict[str, Any]:
+    if isinstance(group, str):
+        group = {"id": number, "facts": [group]}
+    name = str(group["id"])
+    return {
+        "name": name,
+        "description": group.get("description") or "",
+        "facts": [
+            {"type": "judge", "id": f"{name}.{place}", "description": text}
+            for place, text in enumerate(group["facts"], start=1)
         ],
-        "gates": [GROUNDED.model_dump()],
-        "pass_threshold": 1.0,
     }
-    return _read(ours, where)
 
 
-def _webgym_problems(groups: object) -> Iterator[str]:
-    if not isinstance(groups, list) or not groups:
+def _webgym_problems(groups: object, answer: object) -> Iterator[str]:
+    if answer is not None and not isinstance(answer, str):
+        yield f"reference_answer: expected a text, not {answer!r}"
+    if not isinstance(groups, list) or not (groups or answer):
         yield "evaluator_reference: expected a list of groups"
         return
     for number, group in enumerate(groups):
         at = f"evaluator_reference.{number}"
+        if isinstance(group, str):
+            if not group.strip():
+                yield f"{at}: expected a text, not {group!r}"
+            continue
         if not isinstance(group, dict):
-            yield f"{at}: is a {type(group).__name__}; expected an object with id, description and facts"
+            yield f"{at}: is a {type(group).__name__}; expected a text, or an object with id, description and facts"
             continue
         if not isinstance(group.get("id"), str | int) or isinstance(group["id"], bool):
             yield f"{at}.id: expected a text or a number"
@@ -116,6 +145,28 @@ def _webgym_problems(groups: object) -> Iterator[str]:
         for place, fact in enumerate(facts):
             if not isinstance(fact, str) or not fact.strip():
                 yield f"{at}.facts.{place}: expected a text, not {fact!r}"
+
+
+def to_w8(rubric: Rubric) -> dict[str, Any]:
+    """W8's form of a rubric.
+
+    Raises:
+        TaskError: it has what W8's form has no place for: a gate, a fact of another type, a negated one.
+    """
+    written = rubric.model_dump(mode="json", exclude_defaults=True)
+    if "gates" in written:
+        raise TaskError(f"gates: W8's form has none; gate {rubric.gates[0].id!r} cannot be written")
+    for group, dumped in zip(rubric.fact_groups, written["fact_groups"], strict=True):
+        for fact, each in zip(group.facts, dumped["facts"], strict=True):
+            if each.get("holds_at") == W8_SATISFIED:
+                del each["holds_at"]
+            if fact.type not in W8_TYPES or OURS & each.keys():
+                raise TaskError(f"fact {fact.id!r}: W8's form has no place for it (type {fact.type})")
+            each["type"] = fact.type
+    needs = written.get("pass_requirements", {})
+    if "floors" in needs:
+        needs["domdiff_floors"] = needs.pop("floors")
+    return written
 
 
 def _is_w8(data: Mapping[str, Any]) -> bool:

@@ -10,9 +10,10 @@ from functools import partial
 from envs.sites.base import Site, SiteEpisode, StatefulSite
 from envs.sites.bundled import APPLICATIONS, BundledSite
 from envs.sites.design2code import Design2CodeSite
+from envs.sites.live import LiveOptions, LiveSite, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
-from envs.types import TaskError
+from envs.types import ConfigError, TaskError
 
 SITES: dict[str, Callable[[], Site]] = {
     "design2code": Design2CodeSite,
@@ -22,16 +23,25 @@ SITES: dict[str, Callable[[], Site]] = {
 """Sites by the name that ``WebTask.site`` refers to."""
 
 
-def make_site(name: str) -> Site:
-    """A new, not yet started site; ``TaskError`` lists the known ones."""
-    if name not in SITES:
-        raise TaskError(f"no site named {name!r}; known are: {', '.join(SITES)}")
-    return SITES[name]()
+def make_site(name: str, live: LiveOptions | None = None) -> Site:
+    """A new, not yet started site: one of ours by its name, else the live site of that name or host.
+
+    Raises:
+        TaskError: it is neither; with the names of ours.
+    """
+    if name in SITES and name not in (live or LiveOptions()).addresses:
+        return SITES[name]()
+    try:
+        return LiveSite(name, live)
+    except ConfigError as error:
+        raise TaskError(f"{error}. Sites of ours are: {', '.join(SITES)}") from error
 
 
 __all__ = [
     "BundledSite",
     "Design2CodeSite",
+    "LiveOptions",
+    "LiveSite",
     "MiniWobSite",
     "Site",
     "SiteEpisode",
@@ -39,4 +49,5 @@ __all__ = [
     "StaticServer",
     "StaticSite",
     "make_site",
+    "split_address",
 ]

@@ -38,6 +38,20 @@ class KindMean(BaseModel):
     n: int
 
 
+class RewardCounts(BaseModel):
+    """What the reward stage of a lot did."""
+
+    seconds: Numbers = {}
+    waiting_seconds: float = 0.0
+    timed_out: int = 0
+
+
+class Stages(BaseModel):
+    """The stages of a lot; those that the page says nothing of are ignored."""
+
+    reward: RewardCounts = RewardCounts()
+
+
 class Iteration(BaseModel):
     """One training iteration, as its line in ``metrics.jsonl`` tells it. Unknown keys are ignored."""
 
@@ -52,6 +66,7 @@ class Iteration(BaseModel):
     steps_mean: float | None = None
     response_tokens_mean: float | None = None
     train: Numbers = {}
+    pipelines: list[Stages] = []
 
 
 class Evaluation(BaseModel):

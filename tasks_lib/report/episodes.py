@@ -171,7 +171,13 @@ def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
         "seconds": round(trajectory.seconds, 2),
         "instruction": trajectory.steps[0].observation.instruction if trajectory.steps else "",
         "facts": [[name, str(value)] for name, value in trajectory.page_facts.items()],
-        "parts": [part.model_dump() for part in reward.parts],
+        "passed": reward.passed,
+        "binary": reward.binary,
+        "failed": list(reward.failed),
+        "rubric": reward.rubric_hash,
+        "wall": trajectory.wall,
+        "cost": reward.cost.model_dump(),
+        "parts": [part.model_dump(mode="json") | {"holds": part.holds} for part in reward.parts],
         "steps": [_step(trajectory, index) for index in range(len(trajectory.steps))],
     }
 

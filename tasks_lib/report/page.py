@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks_lib.report import summary
+from tasks_lib.report import grading, summary
 from tasks_lib.report.charts import duration, number
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import viewer_data
@@ -59,6 +59,8 @@ def render(run: RunData, viewer: dict[str, Any], *, now: float) -> str:
         health=summary.health_charts(run),
         counts=summary.episode_counts(run),
         stops=summary.stop_reasons(run),
+        grading=grading.grading(run),
+        causes=grading.causes(run),
         config=list(flatten(run.config)),
         viewer=viewer,
         facets=facets(viewer["episodes"]),

@@ -15,11 +15,14 @@ from typing import Any
 import orjson
 from PIL import Image, ImageDraw
 
+from envs.rewards import score
 from envs.types import (
     Click,
+    Cost,
     Element,
     Invalid,
     Observation,
+    PartRole,
     RewardBundle,
     RewardPart,
     SeedRange,
@@ -46,6 +49,8 @@ KINDS = {
     "login-user": (0.05, 0.7),
     "choose-list": (0.35, 0.3),
 }
+JUDGED = "login-user"
+"""The kind with a rubric, part of it before a judge."""
 READS = {"click-button", "click-dialog-2", "click-checkboxes", "enter-text", "login-user", "choose-list"}
 VIEWPORT = (160, 210)
 
@@ -161,6 +166,12 @@ class SyntheticRun:
                     "discarded": 64 + int(96 * done),
                     "abstained": abstained,
                 },
+                "pipelines": [
+                    {
+                        "encode": {"done": 40},
+                        "reward": {"seconds": {"program": 0.25, "ask": 2.0}, "waiting_seconds": 0.5, "timed_out": 1},
+                    }
+                ],
                 "steps_mean": 1.4 - 0.2 * done,
                 "response_tokens_mean": 6.8,
                 "train": {
@@ -215,6 +226,8 @@ class SyntheticRun:
         )
         absent = RewardPart(name="judge", value=None, weight=0.5, evidence="no judge is configured")
         reward = RewardBundle(parts=(part, absent), score=1.0 if passed else 0.0, passed=bool(passed))
+        if kind == JUDGED and passed is not None:
+            reward = _judged(passed)
         stop = StopReason.DONE if passed else StopReason.HORIZON
         if broken:
             cause = "Chromium closed the connection"
@@ -310,6 +323,28 @@ class SyntheticRun:
                 },
             },
         )
+
+
+def _judged(passed: bool) -> RewardBundle:
+    """A page's fact, a judge's with a hostile remark, a gate and a penalty."""
+    value, hostile = float(passed), "<img src=x onerror='window.hacked = 3'>"
+    return score(
+        [
+            RewardPart(name="page/at", value=1.0, weight=1.0, evidence="at /home", required=True),
+            RewardPart(
+                name="seen/name",
+                value=value,
+                weight=3.0,
+                evidence=f"the judge saw {hostile}",
+                holds_at=0.5,
+                cost=Cost(seconds=1.5, tokens=1200, dollars=0.002),
+            ),
+            RewardPart(name="gate/grounded", value=value, weight=1.0, evidence="as shown", role=PartRole.GATE),
+            RewardPart(name="performance", value=0.9, weight=0.5, evidence="layout 3 ms", role=PartRole.SHAPING),
+            RewardPart(name="length", value=-0.5, weight=0.1, evidence="2 steps of 4", role=PartRole.PENALTY),
+        ],
+        rubric_hash="ab" * 32,
+    )
 
 
 def _task(kind: str) -> WebTask:

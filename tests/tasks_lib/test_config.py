@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envs.types import ConfigError
+from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import (
     PRESETS,
     EvaluateConfig,
@@ -19,7 +20,8 @@ from tasks_lib.config import (
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_is_valid(preset):
-    config = resolve(WarmStartConfig if preset == "reader" else TrainConfig, {"preset": preset})
+    models = {"reader": WarmStartConfig, "bundled-tasks": BuildTasksConfig}
+    config = resolve(models.get(preset, TrainConfig), {"preset": preset})
     assert config.preset == preset
     assert config.run_id == f"{preset}-seed0"
 

@@ -15,8 +15,9 @@ from playwright.sync_api import Browser, Page
 from envs.types import StopReason
 from tasks_lib.report import build_report, learning_curve_png
 from tasks_lib.report.charts import Series, duration, line_chart, nice_ticks, number, rolling_mean
-from tasks_lib.report.data import read_run
+from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import MOST_EPISODES, choose, viewer_data
+from tasks_lib.report.grading import MOST_CAUSES, MOST_WORDS, OTHERS, causes, grading
 from tasks_lib.report.page import flatten, percent
 from tasks_lib.report.summary import episode_counts, headline, kind_rows, orchestration_share, time_split
 from training.groups import EpisodeSummary, GroupRecord
@@ -104,6 +105,76 @@ def test_viewer_opens_a_trajectory(make_run: MakeRun, look: Look) -> None:
     assert "not available" in page.inner_text("#detail .reward")
     assert "stopped: done" in page.inner_text("#detail header")
     assert not look.complaints and not look.foreign_requests()
+
+
+def test_viewer_shows_what_a_reward_is_made_of(make_run: MakeRun, look: Look, synthetic: Any) -> None:
+    page = look.open(build_report(make_run().root))
+    page.select_option("[data-facet=kind]", synthetic.JUDGED)
+    page.select_option("[data-facet=outcome]", "failure")
+    page.click("#list button")
+    after = page.inner_text("#detail .after")
+    for words in ("score -0.050", "not passed", "binary 0: a part does not hold", "rubric ababababab"):
+        assert words in after, words
+    assert page.locator("#detail .failed li").all_inner_texts() == ["gate/grounded does not hold"]
+    rows = [row.split("\t") for row in page.locator("#detail .reward tbody tr").all_inner_texts()]
+    assert rows == [
+        ["page/at", "scored (required)", "1.00", "1.00", "at /home", "–"],
+        ["seen/name", "scored", "0.00", "3.00", "the judge saw <img src=x onerror='window.hacked = 3'>", "1.50 s, 1,200 tokens, $0.00200"],
+        ["gate/grounded", "gate", "0.00", "–", "as shown", "–"],
+        ["performance", "shaping", "0.90", "0.50", "layout 3 ms", "–"],
+        ["length", "penalty", "-0.50", "0.10", "2 steps of 4", "–"],
+    ]  # fmt: skip
+    assert "cost 1.50 s, 1,200 tokens, $0.00200" in after and page.evaluate("window.hacked") is None
+    page.select_option("[data-facet=outcome]", "success")
+    page.click("#list button")
+    after = page.inner_text("#detail .after")
+    assert "score 0.939" in after and "passed" in after and "binary 1: all parts hold" in after
+    page.select_option("[data-facet=kind]", "")
+    page.select_option("[data-facet=outcome]", "abstained")
+    page.click("#list button")
+    assert "No reward: Chromium closed the connection" in page.inner_text("#detail .after")
+    assert not look.complaints
+
+
+def test_costs_and_causes_of_a_run_are_in_tables(make_run: MakeRun, look: Look) -> None:
+    run = make_run(iterations=2, every=2)
+    data = read_run(run.root)
+    training, evaluation = grading(data).rows
+    assert (training.episodes, training.graded, training.abstained, training.asked) == (57, 56, 1, 8)
+    assert (evaluation.episodes, evaluation.asked, evaluation.cost.tokens) == (42, 6, 7200)
+    assert (training.cost.seconds, training.cost.tokens) == (12.0, 9600)
+    assert training.cost.dollars == pytest.approx(0.016)
+    assert grading(data).seconds == {"ask": 4.0, "program": 0.5}
+    assert (grading(data).waiting, grading(data).timed_out) == (1.0, 2)
+    page = look.open(build_report(run.root))
+    table = page.inner_text("#grading")
+    assert "9,600\t7,200" in table and "somebody was asked about\t8\t6" in table
+    assert "Chromium closed the connection\tbrowser_error\t1\t0" in page.inner_text("#causes")
+    assert not look.complaints
+
+
+def test_causes_that_differ_in_an_address_or_a_number_are_one() -> None:
+    data = RunData("r")
+    for phase, cause in (
+        ("i000000", "http://shop.test/a?b=1 answered 503"),
+        ("i000001", "http://mail.test/ answered 503"),
+        ("e000000", "https://x.test:81/ answered 503"),
+        ("e000000", "<b>" + "long " * 99),
+    ):
+        group = _group(phase, cause[:12].replace("/", ""), 1, None)
+        member = group.episodes[0].model_copy(update={"abstained": cause})
+        data.groups.append(group.model_copy(update={"episodes": (member,)}))
+    first, second = causes(data)
+    assert (first.words, first.training, first.evaluation) == ("<address> answered 503", 2, 1)
+    assert second.words.startswith("<b>long") and len(second.words) <= MOST_WORDS + 1
+    letters = [f"cause {chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(MOST_CAUSES + 7)]
+    data.groups = [_group("i000000", name, 1, None) for name in letters]
+    for at, name in enumerate(letters):
+        member = data.groups[at].episodes[0].model_copy(update={"abstained": name})
+        data.groups[at] = data.groups[at].model_copy(update={"episodes": (member,)})
+    rows = causes(data)
+    assert len(rows) == MOST_CAUSES + 1 and (rows[-1].words, rows[-1].training) == (OTHERS, 7)
+    assert causes(RunData("r")) == [] and grading(RunData("r")).rows == []
 
 
 def test_filters_list_keys_and_link(make_run: MakeRun, look: Look) -> None:

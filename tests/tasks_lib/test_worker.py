@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from envs.rewards import read_rubric
+from envs.rewards import read_rubric, score
+from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import JudgeConfig, JudgeModels, JudgeStyle
-from envs.types import rubric_hash
+from envs.sites.design2code import FOLDER, import_tasks
+from envs.types import StopReason, Submit, Trajectory, WebTask, rubric_hash
+from tasks_lib import actors
+from tasks_lib.activity import ActivityClock
+from tasks_lib.blocking import Blocklist
 from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
-from tasks_lib.worker import RolloutOrder, RolloutWorker
+from tasks_lib.worker import RolloutOrder, RolloutWorker, _GroupCommitter
+from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import fake_judge, judged, says
+from training.groups import GroupSpec
+from training.journal import read_group
 from training.store import RunStore
 
 
@@ -101,6 +111,40 @@ def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
         assert len(list(RunStore(Path(order.run_dir)).episode_ids())) == 2
 
 
+def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> None:
+    store, clock = RunStore(tmp_path), ActivityClock(("reward", "store"))
+    task = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=9, seeds={})
+    group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(1, 1, 1))
+    first_two = asyncio.Event()
+
+    class Stage:
+        """The second reward takes until both others are stored."""
+
+        async def grade(self, task: WebTask, episode: Trajectory) -> Trajectory:
+            if episode.sample == 1:
+                await first_two.wait()
+            return episode
+
+    def ended(sample: int, **more: Any) -> list[Trajectory]:
+        return [trajectory(episode_id=f"i000000-g0000-s0{sample}-a0", group_id=group.group_id, sample=sample, **more)]
+
+    async def main() -> None:
+        with ThreadPoolExecutor(2) as files:
+            committer = _GroupCommitter([group], store, clock, files, Stage())  # type: ignore[arg-type]
+            waiting = asyncio.create_task(committer.add(group, ended(1)))
+            await committer.add(group, ended(0))
+            abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
+            await committer.add(group, ended(2, **abstained))
+            assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
+            first_two.set()
+            await waiting
+        assert [episode.sample for episode in read_group(store, group.group_id).episodes] == [0, 1, 2]
+
+    asyncio.run(main())
+    (wall,) = Blocklist(store).seen().values()
+    assert (wall.site, wall.wall, wall.evidence) == ("shop", "cloudflare", "a wall")
+
+
 def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
     """Every episode is put before the judge, after its browser was given back; the group is committed with what it said."""
     rubric = read_rubric(
@@ -131,12 +175,48 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
             finally:
                 await asyncio.to_thread(worker.teardown, None)
             assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
+            counts = report.pipeline["reward"]
+            assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
+            assert counts["seconds"].keys() == {"program", "ask"}
 
     asyncio.run(main())
     store = RunStore(tmp_path)
     for episode in store.episode_ids():
-        trajectory = store.trajectory(episode)
-        parts = {part.name: part for part in trajectory.reward.parts}
+        stored = store.trajectory(episode)
+        parts = {part.name: part for part in stored.reward.parts}
         assert parts["seen/nice"].value == 1.0 and "very nice" in parts["seen/nice"].evidence
-        assert parts["page/done"].value is not None and trajectory.final is not None
-        assert trajectory.reward.rubric_hash == rubric_hash(rubric)
+        assert parts["page/done"].value is not None and stored.final is not None
+        assert stored.reward.rubric_hash == rubric_hash(rubric)
+
+
+def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sites in one order; what steps changed is beside the trajectories. The oracle of pages knows the page (a policy sees its picture)."""
+    page = (FOLDER / "6.html").read_text(encoding="utf-8")
+    known = actors.oracle_action
+    monkeypatch.setattr(
+        actors,
+        "oracle_action",
+        lambda kind, *seen: Submit(html=page) if kind == "design2code" else known(kind, *seen),
+    )
+    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker", "rollout": {"dom_diffs": True}})
+    store = RunStore(tmp_path)
+    store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
+    tasks = [task for task in import_tasks() if task.task_id == "design2code/6"]
+    groups = evaluation_groups(
+        [*tasks, *select_kinds(resolve_path(config.tasks.file), ["click-test"])], phase="e000000", episodes=2
+    )
+    order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, actor="oracle")
+    worker = RolloutWorker()
+    worker.setup(None)
+    try:
+        report = worker.roll_out(order)
+    finally:
+        worker.teardown(None)
+    assert report.pipeline["reward"]["graded"] == 2 and report.pipeline["reward"]["seconds"]["visual"] > 0
+    built, clicked = (store.trajectory(episode) for episode in sorted(store.episode_ids()))
+    if built.kind != "design2code":
+        built, clicked = clicked, built
+    assert built.stop_reason is StopReason.SUBMITTED and built.reward.score == 1.0 and built.reward.passed
+    assert [part.name for part in built.reward.parts] == ["design2code"]
+    assert [part.name for part in clicked.reward.parts] == ["page"] and clicked.reward.score == 1.0
+    assert StepDiff.model_validate_json(store.blob(clicked.steps[-1].dom_diff)).schema_version == "1.0"

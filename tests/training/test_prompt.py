@@ -73,6 +73,12 @@ def test_tabs_dialogs_and_alerts_are_told():
     assert lines[-4:-1] == ["Alert: Saved", "Dialog: confirm: Sure?", "Tabs: 1, 3 (shown)"]
 
 
+def test_an_action_of_this_site_alone_is_told_before_the_task():
+    lines = user_text(observation(offers=("submit",))).splitlines()
+    assert lines[-2].startswith('Action: {"action": "submit", "html": ') and lines[-1].startswith("Task: ")
+    assert "submit" not in user_text(observation())
+
+
 HINT = 'remember [key] "value", forget [key]):'
 
 

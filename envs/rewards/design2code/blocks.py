@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.observation.dom import STYLES, Dom
 from envs.observation.snapshot import decode
@@ -39,23 +38,6 @@ INK = 0.1
 Rect = tuple[float, float, float, float]
 """Left, top, right, bottom in CSS pixels."""
 
-Mask = NDArray[np.bool_]
-"""(height, width) of the page in CSS pixels: where letters are seen."""
-
-
-def ink(shown: Image, blank: Image) -> Mask:
-    """Where two pictures of a page, with and without its text, differ.
-
-    Raises:
-        JudgeError: they differ in size, so the text did not only change its colour.
-    """
-    if shown.shape != blank.shape:
-        raise JudgeError(
-            f"pictures of one page with and without text are {shown.shape} and {blank.shape} in size; expected equal ones"
-        )
-    found: Mask = (np.maximum(shown, blank) - np.minimum(shown, blank)).max(axis=2) >= SEEN
-    return found
-
 
 def page_blocks(raw: dict[str, Any], shown: Image, blank: Image) -> PageBlocks:
     """One block for each text node that is seen, in document order; frames and shadow roots included.
@@ -68,8 +50,11 @@ def page_blocks(raw: dict[str, Any], shown: Image, blank: Image) -> PageBlocks:
     Raises:
         JudgeError: the pictures are not of one page.
     """
+    if shown.shape != blank.shape:
+        raise JudgeError(
+            f"pictures of one page with and without its text are {shown.shape} and {blank.shape}; expected equal sizes"
+        )
     dom, fills = _decoded(raw)
-    seen = ink(shown, blank)
     spans = [
         span
         for one in raw["documents"]
@@ -80,7 +65,7 @@ def page_blocks(raw: dict[str, Any], shown: Image, blank: Image) -> PageBlocks:
         text = _part(dom.string(dom.box_text[box]), *span)
         # What a style sheet puts before and after elements, bullets of lists say, is no node of the page.
         made_up = dom.box_node[box] in dom.pseudo or dom.parent[dom.box_node[box]] in dom.pseudo
-        where = seen_part(seen, rect) if text.strip() and not made_up else None
+        where = seen_part(shown, blank, rect) if text.strip() and not made_up else None
         if where is not None:
             lines.setdefault(box, []).append((text, where))
     blocks = []
@@ -97,7 +82,7 @@ def page_blocks(raw: dict[str, Any], shown: Image, blank: Image) -> PageBlocks:
                 colour=(round(colour[0]), round(colour[1]), round(colour[2])),
             )
         )
-    height, width = seen.shape
+    height, width = shown.shape[:2]
     return PageBlocks(width=width, height=height, blocks=tuple(blocks))
 
 
@@ -112,23 +97,24 @@ def _decoded(raw: dict[str, Any]) -> tuple[Dom, list[int]]:
     return decode(narrow), fills
 
 
-def seen_part(seen: Mask, rect: Sequence[float]) -> Rect | None:
+def seen_part(shown: Image, blank: Image, rect: Sequence[float]) -> Rect | None:
     """What is seen of a line: its box, cut to the columns that have ink; ``None`` if that is too little.
 
     The height stays the line's: it is that of the font and not of the letters that happen to be in it.
     """
-    left, top, right, bottom = _pixels(seen, rect)
+    left, top, right, bottom = _pixels(shown, rect)
     if left >= right or top >= bottom:
         return None
-    columns = np.flatnonzero(seen[top:bottom, left:right].any(axis=0))
+    there, bare = shown[top:bottom, left:right], blank[top:bottom, left:right]
+    columns = np.flatnonzero((np.maximum(there, bare) - np.minimum(there, bare) >= SEEN).any(axis=(0, 2)))
     if len(columns) < max(1.0, INK * (rect[2] - rect[0])):
         return None
-    return float(left + columns[0]), max(rect[1], 0.0), float(left + columns[-1] + 1), min(rect[3], float(len(seen)))
+    return float(left + columns[0]), max(rect[1], 0.0), float(left + columns[-1] + 1), min(rect[3], float(len(shown)))
 
 
-def _pixels(seen: Mask | Image, rect: Sequence[float]) -> tuple[int, int, int, int]:
+def _pixels(picture: Image, rect: Sequence[float]) -> tuple[int, int, int, int]:
     """The pixels that a rectangle touches."""
-    height, width = seen.shape[:2]
+    height, width = picture.shape[:2]
     return (
         max(0, math.floor(rect[0])),
         max(0, math.floor(rect[1])),

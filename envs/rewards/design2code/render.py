@@ -94,12 +94,12 @@ async def draw(tab: Tab, html: str) -> Drawn:
     )
     png = await _shoot(tab, size)
     await _hide_text(tab)
-    blank = await _shoot(tab, size)
-    return await asyncio.to_thread(_drawn, raw, png, blank)
+    shown, blank = await asyncio.gather(asyncio.to_thread(pixels, png), _shoot(tab, size))
+    return await asyncio.to_thread(_drawn, raw, png, shown, blank)
 
 
-def _drawn(raw: dict[str, Any], png: bytes, blank: bytes) -> Drawn:
-    shown, without = pixels(png), pixels(blank)
+def _drawn(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> Drawn:
+    without = pixels(blank)
     return Drawn(shown, without, png, page_blocks(raw, shown, without))
 
 

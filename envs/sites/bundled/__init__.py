@@ -5,10 +5,12 @@ application, `site` is what a session sees. The tasks over them are made in `env
 """
 
 from envs.sites.bundled.app import Application
+from envs.sites.bundled.directory import DIRECTORY
 from envs.sites.bundled.shop import SHOP
 from envs.sites.bundled.site import BundledEpisode, BundledSite
+from envs.sites.bundled.tracker import TRACKER
 
-APPLICATIONS = {application.name: application for application in (SHOP,)}
+APPLICATIONS = {application.name: application for application in (SHOP, TRACKER, DIRECTORY)}
 """The bundled sites by name."""
 
 __all__ = ["APPLICATIONS", "Application", "BundledEpisode", "BundledSite"]

@@ -74,9 +74,10 @@ class BundledSite:
 
     async def open_episode(self, task: WebTask, seed: int) -> BundledEpisode:
         """A copy of the world of the seed."""
+        origin = self.origin
         state = await asyncio.to_thread(self.states.open, seed)
         headers = {"cookie": f"{COOKIE}={state.token}", KEY_HEADER: self._key}
-        asked = SiteState(origin=self.origin, databases={"": state.uri}, headers=headers)
+        asked = SiteState(origin=origin, databases={"": state.uri}, headers=headers)
         path = f"/-/begin/{state.token}?to={quote(task.path)}"
         return BundledEpisode(path, asked, self.states, state.token)
 

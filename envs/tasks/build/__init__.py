@@ -9,13 +9,15 @@ A shard is a pure function of its order, and is written whole or not at all, so 
 `flows/build_tasks.py` runs the shards. See docs/tasks.md.
 """
 
-from envs.tasks.build.merge import Layout, SetPlan, merge_shards
+from envs.tasks.build.merge import Layout, SetPlan, is_whole, merge_shards, requests
 from envs.tasks.build.records import Rejected, ShardOrder, ShardReport, Stage
 from envs.tasks.build.shard import build_shard, read_report
-from envs.tasks.build.sources import FileSource, ImportSource, Source, fingerprint
+from envs.tasks.build.sources import AnySource, FileSource, GenerateSource, ImportSource, Source, fingerprint
 
 __all__ = [
+    "AnySource",
     "FileSource",
+    "GenerateSource",
     "ImportSource",
     "Layout",
     "Rejected",
@@ -26,6 +28,8 @@ __all__ = [
     "Stage",
     "build_shard",
     "fingerprint",
+    "is_whole",
     "merge_shards",
     "read_report",
+    "requests",
 ]

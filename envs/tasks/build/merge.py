@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import orjson
 from envs.ends import bucket_of
 from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, ShardReport, Stage
 from envs.tasks.build.shard import REJECTED, TASKS, read_report
+from envs.tasks.build.sources import GenerateSource
 from envs.tasks.build.whole_file import WholeFile, sha256_of, whole_file
 from envs.tasks.parquet import save_parquet
 from envs.tasks.stream import json_row
@@ -84,6 +86,8 @@ def merge_shards(plan: SetPlan, orders: Iterable[Sequence[ShardOrder]]) -> dict[
         TaskError: no task is left.
     """
     merge = _Merge()
+    orders = [[*source] for source in orders]
+    _tidy(orders)
     draft = plan.folder / ".draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -100,9 +104,23 @@ def merge_shards(plan: SetPlan, orders: Iterable[Sequence[ShardOrder]]) -> dict[
     return manifest
 
 
+def is_whole(plan: SetPlan) -> bool:
+    """The set is there, and each of its files is as its manifest says."""
+    try:
+        manifest = orjson.loads(plan.manifest.read_bytes())
+        files = {
+            **{name: each["sha256"] for name, each in manifest["files"].items()},
+            plan.rejected.name: manifest["rejected_sha256"],
+        }
+        return all(sha256_of(plan.folder / name) == expected for name, expected in files.items())
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def _of_source(orders: Sequence[ShardOrder], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
     """Tasks of a source that are new; what its shards gave up, and what is not new, goes to ``rejected``."""
-    name = orders[0].source.name
+    source = orders[0].source
+    name = source.name
     reports = [_report(order) for order in orders]
     stages: Counter[str] = Counter()
 
@@ -115,13 +133,23 @@ def _of_source(orders: Sequence[ShardOrder], merge: _Merge, rejected: WholeFile)
     for order in orders:
         for row in _read_lines(order.path(REJECTED)):
             refuse(Rejected.model_validate_json(row))
-    tasks = 0
+    tasks = repeats = whole_tasks = 0
     left_out: set[str] = set()
-    for line in heapq.merge(*map(_lines, orders), key=lambda line: line.row):
+    most = source.spec.count if isinstance(source, GenerateSource) else None
+    for line in in_order(orders):
+        if whole_tasks == most and line.part_of is None:
+            break
         if (reason := _double(line, merge, left_out)) is None:
             tasks += 1
+            whole_tasks += line.part_of is None
             _count(line, name, merge)
             yield line.task
+            continue
+        if most is not None:
+            # A generator draws some requests twice and then draws on: counted, and not worth a row each.
+            repeats += 1
+            if line.part_of is None:
+                left_out.add(line.task.task_id)
             continue
         if line.part_of is None:
             left_out.add(line.task.task_id)
@@ -132,6 +160,7 @@ def _of_source(orders: Sequence[ShardOrder], merge: _Merge, rejected: WholeFile)
     merge.by_source[name] = {
         **{key: sum(getattr(report, key) for report in reports) for key in ("read", "written", "parts")},
         "tasks": tasks,
+        **({"repeats": repeats} if most is not None else {}),
         "rejected": dict(sorted(stages.items())),
         "whole": dict(sorted(whole.items())),
     }
@@ -170,6 +199,31 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
         for task in tasks:
             file.write(json_row(task))
     return {path: file.count}
+
+
+def in_order(orders: Sequence[ShardOrder]) -> Iterator[ShardLine]:
+    """The lines of a source's shards in the order of the source."""
+    if isinstance(orders[0].source, GenerateSource):  # each shard follows the one before
+        return chain.from_iterable(map(_lines, orders))
+    return heapq.merge(*map(_lines, orders), key=lambda line: line.row)
+
+
+def requests(orders: Sequence[ShardOrder]) -> int:
+    """Different requests in the shards of a generator."""
+    found: set[str] = set()
+    for order in orders:
+        for row in _read_lines(order.path(TASKS)):
+            line = orjson.loads(row)
+            if "part_of" not in line:
+                found.add(line["keys"][0])
+    return len(found)
+
+
+def _tidy(orders: Sequence[Sequence[ShardOrder]]) -> None:
+    """Remove what killed processes left beside shards that are whole by now."""
+    for folder in {order.path("").parent for source in orders for order in source}:
+        for left in folder.glob(".*.tmp"):
+            left.unlink()
 
 
 def _move(draft: Path, folder: Path) -> None:

@@ -107,7 +107,7 @@ async def _write(order: ShardOrder, writer: RubricWriter | None) -> ShardReport:
 async def _outcomes(order: ShardOrder, writer: RubricWriter | None) -> AsyncIterator[Outcome]:
     """What becomes of each row of the shard, in the order of its source, whichever is finished first."""
     problems: list[TaskProblem] = []
-    rest = candidates(order.source, order.shard, Path(order.base), problems.append)
+    rest = candidates(order.source, order.shard, Path(order.base), problems.append, order.seed)
     more = True
     while more:
         batch = list(islice(rest, AT_ONCE))

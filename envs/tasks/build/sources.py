@@ -1,20 +1,32 @@
-"""Where tasks come from: our own files, and the sets of others."""
+"""Where tasks come from: our own files, the sets of others, and the generator over the bundled sites."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+import envs.sites.bundled
+import envs.tasks.generate
 from envs.tasks.decompose import DecompositionRules
+from envs.tasks.generate import GeneratorSpec, generate_world, worlds
+from envs.tasks.generate.generate import draft_of
 from envs.tasks.imports import FORMATS, import_tasks
 from envs.tasks.rows import OnProblem
 from envs.tasks.stream import iter_tasks, task_files
 from envs.types import ConfigError, Record, Split, TaskError, WebTask
+
+TASKS_OF_WORLD = 60
+"""Different requests of a world, at a guess: all templates give some 80, and many a request comes twice. What it lacks further shards bring."""
+
+
+GENERATOR = (envs.tasks.generate, envs.sites.bundled)
+"""Packages whose code decides what is generated."""
 
 
 class SourceBase(Record):
@@ -57,7 +69,25 @@ class ImportSource(SourceBase):
         return value
 
 
-Source = Annotated[FileSource | ImportSource, Field(discriminator="kind")]
+class GenerateSource(SourceBase):
+    """The generator over the bundled sites. Its shards are made ``shards`` at a time until there are enough tasks."""
+
+    kind: Literal["generate"] = "generate"
+    spec: GeneratorSpec = Field(
+        GeneratorSpec(), description="Which tasks, and how many; the run's seed is added to its own"
+    )
+    worlds: int = Field(
+        0, ge=0, le=100_000, description="Worlds of one shard; 0: as many as the tasks will need at a guess"
+    )
+
+    @property
+    def worlds_of_shard(self) -> int:
+        """Worlds of one shard."""
+        return self.worlds or -(-self.spec.count // (self.shards * TASKS_OF_WORLD))
+
+
+AnySource = FileSource | ImportSource | GenerateSource
+Source = Annotated[AnySource, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +104,7 @@ class Candidate:
     format: str = ""
 
 
-def candidates(source: FileSource | ImportSource, shard: int, base: Path, on_problem: OnProblem) -> Iterator[Candidate]:
+def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem, seed: int = 0) -> Iterator[Candidate]:
     """The good tasks of one shard of a source. Shard k has those whose place is k modulo the number of shards.
 
     Raises:
@@ -92,6 +122,29 @@ def candidates(source: FileSource | ImportSource, shard: int, base: Path, on_pro
             for row, item in enumerate(items):
                 if row % source.shards == shard:
                     yield Candidate(row, item.task, reference=item.reference, format=item.source)
+        case GenerateSource():
+            yield from _generated(source, shard, seed)
+
+
+def _generated(source: GenerateSource, shard: int, seed: int) -> Iterator[Candidate]:
+    spec = source.spec.model_copy(update={"seed": source.spec.seed + seed})
+    first = shard * source.worlds_of_shard
+    for row, world in enumerate(islice(worlds(spec), first, first + source.worlds_of_shard), start=first):
+        for task in generate_world(spec, world):
+            yield Candidate(row, task, _request(task))
+
+
+def _request(task: WebTask) -> str:
+    """What tells a generated request from others, in whatever words it is put: as `generate` does."""
+    kind, seed, number = task.task_id.split("/")
+    draft = draft_of(kind, int(seed), int(number))
+    assert draft is not None
+    return digest_of(f"{task.site}\n{task.path}\n{draft.wordings[0]}\n{task.rubric_hash}")
+
+
+def digest_of(text: str) -> str:
+    """Enough of a hash to tell a billion texts apart."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def source_files(source: FileSource, base: Path) -> list[Path]:
@@ -103,14 +156,21 @@ def source_files(source: FileSource, base: Path) -> list[Path]:
     return sorted({path for glob in source.paths for path in _matches(glob, base)})
 
 
-def fingerprint(source: FileSource | ImportSource, base: Path) -> str:
-    """sha256 of everything that a source reads: when a file changes, its shards are built anew.
+def fingerprint(source: AnySource, base: Path) -> str:
+    """sha256 of everything that a source reads, or of the generator's own code: when a file changes, its shards are not the same any more.
 
     Raises:
-        ConfigError: there is nothing to read.
+        ConfigError: there is nothing to read, or no template is left.
     """
     try:
-        files = source_files(source, base) if isinstance(source, FileSource) else _tree(base / source.path)
+        match source:
+            case FileSource():
+                files = source_files(source, base)
+            case ImportSource():
+                files = _tree(base / source.path)
+            case GenerateSource():
+                next(worlds(source.spec))  # refuses what it does not know
+                files = sorted(path for each in GENERATOR for path in Path(each.__path__[0]).rglob("*.py"))
     except (OSError, TaskError) as error:
         raise ConfigError(f"source {source.name}: {error}") from error
     total = hashlib.sha256()

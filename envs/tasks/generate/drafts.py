@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from envs.tasks.generate.moves import Plan
 from envs.types import Fact, FactGroup
-from envs.types.rubrics import AnswerFact, ElementQuery, ElementStateFact, SqlFact, UrlFact
+from envs.types.rubrics import AnswerFact, Match, SqlFact, TextFact, UrlFact
 
 PASS_THRESHOLD = 1.0
 """Everything that was asked for: each fact is checked by program, and none of them is a matter of degree."""
@@ -70,12 +70,12 @@ def rows(name: str, query: str, wanted: Iterable[tuple[int | str, ...]], descrip
     return SqlFact(id=name, query=query, rows=tuple(wanted), description=description)
 
 
-def chosen(name: str, label: str, option: str) -> ElementStateFact:
-    """A drop-down list of the last page shows this option."""
-    element = ElementQuery(tag="select", text=label)
-    return ElementStateFact(
-        id=name, element=element, property="value", equals=option, description=f"{label} is {option}"
-    )
+def line(name: str, text: str) -> TextFact:
+    """The last page has this line.
+
+    What a page says it shows is asked for, not what its lists are set to: those may have been set without being applied.
+    """
+    return TextFact(id=name, text=text, match=Match.EXACT, description=f"The page says: {text}")
 
 
 def quoted(text: str) -> str:

@@ -11,26 +11,44 @@ import hashlib
 import itertools
 import multiprocessing
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from envs.ends import bucket_of, max_steps
+from envs.sites.bundled.directory import directory_world
 from envs.sites.bundled.shop import shop_world
+from envs.sites.bundled.tracker import tracker_world
+from envs.tasks.generate import directory, directory_edits, shop, shop_orders, tracker, tracker_edits
 from envs.tasks.generate.drafts import PASS_THRESHOLD, Draft, Template
 from envs.tasks.generate.moves import Plan
-from envs.tasks.generate.shop import LOOKING
-from envs.tasks.generate.shop_orders import CHANGING
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
-from envs.types import Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
+from envs.types import PassRequirements, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
 
-WORLD_OF: dict[str, Callable[[int], Any]] = {"shop": shop_world}
+WORLD_OF: dict[str, Callable[[int], Any]] = {
+    "shop": shop_world,
+    "tracker": tracker_world,
+    "directory": directory_world,
+}
 """Worlds of the bundled sites."""
 
-TEMPLATES: dict[str, Template] = {template.kind: template for template in (*LOOKING, *CHANGING)}
+TEMPLATES: dict[str, Template] = {
+    template.kind: template
+    for templates in (
+        (*shop.LOOKING, *shop_orders.CHANGING),
+        (*tracker.LOOKING, *tracker_edits.CHANGING),
+        (*directory.LOOKING, *directory_edits.CHANGING),
+    )
+    for template in templates
+}
 """All templates by kind."""
 
 SLACK = 4
 """Steps more than the solution takes, where that is longer than what the difficulty gives."""
+LOT = 32
+"""Worlds for each process at a time; they have some 80 tasks of 2 kB each."""
+NOTHING_MORE = PassRequirements()
+"""Said rather than left out: Pydantic would copy its default for each rubric, a tenth of the time."""
 BARREN = 300
 """Worlds in a row without a new task after which a spec is taken to be exhausted."""
 
@@ -44,10 +62,10 @@ class World(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A task, and what tells its request apart from others."""
+    """A task to be had, and what tells its request apart from others."""
 
-    task: WebTask
     content: bytes
+    task: Callable[[], WebTask]
 
 
 def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
@@ -56,15 +74,14 @@ def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
     Raises:
         TaskError: a site or kind is not known, the choice leaves no template or no split, or there are not as many different tasks.
     """
-    templates = _chosen(spec)
     seen: set[bytes] = set()
     barren = 0
-    for made in _made(spec, templates, processes):
+    for made in _made(spec, processes):
         before = len(seen)
         for each in made:
             if each.content not in seen and len(seen) < spec.count:
                 seen.add(each.content)
-                yield each.task
+                yield each.task()
         barren = 0 if len(seen) > before else barren + 1
         if len(seen) >= spec.count:
             return
@@ -77,7 +94,7 @@ def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
 
 def generate_world(spec: GeneratorSpec, world: World) -> list[WebTask]:
     """The tasks of one world of a set; requests that other worlds have too are among them."""
-    return [made.task for made in _make_world((spec, world))]
+    return [made.task() for made in _make_world((spec, world))]
 
 
 def worlds(spec: GeneratorSpec) -> Iterator[World]:
@@ -146,16 +163,22 @@ def _chosen(spec: GeneratorSpec) -> list[Template]:
     return chosen
 
 
-def _made(spec: GeneratorSpec, templates: list[Template], processes: int) -> Iterator[list[Made]]:
-    orders: Iterable[tuple[GeneratorSpec, World]] = ((spec, world) for world in worlds(spec))
+def _made(spec: GeneratorSpec, processes: int) -> Iterator[list[Made]]:
+    """The tasks of each world, in the worlds' order."""
+    orders = ((spec, world) for world in worlds(spec))
     if processes == 1:
         yield from map(_make_world, orders)
         return
-    # Spawned, not forked: the caller may have threads. As many worlds at a time as are needed and not all of a million at once.
+    # Spawned, not forked: the caller may have threads. A lot at a time, so that what waits to be taken stays small.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        size = max(1, len(templates) * spec.per_world // (3 * len({template.site for template in templates})))
-        while batch := list(itertools.islice(orders, max(16 * processes, min(4096, spec.count // size // 4)))):
-            yield from pool.imap(_make_world, batch, chunksize=8)
+        while lot := list(itertools.islice(orders, LOT * processes)):
+            for rows in pool.imap(_make_rows, lot, chunksize=2):
+                yield [Made(content, partial(WebTask.model_validate_json, row)) for content, row in rows]
+
+
+def _make_rows(order: tuple[GeneratorSpec, World]) -> list[tuple[bytes, bytes]]:
+    """As JSON, which goes between processes at a third of the cost of records."""
+    return [(made.content, made.task().model_dump_json().encode()) for made in _make_world(order)]
 
 
 def _make_world(order: tuple[GeneratorSpec, World]) -> list[Made]:
@@ -171,17 +194,22 @@ def _make_world(order: tuple[GeneratorSpec, World]) -> list[Made]:
 
 
 def _make(template: Template, world: World, number: int, draft: Draft) -> Made:
-    task_id = f"{template.kind}/{world.seed}/{number}"
     rubric = _rubric(draft)
     frozen = rubric_hash(rubric)
+    content = f"{world.site}\n{draft.path}\n{draft.wordings[0]}\n{frozen}"
+    digest = hashlib.blake2b(content.encode(), digest_size=16).digest()
+    return Made(digest, partial(_task, template, world, number, draft, rubric, frozen))
+
+
+def _task(template: Template, world: World, number: int, draft: Draft, rubric: Rubric, frozen: str) -> WebTask:
+    task_id = f"{template.kind}/{world.seed}/{number}"
     difficulty = rubric.fact_count
-    wording = random.Random(f"wording/{task_id}").choice(draft.wordings)
-    task = WebTask(
+    return WebTask(
         task_id=task_id,
         site=world.site,
         kind=template.kind,
         path=draft.path,
-        instruction=wording,
+        instruction=random.Random(f"wording/{task_id}").choice(draft.wordings),
         difficulty=difficulty,
         horizon=max(max_steps(difficulty), len(draft.plan) + SLACK),
         seeds={world.split: SeedRange(start=world.seed, stop=world.seed + 1)},
@@ -189,9 +217,9 @@ def _make(template: Template, world: World, number: int, draft: Draft) -> Made:
         rubric=rubric,
         rubric_hash=frozen,
     )
-    content = f"{world.site}\n{draft.path}\n{draft.wordings[0]}\n{frozen}"
-    return Made(task, hashlib.blake2b(content.encode(), digest_size=16).digest())
 
 
 def _rubric(draft: Draft) -> Rubric:
-    return Rubric(fact_groups=draft.groups, gates=draft.gates, pass_threshold=PASS_THRESHOLD)
+    return Rubric(
+        fact_groups=draft.groups, gates=draft.gates, pass_threshold=PASS_THRESHOLD, pass_requirements=NOTHING_MORE
+    )

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from envs.sites.bundled.shop import Product, ShopWorld
-from envs.tasks.generate.drafts import Draft, Template, at, chosen, counts, group, rows, says
+from envs.tasks.generate.drafts import Draft, Template, at, counts, group, line, rows, says
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types.rubrics import TextFact
 
@@ -127,8 +127,8 @@ def _show(world: ShopWorld, source: random.Random) -> Draft:
             group(
                 "filter",
                 "They are filtered and sorted",
-                chosen("brand", "Brand", brand),
-                chosen("sort", "Sort by", sort),
+                line("brand", f"Brand: {brand}"),
+                line("sort", f"Sorted by: {sort}"),
             ),
         ),
         plan=(Follow(category), Choose("Brand", brand), Choose("Sort by", sort), Push("Apply")),

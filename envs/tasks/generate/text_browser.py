@@ -81,11 +81,10 @@ class TextBrowser:
 
     async def _submit(self, button: Control) -> None:
         form = self.page.forms[button.form]
-        sent = {
-            control.name: control.value
-            for control in self.page.controls
-            if control.form == button.form and control.name and (control.kind != "checkbox" or control.on)
-        }
+        sent: dict[str, list[str]] = {}
+        for control in self.page.controls:
+            if control.form == button.form and control.name and (control.kind != "checkbox" or control.on):
+                sent.setdefault(control.name, []).append(control.value)
         address = urljoin(self.url, form.action)
         if form.method == "post":
             self._read(await self._client.post(address, data=sent))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from envs.ends import max_steps
 from envs.tasks.rows import CHECKS, Found, OnProblem, SeenIds, TaskProblem, field_name, parse_object, refuse
 from envs.tasks.stream import UnreadableError, raw_rows
-from envs.types import Record, SeedRange, Split, TaskError, WebTask
+from envs.types import Record, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
 
 
 class ImportedTask(Record):
@@ -142,6 +142,19 @@ LEVELS = {"easy": 1, "medium": 4, "hard": 7}
 def sized(difficulty: int) -> dict[str, int]:
     """Difficulty, and the horizon that goes with it."""
     return {"difficulty": difficulty, "horizon": max_steps(difficulty)}
+
+
+def frozen(read: Callable[[Any], Rubric], data: Any) -> dict[str, Any]:
+    """``rubric`` and ``rubric_hash`` of a task, read from what its row has.
+
+    Raises:
+        ValueError: as ``field: reason``, the first of what is wrong.
+    """
+    try:
+        rubric = read(data)
+    except TaskError as error:
+        raise ValueError(str(error).splitlines()[0].split(": ", 1)[1]) from error
+    return {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
 
 
 def place_of(url: str) -> tuple[str, str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from envs.sites import miniwob
+from envs.sites.design2code import INSTRUCTION
 from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, numbered, sized
 from envs.tasks.rows import OnProblem, TaskProblem, refuse
 from envs.types import Split, TaskError, WebTask
-
-INSTRUCTION = "Write one HTML page that looks like this screenshot, and submit it."
 
 
 class Design2Code(Format):

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, sized, start_of
+from envs.rewards.formats import from_webgym
+from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, frozen, sized, start_of
 from envs.types import Split
 
 
@@ -27,11 +28,15 @@ class WebGymRow(ForeignRow):
     subdomain: str | None = None
     difficulty: int | None = Field(default=None, ge=1)
     evaluator_reference: list[str | FactGroup] | None = None
+    reference_answer: str | None = None
     task_id: str | int | None = None
 
 
 class WebGym(RowFormat[WebGymRow]):
-    """Difficulty is the number of facts of ``evaluator_reference`` (a text is one); without it, the row's own. The kind is the subdomain (topic)."""
+    """Difficulty is the number of facts of ``evaluator_reference`` (a text is one); without it, the row's own. The kind is the subdomain (topic).
+
+    The rubric is `envs.rewards.formats.from_webgym`'s, frozen; a row without facts and without a reference answer has none.
+    """
 
     name = "webgym"
     model = WebGymRow
@@ -52,6 +57,7 @@ class WebGym(RowFormat[WebGymRow]):
             "kind": row.subdomain or row.domain or self.name,
             "instruction": row.task_name,
             **sized(facts or row.difficulty or 1),
+            **(frozen(from_webgym, row.model_dump()) if groups or row.reference_answer else {}),
         }
 
 

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from envs.rewards.formats import of_instruction
 from envs.tasks.imports.base import Format, ImportedTask
 from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
+from envs.tasks.imports.w8 import W8
 from envs.tasks.imports.webarena import WebArena
 from envs.tasks.rows import OnProblem, refuse
-from envs.types import Split, TaskError
+from envs.types import Split, TaskError, rubric_hash
 
 FORMATS: dict[str, Format] = {
     made.name: made
-    for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code())
+    for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
 }
 """What can be imported and exported."""
 
 
 def import_tasks(
-    source: str, path: Path, *, split: Split | None = None, on_problem: OnProblem = refuse
+    source: str,
+    path: Path,
+    *,
+    split: Split | None = None,
+    on_problem: OnProblem = refuse,
+    judged: bool = False,
 ) -> Iterator[ImportedTask]:
     """Tasks of a file or folder in a format of others.
 
@@ -29,11 +36,22 @@ def import_tasks(
         path: What the format's class says.
         split: That the tasks may be used for; by default held out for benchmarks, training for training sets.
         on_problem: Told of each problem; by default the first is raised.
+        judged: Tasks that nothing says how to grade get a rubric: a judge says whether the instruction was carried out.
 
     Raises:
         TaskError: the format is not known; or a problem, unless ``on_problem`` does otherwise.
     """
-    return _format(source).read(path, split, on_problem)
+    found = _format(source).read(path, split, on_problem)
+    return map(_judged, found) if judged else found
+
+
+def _judged(item: ImportedTask) -> ImportedTask:
+    task = item.task
+    if task.rubric is not None or not task.instruction:
+        return item
+    rubric = of_instruction(task.instruction)
+    changed = {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
+    return item.model_copy(update={"task": task.model_copy(update=changed)})
 
 
 def export_tasks(path: Path, items: Iterable[ImportedTask]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from envs.types.patterns import bounds
 from envs.types.record import Record
@@ -27,7 +27,7 @@ from envs.types.rubrics.base import (
 )
 
 MOST_SCRIPT = 4000
-"""Characters of a predicate."""
+"""Characters of a predicate, or of what a model is to judge."""
 
 
 class UrlFact(FactBase):
@@ -255,7 +255,7 @@ class JudgeFact(FactBase):
     """What ``description`` says, as a model judges it."""
 
     type: Literal["judge"] = "judge"
-    description: Name
+    description: Annotated[str, Field(min_length=1, max_length=MOST_SCRIPT), AfterValidator(not_blank)]
     criterion: Literal["fact", "grounded"] = "fact"
     """``fact``: it is so (WebGym's A). ``grounded``: nothing is claimed that the pages do not show (WebGym's B)."""
     holds_at: float = Field(default=HOLDS_JUDGED, gt=0, le=1)

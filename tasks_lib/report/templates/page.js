@@ -187,13 +187,45 @@ function stepCard(step, index, data) {
 
 const MARK = { success: "✓", failure: "✗", abstained: "○" };
 
+const ROLES = {
+  scored: "says whether the task was done, and enters the mean",
+  shaping: "enters the mean only",
+  gate: "closes the mean if it does not hold",
+  penalty: "is added after the mean",
+};
+
+function costOf(cost) {
+  const told = [cost.seconds && `${decimals(cost.seconds, 2)} s`, cost.tokens && `${cost.tokens.toLocaleString("en")} tokens`,
+    cost.dollars && `$${cost.dollars.toPrecision(3)}`];
+  return told.filter(Boolean).join(", ");
+}
+
 function rewardTable(episode) {
   const rows = episode.parts.map((part) =>
-    el("tr", {}, el("th", { scope: "row" }, part.name), el("td", {}, part.value === null ? "not available" : decimals(part.value, 2)),
-      el("td", {}, decimals(part.weight, 2)), el("td", { class: "text" }, part.evidence)));
+    el("tr", { class: part.value === null ? "shut" : null },
+      el("th", { scope: "row" }, part.name),
+      el("td", { title: ROLES[part.role] }, part.role, part.required && " (required)"),
+      el("td", { class: part.holds === false && part.role !== "penalty" ? "no" : null }, part.value === null ? "not available" : decimals(part.value, 2)),
+      el("td", {}, part.role === "gate" ? "–" : decimals(part.weight, 2)),
+      el("td", { class: "text" }, part.evidence),
+      el("td", { class: "quiet" }, costOf(part.cost) || "–")));
   return el("div", { class: "scroll" }, el("table", { class: "reward" },
-    el("thead", {}, el("tr", {}, ...["reward part", "value", "weight", "evidence"].map((name) => el("th", { scope: "col" }, name)))),
+    el("thead", {}, el("tr", {}, ...["reward part", "role", "value", "weight", "evidence", "cost"].map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, rows)));
+}
+
+function rewardSection(episode) {
+  const binary = { 0: "0: a part does not hold", 1: "1: all parts hold" }[episode.binary] || "not known";
+  const cost = costOf(episode.cost);
+  return [
+    el("h4", {}, "Reward"),
+    el("p", { class: "facts" }, el("span", {}, `score ${decimals(episode.score, 3)}`), el("span", {}, episode.passed ? "passed" : "not passed"),
+      el("span", {}, `binary ${binary}`), cost && el("span", {}, `cost ${cost}`), episode.wall && el("span", {}, "wall: ", el("code", {}, episode.wall)),
+      episode.rubric && el("span", {}, "rubric ", el("code", { title: episode.rubric }, episode.rubric.slice(0, 10)))),
+    episode.abstained && el("p", { class: "error" }, `No reward: ${episode.abstained}`),
+    episode.failed.length ? el("ul", { class: "failed", "aria-label": "What was not met" }, ...episode.failed.map((each) => el("li", {}, each))) : null,
+    episode.parts.length ? rewardTable(episode) : el("p", { class: "empty" }, "No reward part."),
+  ];
 }
 
 function episodeDetail(episode, data, open) {
@@ -213,8 +245,7 @@ function episodeDetail(episode, data, open) {
         el("button", { type: "button", class: "plain", onclick: () => open(twin.id) }, `${MARK[twin.outcome]} ${twin.where}, sample ${twin.sample}`))) : null),
     ...episode.steps.map((step, index) => stepCard(step, index, data)),
     el("section", { class: "after" },
-      el("h4", {}, "Reward"),
-      episode.parts.length ? rewardTable(episode) : el("p", { class: "empty" }, "No reward part."),
+      ...present(rewardSection(episode)),
       fold("Identity and page facts", el("dl", { class: "pairs" }, fact("episode", episode.id), fact("group", episode.group),
         fact("task", episode.task), fact("seed", String(episode.seed)), fact("sample", String(episode.sample)),
         fact("attempt", String(episode.attempt)), fact("policy", `v${episode.version}`), fact("shown as", episode.reason),

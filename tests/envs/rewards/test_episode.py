@@ -142,6 +142,13 @@ def test_a_failed_browser_abstains_whatever_the_rubric_says() -> None:
     assert reward.score is None and reward.abstained == "gone"
 
 
+def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
+    wall = DONE.model_copy(update={"title": "Just a moment..."})
+    episode = play([OVER[0], StepResult(wall, b"", False, FACTS)], RUBRIC)
+    assert (episode.stop_reason, episode.wall) == (StopReason.BLOCKED, "cloudflare")
+    assert episode.reward.score is None and "Cloudflare" in (episode.reward.abstained or "")
+
+
 def test_a_changed_rubric_ends_the_run() -> None:
     with pytest.raises(JudgeError, match="f" * 64):
         play(OVER, RUBRIC, "f" * 64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from difflib import SequenceMatcher
 
@@ -276,3 +277,15 @@ def test_parts_are_bounded_and_no_area_is_lost(first: list[str], second: list[st
     assert score.matched + score.missing <= len(first) and score.matched + score.extra <= len(second)
     if first == second and first:
         assert score.final == 1
+
+
+@pytest.mark.parametrize("height", [11, 30, 31, 40, 41, 57])
+def test_ssim_in_bands_is_ssim_at_once(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(height)
+    first, second = (rng.integers(0, 256, (height + extra, 23, 3)).astype(np.uint8) for extra in (0, 5))
+    module = importlib.import_module("envs.rewards.design2code.ssim")  # the package has a function of that name
+    monkeypatch.setattr(module, "BAND", 10**6)
+    at_once = ssim(first, second)
+    for band in (1, 7, 20, 30):
+        monkeypatch.setattr(module, "BAND", band)
+        assert ssim(first, second) == pytest.approx(at_once, abs=1e-12)

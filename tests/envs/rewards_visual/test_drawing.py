@@ -15,7 +15,7 @@ from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
 from envs.rewards.design2code import DesignScore, design_score, ssim
-from envs.rewards.design2code.blocks import INK, SEEN, ink, seen_part
+from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
 from envs.rewards.design2code.render import MOST_PIXELS, Drawer, Drawn, pixels
 from envs.sites import make_site
 from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks
@@ -205,6 +205,28 @@ def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
     drawing(work)
 
 
+def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -> None:
+    async def main() -> None:
+        site = make_site("design2code")
+        await site.start()
+        try:
+            async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
+                await session.reset(import_tasks()[0], 0)
+                assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+                assert (await session.step(Submit(html="<p>"))).done
+                assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
+        finally:
+            await site.close()
+        pool = BrowserPool(process_per_episode=True)
+        try:
+            assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+            assert pool.browser_pids() == ()
+        finally:
+            await pool.close()
+
+    asyncio.run(main())
+
+
 def test_bundled_pictures_are_of_their_pages(shared_drawer: Callable[[str], Drawn]) -> None:
     """Not to the bit: another Chromium may round a letter's edge differently."""
     numbers = [number for split in SPLITS.values() for number in split]
@@ -248,11 +270,14 @@ def test_ink_and_what_is_seen_of_a_line() -> None:
     shown = blank.copy()
     shown[4:10, 10:30] = (255, 255 - SEEN, 255)
     shown[4:10, 50:52] = (255, 255 - SEEN + 1, 255)
-    seen = ink(shown, blank)
-    assert seen.sum() == 6 * 20
-    assert seen_part(seen, (0.0, 2.5, 100.0, 12.5)) == (10.0, 2.5, 30.0, 12.5)
-    assert seen_part(seen, (-10.0, -3.0, 200.0, 40.0)) is None  # 20 of 210 columns are fewer than a tenth
-    assert INK == 0.1 and seen_part(seen, (-10.0, -3.0, 190.0, 40.0)) == (10.0, 0.0, 30.0, 20.0)
-    assert seen_part(seen, (31.0, 0.0, 60.0, 20.0)) is None and seen_part(seen, (200.0, 0.0, 210.0, 5.0)) is None
-    with pytest.raises(JudgeError, match="expected equal ones"):
-        ink(shown, blank[:10])
+
+    def seen(*rect: float) -> tuple[float, ...] | None:
+        assert seen_part(blank, shown, rect) == seen_part(shown, blank, rect)
+        return seen_part(shown, blank, rect)
+
+    assert seen(0.0, 2.5, 100.0, 12.5) == (10.0, 2.5, 30.0, 12.5)
+    assert seen(-10.0, -3.0, 200.0, 40.0) is None  # 20 of 210 columns are fewer than a tenth
+    assert INK == 0.1 and seen(-10.0, -3.0, 190.0, 40.0) == (10.0, 0.0, 30.0, 20.0)
+    assert seen(31.0, 0.0, 60.0, 20.0) is None and seen(200.0, 0.0, 210.0, 5.0) is None
+    with pytest.raises(JudgeError, match="expected equal sizes"):
+        page_blocks({}, shown, blank[:10])

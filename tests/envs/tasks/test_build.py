@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from envs.ends import Bucket
 from envs.rewards.judge import JudgeConfig, JudgeModels
 from envs.tasks import load_tasks, read_tasks, save_tasks
 from envs.tasks.build import (
     FileSource,
+    GenerateSource,
     ImportSource,
     Layout,
     SetPlan,
@@ -27,14 +31,19 @@ from envs.tasks.build import (
     fingerprint,
     merge_shards,
     read_report,
+    requests,
 )
 from envs.tasks.build.rubrics import brought_rubric, right_answer, with_rubric
-from envs.tasks.decompose import DecompositionRules
+from envs.tasks.decompose import DecompositionRules, decompose
+from envs.tasks.generate import GeneratorSpec, generate, solution_of
+from envs.tasks.generate.check import checker
 from envs.tasks.tree import Form
 from envs.tasks.write import WriterConfig
 from envs.types import ConfigError, JudgeError, Rubric, StorageError, TaskError, WebTask, rubric_hash
 from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, http, text_of
 from tests.envs.tasks.making import task
+
+PROJECT = Path(__file__).parents[3]
 
 
 def graded(number: int, **more: Any) -> WebTask:
@@ -185,6 +194,48 @@ def test_a_shard_that_is_not_whole_is_built_anew(tmp_path: Path, harm: str) -> N
     assert files(tmp_path) == whole
 
 
+KILLED = """
+import sys
+from envs.tasks.build import ShardOrder, build_shard
+for order in map(ShardOrder.model_validate_json, sys.stdin):
+    build_shard(order)
+    print("one", flush=True)
+"""
+
+
+def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_another(tmp_path: Path) -> None:
+    save_tasks(tmp_path / "own.jsonl", [graded(number) for number in range(420)])
+    source = FileSource(name="own", paths=("own.jsonl",), shards=6, decompose=DecompositionRules())
+    orders = orders_of(source, tmp_path)
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    )
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write("".join(f"{order.model_dump_json()}\n" for order in orders))
+    child.stdin.close()
+    assert child.stdout.readline() == "one\n" and child.stdout.readline() == "one\n"
+    while not list((tmp_path / "shards" / "own").glob(".*.tmp")) and child.poll() is None:
+        pass  # in the middle of a shard
+    child.kill()
+    child.wait()
+    whole = [order for order in orders if read_report(order) is not None]
+    assert 2 <= len(whole) < 6
+    times = {order.shard: order.path(".json").stat().st_mtime_ns for order in whole}
+    for order in orders:
+        build_shard(order)
+    manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, Form.JSONL, {}), [orders])
+    assert {order.shard: order.path(".json").stat().st_mtime_ns for order in whole} == times
+    assert manifest["tasks"] == 1260 and not list(tmp_path.rglob("*.tmp"))
+    (tmp_path / "again").mkdir()
+    shutil.copy(tmp_path / "own.jsonl", tmp_path / "again")
+    again = orders_of(source, tmp_path / "again")
+    for order in again:
+        build_shard(order)
+    merge_shards(SetPlan(tmp_path / "again" / "set", Layout.TREE, Form.JSONL, {}), [again])
+    assert files(tmp_path / "again" / "set") == files(tmp_path / "set")
+    assert files(tmp_path / "again" / "shards") == files(tmp_path / "shards")
+
+
 def test_a_changed_source_or_order_is_noticed(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
     source = FileSource(name="own", paths=("own.jsonl",), shards=1)
@@ -260,6 +311,37 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     bad = {row["stage"]: row for row in rejected(tmp_path)}
     assert bad["rubric"]["task_id"] == "webgym/t-4" and "facts.0: expected a text, not 7" in bad["rubric"]["reason"]
     assert bad["read"]["where"] == "train.jsonl:5" and bad["read"]["reason"].startswith("task_name: ")
+
+
+def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_path: Path) -> None:
+    spec = GeneratorSpec(count=150)
+    wanted = list(generate(spec))
+    for shards, many in ((1, 0), (3, 1)):
+        folder = tmp_path / f"{shards}"
+        folder.mkdir()
+        source = GenerateSource(name="made", spec=spec, shards=shards, worlds=many)
+        orders = orders_of(source, folder)
+        for order in orders:
+            build_shard(order)
+        assert requests(orders) >= 150
+        manifest = merge_shards(SetPlan(folder / "set", Layout.FILE, Form.PARQUET, {}), [orders])
+        assert load_tasks(folder / "set" / "tasks.parquet") == wanted
+        assert manifest["by_source"]["made"]["tasks"] == 150 and manifest["rejected"] == 0
+    with pytest.raises(ConfigError, match="source made: kinds: there is no 'dance'"):
+        fingerprint(GenerateSource(name="made", spec=GeneratorSpec(kinds=("dance",))), tmp_path)
+
+
+def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_path: Path) -> None:
+    spec = GeneratorSpec(count=400, buckets=(Bucket.SOME, Bucket.MANY))
+    whole = {task.kind: task for task in generate(spec)}
+    pairs = [(task, part) for task in whole.values() for part in decompose(task, DecompositionRules(most=3)).tasks]
+    assert len({task.kind for task, _ in pairs}) >= 2 and len(pairs) >= 5
+
+    async def play() -> list[float | None]:
+        async with checker() as check:
+            return [(await check.play(part, solution_of(task))).score for task, part in pairs]
+
+    assert asyncio.run(play()) == [1.0] * len(pairs)
 
 
 def test_right_answers_and_horizons() -> None:

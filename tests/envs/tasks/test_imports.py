@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.rewards import from_webgym
 from envs.tasks import TaskProblem, load_tasks, save_tasks
 from envs.tasks.imports import FORMATS, ImportedTask, export_tasks, import_tasks, load_imported, place_of, save_imported
-from envs.types import Split, TaskError
+from envs.tasks.rows import read_row
+from envs.types import Split, TaskError, rubric_hash
 
 WEBARENA: list[dict[str, Any]] = [
     {
@@ -376,4 +378,39 @@ def test_the_place_of_an_address(scheme: str, login: str, host: str, port: int |
 
 
 def test_all_formats_of_the_list() -> None:
-    assert set(FORMATS) == {*SAMPLES, "miniwob", "design2code"}
+    assert set(FORMATS) == {*SAMPLES, "miniwob", "design2code", "w8"}
+
+
+def test_tasks_of_webgym_are_graded_by_their_facts(tmp_path: Path) -> None:
+    trails, menu, none = (item.task for item in import_tasks("webgym", written(tmp_path / "rows.jsonl", WEBGYM)))
+    assert trails.rubric == from_webgym(WEBGYM[0]) and trails.rubric_hash == rubric_hash(trails.rubric)
+    assert [fact.id for fact in trails.rubric.facts()] == ["1.1", "1.2", "2.1", "2.2", "grounded"]
+    assert menu.rubric is not None and [group.name for group in menu.rubric.fact_groups] == ["1", "reference answer"]
+    assert "menu" in [*menu.rubric.facts()][1].description and menu.difficulty == 1
+    assert none.rubric is not None and [group.name for group in none.rubric.fact_groups] == ["reference answer"]
+    assert all(read_row(task.model_dump_json())[0] == task for task in (trails, menu, none))
+
+
+def test_facts_of_webgym_that_nobody_can_judge_are_a_problem(tmp_path: Path) -> None:
+    for facts, field in (
+        ([{"id": 1, "description": "x", "facts": [3]}], "evaluator_reference.0.facts.0"),
+        ([{"id": 1, "description": "x", "facts": []}], "evaluator_reference.0.facts"),
+        ([""], "evaluator_reference.0"),
+        ([{"id": 1, "description": "", "facts": ["a"]}, {"id": 1, "description": "", "facts": ["b"]}], "fact_groups"),
+    ):
+        path, problems = tmp_path / "rows.jsonl", list[TaskProblem]()
+        path.write_text(json.dumps(WEBGYM[0] | {"evaluator_reference": facts}) + "\n")
+        assert not list(import_tasks("webgym", path, on_problem=problems.append))
+        assert field in f"{problems[0].field}: {problems[0].reason}", problems
+
+
+def test_a_task_without_facts_may_be_given_to_the_judge_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(SAMPLES["webvoyager"][0]) + "\n")
+    (plain,), (judged,) = import_tasks("webvoyager", path), import_tasks("webvoyager", path, judged=True)
+    assert plain.task.rubric is None and judged.task.rubric is not None
+    assert judged.task.instruction and judged.task.instruction in next(judged.task.rubric.facts()).description
+    assert judged.task.rubric_hash == rubric_hash(judged.task.rubric)
+    (kept,) = import_tasks("webvoyager", path, judged=True)
+    export_tasks(tmp_path / "out.jsonl", [kept])
+    assert json.loads((tmp_path / "out.jsonl").read_text()) == SAMPLES["webvoyager"][0]

@@ -39,13 +39,20 @@ def category(visit: Visit) -> Response:
     visit.one("SELECT 1 FROM products WHERE category = ?", name)
     sort = visit.query.get("sort", "name")
     brand = visit.query.get("brand", "")
-    order = SORTS.get(sort, SORTS["name"])[1]
+    sorted_by, order = SORTS.get(sort, SORTS["name"])
     products = visit.all(
         f"SELECT * FROM products WHERE category = ? AND (? = '' OR brand = ?) ORDER BY {order}", name, brand, brand
     )
     brands = [row[0] for row in visit.all("SELECT DISTINCT brand FROM products WHERE category = ? ORDER BY 1", name)]
     return visit.page(
-        "category.html", category=name, products=products, brands=brands, brand=brand, sort=sort, sorts=SORTS
+        "category.html",
+        category=name,
+        products=products,
+        brands=brands,
+        brand=brand,
+        sort=sort,
+        sorts=SORTS,
+        sorted_by=sorted_by,
     )
 
 

@@ -1,0 +1,67 @@
+"""The visual part of a reward: how like its reference the page looks that a policy handed in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from envs.rewards.compose import Component
+from envs.rewards.design2code.render import Drawer, Drawn
+from envs.rewards.design2code.score import Clip, DesignScore, design_score
+from envs.rewards.evidence import EpisodeEvidence
+from envs.types import RewardPart, Submit, WebTask
+
+SITE = "design2code"
+"""Tasks of this site have the part."""
+
+HOLDS_AT = 0.9
+"""Score from which the page counts as built. Ours, the paper has no such mark: a page with all its text in place and in colour has about .95 when its
+pictures are missing."""
+
+NOTHING = "no page was submitted"
+
+
+class DesignSource:
+    """Draws what was handed in, and the reference, in contexts of the pool that are no episode's."""
+
+    component: ClassVar = Component.VISUAL
+
+    def __init__(self, drawer: Drawer, reference: Callable[[WebTask], str], clip: Clip | None = None) -> None:
+        """
+        Args:
+            reference: HTML of the page whose picture a task shows.
+            clip: Takes the place of SSIM. It is given the pages without their letters, which is what the paper's painting over of text
+                is after.
+        """
+        self._drawer = drawer
+        self._reference = reference
+        self._clip = clip
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """One part for tasks of the site: 0 where nothing was handed in, which is a failure of the policy.
+
+        Raises:
+            BrowserError: a page could not be drawn. SiteError: there is no reference.
+        """
+        if task.site != SITE:
+            return ()
+        html = submitted(evidence)
+        if html is None:
+            return (RewardPart(name=SITE, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
+        reference = await self._drawer.reference(self._reference(task))
+        built = await self._drawer.draw(html)
+        part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()
+        return (part.model_copy(update={"holds_at": HOLDS_AT}),)
+
+
+def submitted(evidence: EpisodeEvidence) -> str | None:
+    """The page that ended an episode; ``None`` without one. One that was refused did not end it."""
+    last = evidence.steps[-1] if evidence.steps else None
+    return last.action.html if last is not None and isinstance(last.action, Submit) and last.error is None else None
+
+
+def compared(reference: Drawn, built: Drawn, clip: Clip | None = None) -> DesignScore:
+    """The score of a drawn page."""
+    pictures = (reference.blank, built.blank) if clip is not None else (reference.picture, built.picture)
+    return design_score(reference.blocks, built.blocks, pictures, clip)

@@ -1,0 +1,130 @@
+"""The pages of the directory."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from envs.sites.bundled.app import Application, Visit, go
+from envs.sites.bundled.directory.world import build_directory
+from envs.sites.bundled.words import LANGUAGES
+
+MOST_RESULTS = 30
+MOST_TEXT = 500
+"""Characters of a note or of a field of the profile."""
+
+
+def _frame(db: sqlite3.Connection) -> dict[str, Any]:
+    departments = [row[0] for row in db.execute("SELECT DISTINCT department FROM people ORDER BY 1")]
+    offices = [row[0] for row in db.execute("SELECT name FROM offices ORDER BY 1")]
+    return {"departments": departments, "offices": offices}
+
+
+def home(visit: Visit) -> Response:
+    """Departments and offices."""
+    return visit.page("home.html")
+
+
+def department(visit: Visit) -> Response:
+    """Who is in it."""
+    name = visit.path["name"]
+    people = visit.all("SELECT * FROM people WHERE department = ? ORDER BY name", name)
+    head = visit.one("SELECT * FROM people WHERE department = ? AND manager IS NULL", name)
+    return visit.page("department.html", department=name, people=people, head=head)
+
+
+def office(visit: Visit) -> Response:
+    """Where it is and who works there."""
+    row = visit.one("SELECT * FROM offices WHERE name = ?", visit.path["name"])
+    people = visit.all("SELECT * FROM people WHERE office = ? ORDER BY name", row["name"])
+    return visit.page("office.html", office=row, people=people)
+
+
+def search(visit: Visit) -> Response:
+    """People whose name has every word."""
+    query = visit.query.get("q", "").strip()
+    words = query.split()
+    where = " AND ".join(["name LIKE '%' || ? || '%'"] * len(words)) or "0"
+    people = visit.all(f"SELECT * FROM people WHERE {where} ORDER BY name LIMIT {MOST_RESULTS}", *words)
+    return visit.page("search.html", query=query, people=people)
+
+
+def person(visit: Visit) -> Response:
+    """All about somebody."""
+    row = visit.one("SELECT * FROM people WHERE id = ?", visit.path["id"])
+    manager = visit.all("SELECT id, name FROM people WHERE id = ?", row["manager"])
+    contact = visit.all("SELECT note FROM contacts WHERE person = ?", row["id"])
+    return visit.page(
+        "person.html", person=row, manager=manager[0] if manager else None, contact=contact[0] if contact else None
+    )
+
+
+def keep(visit: Visit) -> Response:
+    """Among the contacts, with a note."""
+    row = visit.one("SELECT id FROM people WHERE id = ?", visit.path["id"])
+    visit.db.execute("INSERT OR REPLACE INTO contacts VALUES (?, ?)", (row["id"], visit.said("note")[:MOST_TEXT]))
+    return go("/contacts")
+
+
+def drop(visit: Visit) -> Response:
+    """No contact any more."""
+    visit.db.execute("DELETE FROM contacts WHERE person = ?", (visit.path["id"],))
+    return go("/contacts")
+
+
+def contacts(visit: Visit) -> Response:
+    """Those who were kept."""
+    rows = visit.all("SELECT p.*, c.note FROM contacts c JOIN people p ON p.id = c.person ORDER BY p.name")
+    return visit.page("contacts.html", contacts=rows)
+
+
+def profile(visit: Visit) -> Response:
+    """One's own entry."""
+    given = dict(visit.one("SELECT * FROM profile"))
+    return visit.page("profile.html", given=given, languages=LANGUAGES)
+
+
+def save(visit: Visit) -> Response:
+    """Take the form of the profile."""
+    given: dict[str, Any] = {name: visit.said(name) for name in ("nickname", "phone", "office", "language", "about")}
+    given["newsletter"] = int(bool(visit.said("newsletter")))
+    error = ""
+    if not given["phone"].isdigit():
+        error = "A phone number has digits only."
+    elif max(len(str(value)) for value in given.values()) > MOST_TEXT:
+        error = f"Write at most {MOST_TEXT} characters."
+    elif given["language"] not in LANGUAGES or given["office"] not in _frame(visit.db)["offices"]:
+        error = "Choose an office and a language of the lists."
+    if error:
+        return visit.page("profile.html", status=422, given=given, languages=LANGUAGES, error=error)
+    visit.db.execute(f"UPDATE profile SET {', '.join(f'{name} = :{name}' for name in given)}", given)
+    return go("/profile")
+
+
+def profile_json(visit: Visit) -> Response:
+    """The profile for grading."""
+    return JSONResponse(dict(visit.one("SELECT * FROM profile")))
+
+
+DIRECTORY = Application(
+    name="directory",
+    title="People",
+    build=build_directory,
+    frame=_frame,
+    pages={
+        "GET /": home,
+        "GET /departments/{name}": department,
+        "GET /offices/{name}": office,
+        "GET /search": search,
+        "GET /people/{id:int}": person,
+        "POST /people/{id:int}/keep": keep,
+        "POST /people/{id:int}/drop": drop,
+        "GET /contacts": contacts,
+        "GET /profile": profile,
+        "POST /profile": save,
+        "GET /api/profile": profile_json,
+    },
+)
+"""The directory."""

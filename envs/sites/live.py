@@ -1,0 +1,141 @@
+"""Sites that somebody else serves: the open web, a WebArena host, an application on a port of this machine.
+
+A task's site is then a host (``shop.example``, ``shop.example:8443``) or a name that the configuration gives an address. Its pages reach that
+host and nothing else, unless the configuration says more. Nothing is started, and nothing is known of a page but what it shows: no seed, no
+declared end. An answer ends an episode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from envs.egress import AllowList
+from envs.egress.addresses import as_address, canonical_host, is_local_name
+from envs.observation import FULL
+from envs.rewards.server_state import SiteState
+from envs.types import ConfigError, WebTask
+
+VIEWPORT = (1280, 720)
+"""Of a common laptop's window, as most benchmarks on real sites have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """What a run says of the sites that it does not serve itself."""
+
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Where a site is, by its name: ``{"gitlab": "http://127.0.0.1:8023", "admin": "http://shop.example:7780/admin"}``. With a path, tasks begin
+    below it. Other hosts are ``https://<host>``."""
+    subdomains: bool = False
+    """Their pages may reach the subdomains of their host too (without a leading ``www.``)."""
+    reach: tuple[str, ...] = ()
+    """Further origins that they may reach: ``https://*.cdn.example``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEpisode:
+    """The `envs.sites.base.SiteEpisode` of a live site."""
+
+    path: str
+    state: SiteState
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+class LiveSite:
+    """The `Site` of one host. A browser context of its own is the reset of an episode; what it did to the server stays."""
+
+    stateless_pages = False
+    offers: tuple[str, ...] = ()
+    final_screenshot = True
+    style = ""
+    exclude = ""
+    background = True
+    """Real pages keep what they show in the browser's stores, and draw it when those have answered."""
+    observation = FULL
+    viewport = VIEWPORT
+
+    def __init__(self, name: str, options: LiveOptions | None = None) -> None:
+        """
+        Raises:
+            ConfigError: no host has this name, or it is one of this machine or of a private network that the configuration does not name.
+        """
+        options = options or LiveOptions()
+        self.name = name
+        self.origin, self._below = _place(name, options.addresses)
+        self.hosts = (*(_around(self.origin) if options.subdomains else ()), *options.reach)
+        AllowList.of(self.origin, *self.hosts)
+
+    async def start(self) -> None:
+        """Nothing: it is there, or its pages say that it is not."""
+
+    async def close(self) -> None:
+        """Nothing."""
+
+    async def open_episode(self, task: WebTask, seed: int) -> LiveEpisode:
+        """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
+        return LiveEpisode(self._below + task.path, SiteState(origin=self.origin))
+
+    def reload_for(self, task: WebTask) -> bool:
+        """Every episode begins with a load."""
+        return True
+
+    def reset_script(self, task: WebTask, seed: int) -> str:
+        """Nothing: a fresh context is the reset."""
+        return ""
+
+    def ready_script(self, task: WebTask) -> str:
+        """The load is enough."""
+        return "true"
+
+    def facts_script(self, task: WebTask) -> str:
+        """No facts, never done."""
+        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Origin and path (without a ``/`` at its end) of a site's address.
+
+    Raises:
+        ConfigError: it is none that a site may have.
+    """
+    found = re.fullmatch(r"([a-z]+://[^/?#]*)([^?#]*)", address)
+    if found is None or "*" in address:
+        raise ConfigError(f"address {address!r}: write scheme://host:port or scheme://host:port/path")
+    AllowList.of(found[1])
+    return found[1], found[2].rstrip("/")
+
+
+def _place(name: str, addresses: dict[str, str]) -> tuple[str, str]:
+    """Origin of a site, and the path that its tasks begin below."""
+    if name in addresses:
+        return split_address(addresses[name])
+    if "*" in name:
+        raise ConfigError(f"site {name!r}: a wildcard is no host; name one, and give the others in tasks.reach")
+    try:
+        (origin,) = AllowList.of(f"https://{name}").origins
+    except ConfigError as error:
+        raise ConfigError(f"site {name!r} has no address: {error}; or give tasks.addresses.{name}=http://…") from error
+    address = as_address(origin.host)
+    if is_local_name(origin.host) or (address is not None and address.is_loopback):
+        raise ConfigError(
+            f"site {name!r} is on this machine, whose ports no task reaches by itself; "
+            f"to allow it give tasks.addresses={{{name}: http://{name}}}"
+        )
+    if address is None and "." not in origin.host:
+        raise ConfigError(
+            f"no site named {name!r}, and it is no host; give its address: tasks.addresses.{name}=http://…"
+        )
+    return f"https://{name}", ""
+
+
+def _around(origin: str) -> tuple[str, ...]:
+    """The domain of a host and its subdomains; none of an address or a name of this machine."""
+    (only,) = AllowList.of(origin).origins
+    domain = canonical_host(only.host.removeprefix("www."))
+    if domain is None or "." not in domain or as_address(domain) is not None or is_local_name(domain):
+        return ()
+    return tuple(f"{only.scheme}://{host}:{only.port}" for host in (domain, f"*.{domain}"))

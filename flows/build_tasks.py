@@ -1,0 +1,56 @@
+"""Build a task set: from our own files, the sets of others and generators; with rubrics that a model writes, and sub-tasks.
+
+    python -m flows.build_tasks --preset webgym --set run_id=webgym-1
+    python -m flows.build_tasks --set 'sources=[{kind: files, name: own, paths: [datasets/tasks/miniwob.jsonl]}]' --dry-run
+
+Starting the same build again goes on from the shards that are there; a finished one only prints its result. See docs/tasks.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+
+from tasks_lib.artifacts import artifact_key
+from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.building import open_build, summary_rows
+from tasks_lib.cluster import rollout_task_runner, use_cluster
+from tasks_lib.command_line import run_command
+from tasks_lib.progress import RunProgress
+
+
+@flow(name="build-tasks", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
+    """Build a task set from its sources, without doubles, with every row that was left out and why.
+
+    Args:
+        config: Sources, writer and form; only the sources have no default.
+
+    Returns:
+        What is in ``manifest.json`` of the set's folder.
+    """
+    shards = sum(source.shards for source in config.sources)
+    with open_build(config) as build, RunProgress(shards) as progress:
+        if build.finished:
+            progress.say(f"set {config.run_id} is finished already: {build.folder}")
+            return build.manifest()
+        progress.say(f"set {config.run_id} in {build.folder}")
+        if build.missing():
+            with use_cluster(config.cluster, None), progress.phase(f"building {shards} shards"):
+                build.run(progress)
+        with progress.phase("putting the shards together"):
+            manifest = build.merge()
+        create_table_artifact(table=summary_rows(manifest), key=artifact_key(config.run_id, "tasks"))
+        for row in summary_rows(manifest):
+            progress.say(f"{row['what']:40s} {row['count']:,}")
+        progress.say(f"set:      {build.folder}")
+        if manifest["rejected"]:
+            progress.say(f"rejected: {build.plan.rejected}")
+    return manifest
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(build_tasks, BuildTasksConfig, sys.argv[1:]))

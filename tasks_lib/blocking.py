@@ -1,0 +1,108 @@
+"""The blocklist of a run on shared storage: workers write what walls they saw, the sampler of groups leaves those sites out.
+
+``run_dir/blocklist/`` has one small file for each wall that was seen, written once and never changed, so any number of workers may write at once.
+What is blocked follows from them (`envs.ends.blocklist`). Files of which nothing counts any more are deleted at the next draw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from envs.ends import Block, WallSeen, blocked_sites, blocks
+from envs.types import SiteError, StorageError, Trajectory, WebTask
+from tasks_lib.live import worker_name
+from training.store import RunStore, atomic_write_bytes, read_json, write_json
+
+HOUR = 3600.0
+ONCE_IN = 60.0
+"""Seconds in which a worker writes down the same wall of a site once: all episodes of a lot may meet it."""
+
+
+class Blocklist:
+    """The blocklist of one run. Holds no state, so any process may make its own."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.folder = store.blocklist_path
+
+    def saw(self, task: WebTask, episode: Trajectory, now: float | None = None) -> None:
+        """Write down the wall that an episode ended at."""
+        now = time.time() if now is None else now
+        seen = WallSeen(
+            site=task.site,
+            wall=episode.wall,
+            time=now,
+            evidence=episode.error or episode.reward.abstained or "",
+            episode_id=episode.episode_id,
+        )
+        what = hashlib.sha256(f"{seen.site}\0{seen.wall}".encode()).hexdigest()[:16]
+        path = self.folder / f"{what}-{int(now // ONCE_IN)}-{worker_name()}.json"
+        if not path.exists():
+            atomic_write_bytes(path, seen.model_dump_json().encode())
+
+    def seen(self) -> dict[Path, WallSeen]:
+        """What workers wrote, by file.
+
+        Raises:
+            StorageError: a file is none of ours.
+        """
+        found: dict[Path, WallSeen] = {}
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                found[path] = WallSeen.model_validate_json(path.read_bytes())
+            except FileNotFoundError:
+                continue  # deleted meanwhile: nothing of it counted
+            except ValidationError as error:
+                raise StorageError(
+                    f"{path} is no entry of a blocklist ({error.errors()[0]['msg']}); delete it"
+                ) from error
+        return found
+
+    def left_out(self, phase: str, sites: Collection[str], hours: float, now: float | None = None) -> frozenset[str]:
+        """Sites that are blocked when a phase's groups are drawn for the first time; the same ones whenever they are drawn again.
+
+        Args:
+            phase: Whose groups are drawn.
+            sites: Of the tasks.
+            hours: Of a first block; 0: nothing is left out.
+
+        Raises:
+            SiteError: all of them are blocked.
+        """
+        if not hours:
+            return frozenset()
+        path = self.folder / "draws" / f"{phase}.json"
+        if path.exists():
+            return frozenset(read_json(path))
+        now = time.time() if now is None else now
+        seen = self.seen()
+        known = blocks(seen.values(), first=hours * HOUR)
+        blocked = {site: block for site, block in blocked_sites(known, now).items() if site in sites}
+        if blocked and len(blocked) == len(set(sites)):
+            raise SiteError(_all_blocked(blocked, self.folder, now))
+        self._forget(seen, known, now)
+        write_json(path, sorted(blocked))
+        return frozenset(blocked)
+
+    def _forget(self, seen: dict[Path, WallSeen], known: Sequence[Block], now: float) -> None:
+        over = {(block.site, block.wall) for block in known if block.forgotten <= now}
+        for path, each in seen.items():
+            if (each.site, each.wall) in over:
+                path.unlink(missing_ok=True)
+
+
+def _all_blocked(blocked: dict[str, Block], folder: Path, now: float) -> str:
+    first = min(blocked.values(), key=lambda block: block.until)
+    names = ", ".join(f"{site} ({block.wall}, until {_clock(block.until)})" for site, block in sorted(blocked.items()))
+    return (
+        f"every site of the tasks is blocked: {names}. The first to be free again is {first.site}, in {(first.until - now) / HOUR:.1f} h: "
+        f"start the run again then, or delete {folder} if the walls are gone"
+    )
+
+
+def _clock(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -1,0 +1,51 @@
+"""The configuration of a task set that is built: its sources, who writes, and the form that it is written in."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from envs.tasks.build import Source
+from envs.tasks.write import WriterConfig
+from tasks_lib.config import ClusterConfig, RunConfig
+
+
+class BuildTasksConfig(RunConfig):
+    """Everything a built task set is decided by. Same values, seed and source files: the same bytes."""
+
+    unnamed = "tasks"
+
+    sources: list[Source] = Field(
+        min_length=1, description="Where tasks come from, in their order in the set (docs/tasks.md, Building a set)."
+    )
+    writer: WriterConfig | None = Field(
+        None,
+        description="Endpoint and limits of the model that writes rubrics and instructions, where a source asks for it.",
+    )
+    give_up: bool = Field(
+        False,
+        description="Reject tasks that the writer's endpoint gave no answer for, instead of ending with an error.",
+    )
+    layout: Literal["tree", "file"] = Field("tree", description="Folders by difficulty, or one file.")
+    form: Literal["jsonl", "parquet", "json"] = Field(
+        "jsonl", description="Form of the files; json is one task a file."
+    )
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        names = [source.name for source in self.sources]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"sources: two are named {twice[0]!r}; each needs a name of its own")
+        if self.writer is None and (asking := [source.name for source in self.sources if source.needs_writer]):
+            raise ValueError(f"writer: source {asking[0]!r} has something written; give writer.endpoint")
+        if (self.layout, self.form) == ("file", "json"):
+            raise ValueError("form: json is one task a file; for layout file choose jsonl or parquet")
+        return self
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        named = ", ".join(f"{source.name} ({source.kind}, {source.shards} shards)" for source in self.sources)
+        written = f", with {self.writer.endpoint.models.default} writing" if self.writer is not None else ""
+        return f"would build tasks from {named}{written}, as a {self.layout} of {self.form} files in {self.run_dir}"

@@ -1,0 +1,230 @@
+"""A task set as Prefect tasks: one for each shard, on Dask; then the merge, in the flow's process.
+
+The folder of a set::
+
+    config.json            what it was started with; other values are refused
+    shards/<source>/…      tasks, rejected rows and report of each shard
+    replies/               what the writer answered, by content: a shard that is built again asks for nothing twice
+    difficulty/… or tasks.jsonl or tasks.parquet, rejected.jsonl
+    manifest.json          written last: without it the set is not finished
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
+
+from envs.tasks.build import (
+    AnySource,
+    GenerateSource,
+    Layout,
+    SetPlan,
+    ShardOrder,
+    ShardReport,
+    build_shard,
+    fingerprint,
+    is_whole,
+    merge_shards,
+    read_report,
+    requests,
+)
+from envs.tasks.tree import Form
+from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, TaskError
+from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.config import PROJECT
+from tasks_lib.progress import RunProgress
+from tasks_lib.run import run_lock
+from training.store import read_json, write_json
+
+NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
+"""Keys that do not decide what is in a set."""
+
+
+@task(
+    task_run_name="build-{order.source.name}-{order.shard}",
+    retries=1,
+    retry_delay_seconds=2,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def build_lot(order: ShardOrder) -> ShardReport:
+    """Build a shard that is not there yet. Idempotent, so Dask and Prefect may run it again."""
+    return build_shard(order)
+
+
+class SetBuild:
+    """One task set, while it is built."""
+
+    def __init__(self, config: BuildTasksConfig) -> None:
+        self.config = config
+        self.folder = config.run_dir
+        shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
+        self.plan = SetPlan(self.folder, Layout(config.layout), Form(config.form), shown)
+        found = {source.name: fingerprint(source, PROJECT) for source in config.sources}
+        self.orders = [self._orders(source, found[source.name]) for source in config.sources]
+        _freeze(self.folder / "config.json", self.plan, found)
+        while not self.finished and not self.missing() and self.extend():
+            """Of a generator, further shards may be there already."""
+
+    @property
+    def finished(self) -> bool:
+        """The set is there and whole; its shards need not be, any more."""
+        return is_whole(self.plan)
+
+    def manifest(self) -> dict[str, Any]:
+        """Of the finished set."""
+        found: dict[str, Any] = read_json(self.plan.manifest)
+        return found
+
+    def missing(self) -> list[ShardOrder]:
+        """Shards that are not there or not whole, in their order."""
+        return [order for orders in self.orders for order in orders if read_report(order) is None]
+
+    def extend(self) -> bool:
+        """Give generators that have too few different requests some more shards; whether any got some.
+
+        Raises:
+            TaskError: the last shards of a generator brought nothing new.
+        """
+        extended = False
+        for number, orders in enumerate(self.orders):
+            source = orders[0].source
+            if not isinstance(source, GenerateSource) or (found := requests(orders)) >= source.spec.count:
+                continue
+            if len(orders) > source.shards and found == requests(orders[: -source.shards]):
+                raise TaskError(
+                    f"source {source.name}: there are {found} different tasks of these kinds in these worlds, {source.spec.count} are "
+                    "wanted; ask for more kinds, splits or worlds"
+                )
+            self.orders[number] = [*orders, *self._orders(source, orders[0].fingerprint, len(orders))]
+            extended = True
+        return extended
+
+    def run(self, progress: RunProgress) -> None:
+        """Build the missing shards on the cluster, and those that generators need besides. Inside a flow with ``rollout_task_runner``.
+
+        Raises:
+            JudgeError: the writer's endpoint left questions open; all other shards are there.
+            RollwrightError: the first of the other errors, after all shards have ended.
+        """
+        self._build_missing(progress)
+        while self.extend():
+            self._build_missing(progress)
+
+    def _build_missing(self, progress: RunProgress) -> None:
+        missing = self.missing()
+        total = sum(map(len, self.orders))
+        if done := total - len(missing):
+            progress.say(f"{done} of {total} shards are there already")
+        futures = [(order, build_lot.submit(order)) for order in missing]
+        errors: list[RollwrightError] = []
+        for number, (order, future) in enumerate(futures, start=done + 1):
+            report = _result(future, errors)
+            told = _told(report) if report else str(errors[-1])
+            progress.iteration(number, f"shard {order.shard} of {order.source.name}: {told}")
+        if errors:
+            raise _worst(errors)
+
+    def merge(self) -> dict[str, Any]:
+        """Put the shards together and write the manifest."""
+        return merge_shards(self.plan, self.orders)
+
+    def _orders(self, source: AnySource, found: str, first: int = 0) -> list[ShardOrder]:
+        """So many shards as a source has at a time, from number ``first`` on."""
+        return [
+            ShardOrder(
+                source=source,
+                shard=shard,
+                seed=self.config.seed,
+                fingerprint=found,
+                writer=self.config.writer if source.needs_writer else None,
+                give_up=self.config.give_up,
+                folder=str(self.folder / "shards"),
+                base=str(PROJECT),
+                cache=str(self.folder / "replies"),
+            )
+            for shard in range(first, first + source.shards)
+        ]
+
+
+@contextmanager
+def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
+    """Open (or resume) a set under its lock.
+
+    Raises:
+        ConfigError: it was started with other values, or a source is not there.
+        StorageError: another process is working on it, or the folder holds something else.
+    """
+    with run_lock(config.run_dir):
+        yield SetBuild(config)
+
+
+def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifest's counts as rows of a table."""
+    rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
+    for group in ("by_difficulty", "by_split"):
+        rows += [{"what": f"{group}: {name}", "count": count} for name, count in manifest[group].items()]
+    for name, counts in manifest["by_source"].items():
+        rows += [{"what": f"{name}: {what}", "count": counts[what]} for what in ("read", "written", "parts", "tasks")]
+        rows += [{"what": f"{name}: rejected, {stage}", "count": count} for stage, count in counts["rejected"].items()]
+    return rows
+
+
+def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -> ShardReport | None:
+    """The report, or ``None`` and one more error. What is no error of ours ends the build at once."""
+    try:
+        return future.result()
+    except RollwrightError as error:
+        errors.append(error)
+        return None
+
+
+def _worst(errors: list[RollwrightError]) -> RollwrightError:
+    """An error that another start does not mend, if there is one; else all open questions in one."""
+    lasting = [error for error in errors if not isinstance(error, JudgeError)]
+    if lasting:
+        return lasting[0]
+    return JudgeError(f"{len(errors)} shards are not complete:\n" + "\n".join(map(str, errors)))
+
+
+def _told(report: ShardReport) -> str:
+    rejected = sum(report.rejected.values())
+    parts = [f"{report.tasks:,} tasks"]
+    parts += [
+        f"{count:,} {what}"
+        for count, what in ((report.parts, "of them parts"), (report.written, "rubrics written"))
+        if count
+    ]
+    parts += [f"{rejected:,} rejected"] if rejected else []
+    parts += [f"{report.requests:,} requests"] if report.requests else []
+    return ", ".join(parts)
+
+
+def _freeze(path: Path, plan: SetPlan, fingerprints: dict[str, str]) -> None:
+    """Write down what the set is of; refuse another one in its folder."""
+    values = {"config": plan.config, "sources": fingerprints}
+    if path.exists():
+        frozen = read_json(path)
+        changed = [key for key in plan.config if plan.config[key] != frozen["config"].get(key)]
+        changed += [
+            f"the files of source {name}"
+            for name, found in fingerprints.items()
+            if found != frozen["sources"].get(name)
+        ]
+        if changed:
+            raise ConfigError(
+                f"the set in {path.parent} was started with other values of: {', '.join(changed)} (see {path}); "
+                "use those, or another run_id"
+            )
+        return
+    if strange := [found.name for found in sorted(path.parent.iterdir()) if found.name != "run.lock"]:
+        raise StorageError(
+            f"{path.parent} holds {strange[0]} and is no task set that is being built; choose another run_id or root"
+        )
+    write_json(path, values)

@@ -1,0 +1,76 @@
+"""What pages look like and what they are made of, in the loop: kept while an episode is played, compared with references in the reward stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from envs.browser import BrowserPool, StepResult
+from envs.rewards import EpisodeEvidence, PartSource
+from envs.rewards.chromiumrl import DomSnapshot, step_diff
+from envs.rewards.chromiumrl.source import ReferenceSource
+from envs.rewards.design2code import Clip
+from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.source import DesignSource
+from envs.sites import Design2CodeSite
+from envs.sites.base import Site
+from envs.types import BrowserError, JudgeError, SiteError, WebTask
+
+
+@dataclass(frozen=True, slots=True)
+class PageEvidence:
+    """Keeps documents and what steps change in them as blobs beside the trajectory (``rollout.dom_diffs``). The frames come from a pool that
+    captures the document at each look."""
+
+    put: Callable[[bytes], str]
+    """Stores a blob and gives its name."""
+
+    def change(self, before: StepResult, after: StepResult) -> str:
+        """Name of the blob of what a step changed; empty if one of the pages could not be read, or the page was not touched."""
+        old, new = before.inspected, after.inspected
+        if not isinstance(old, DomSnapshot) or not isinstance(new, DomSnapshot) or old is new:
+            return ""
+        return self.put(step_diff(old, new).model_dump_json().encode())
+
+    def page(self, last: StepResult) -> str:
+        """Name of the blob of the nodes of a page; empty if it could not be read."""
+        if not isinstance(last.inspected, DomSnapshot):
+            return ""
+        return self.put(last.inspected.model_dump_json(exclude_defaults=True).encode())
+
+
+class LookSources:
+    """The parts of rewards that need a browser. Its contexts are no episode's, so nothing of an episode is touched."""
+
+    def __init__(
+        self, pool: BrowserPool, sites: Mapping[str, Site], blob: Callable[[str], bytes], clip: Clip | None
+    ) -> None:
+        """
+        Args:
+            sites: By name; started.
+            blob: The bytes of a blob of the run.
+        """
+        self._sites = sites
+        self._reference = ReferenceSource(pool, sites, blob)
+        self.sources: tuple[PartSource, ...] = (DesignSource(Drawer(pool), self._page, clip), self._reference)
+
+    async def measured(self, task: WebTask, evidence: EpisodeEvidence) -> EpisodeEvidence:
+        """The evidence with the similarities to the task's reference, for rubrics that ask for them."""
+        if task.rubric is None or not task.reference or not evidence.final_dom:
+            return evidence
+        try:
+            found = await self._reference.similarity(task, evidence.final_dom)
+        except (BrowserError, JudgeError, SiteError) as error:
+            return evidence.model_copy(update={"absent": {**evidence.absent, "domdiff": str(error)}})
+        four = {name: getattr(found, name) for name in ("structural", "text", "layout", "style")}
+        return evidence.model_copy(
+            update={"domdiff": {name: value for name, value in four.items() if value is not None}}
+        )
+
+    def _page(self, task: WebTask) -> str:
+        site = self._sites[task.site]
+        if not isinstance(site, Design2CodeSite):
+            raise SiteError(
+                f"{task.task_id}: the site {task.site!r} is not the one of Design2Code; it has no references"
+            )
+        return site.reference(task)

@@ -1,0 +1,111 @@
+"""What the rewards of a run cost, and why some episodes have none. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from envs.types import Cost
+from tasks_lib.report.data import RunData
+
+MOST_CAUSES = 20
+"""Rows of the table of causes; the rest is one more row."""
+MOST_WORDS = 140
+"""Characters of a cause."""
+OTHERS = "other causes"
+
+
+@dataclass(slots=True)
+class GradingRow:
+    """The grading of all episodes of training, or of evaluations."""
+
+    phase: str
+    episodes: int = 0
+    """Retried ones too."""
+    graded: int = 0
+    abstained: int = 0
+    asked: int = 0
+    """Episodes about which a judge or a server was asked, or a source that told its cost."""
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Grading:
+    """What grading came to."""
+
+    rows: list[GradingRow]
+    """Of the phases that have episodes."""
+    seconds: dict[str, float]
+    """Of the reward stages of training, by what took them, the longest first."""
+    waiting: float
+    """Seconds that episodes waited for their turn, together."""
+    timed_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    """Episodes without a reward for one cause."""
+
+    words: str
+    stop: str
+    """How they ended."""
+    training: int
+    evaluation: int
+
+
+def grading(run: RunData) -> Grading:
+    """Costs by phase from the groups' records, and the reward stages' times from the metrics."""
+    rows = {"training": GradingRow("training"), "evaluation": GradingRow("evaluation")}
+    for group in run.groups:
+        row = rows["evaluation" if group.phase.startswith("e") else "training"]
+        for member in group.episodes:
+            row.episodes += 1
+            row.graded += member.score is not None
+            row.abstained += member.score is None
+            row.asked += member.cost != Cost()
+            row.cost += member.cost
+    stages = [lot.reward for entry in run.iterations for lot in entry.pipelines]
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for stage in stages:
+        for name, value in stage.seconds.items():
+            seconds[name] += value
+    return Grading(
+        rows=[row for row in rows.values() if row.episodes],
+        seconds=dict(sorted(seconds.items(), key=lambda item: -item[1])),
+        waiting=sum(stage.waiting_seconds for stage in stages),
+        timed_out=sum(stage.timed_out for stage in stages),
+    )
+
+
+def causes(run: RunData) -> list[CauseRow]:
+    """Why episodes have no reward, the most frequent first. Addresses and numbers in a cause do not make it another one."""
+    counts: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
+    for group in run.groups:
+        for member in group.episodes:
+            if member.abstained is not None:
+                counts[group.phase.startswith("e")][plain_cause(member.abstained), member.stop_reason.value] += 1
+    both = (counts[False] + counts[True]).most_common()
+    rows = [
+        CauseRow(words, stop, counts[False][words, stop], counts[True][words, stop])
+        for (words, stop), _ in both[:MOST_CAUSES]
+    ]
+    if rest := [key for key, _ in both[MOST_CAUSES:]]:
+        rows.append(
+            CauseRow(OTHERS, "", sum(counts[False][key] for key in rest), sum(counts[True][key] for key in rest))
+        )
+    return rows
+
+
+def plain_cause(text: str) -> str:
+    """A cause without what differs from episode to episode, shortened.
+
+    >>> plain_cause("http://shop.test/a?b=1 answered 503")
+    '<address> answered 503'
+    >>> plain_cause("not over after 300 s (context 8f3a9c12d0)")
+    'not over after 300 s (context #)'
+    """
+    words = " ".join(text.split())
+    words = re.sub(r"\b\w+://[^\s'\")]+", "<address>", words)
+    words = re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\b\d{4,}\b", "#", words, flags=re.IGNORECASE)
+    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS].rstrip()}…"

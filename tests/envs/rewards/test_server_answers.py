@@ -1,0 +1,92 @@
+"""What the server said is kept with the episode, and facts are graded from it as from the server itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from envs.rewards import EpisodeEvidence, grade, grade_by_program, read_rubric, record_answers
+from envs.types import ServerAnswer, SiteError
+
+from .played import DONE
+
+QUERY = "SELECT product, quantity FROM basket"
+RUBRIC = read_rubric(
+    {
+        "fact_groups": [
+            {
+                "name": "order",
+                "facts": [
+                    {"id": "rows", "type": "server_sql", "query": QUERY, "rows": [[7, 2], [9, 1]]},
+                    {"id": "city", "type": "server_http", "path": "/api/orders/12", "at": ["city"], "value": "Marlow"},
+                    {"id": "line", "type": "server_http", "path": "/api/orders/12", "at": ["lines", 0], "value": 7},
+                    {"id": "gone", "type": "server_http", "path": "/api/orders/13", "value": None},
+                ],
+            }
+        ]
+    }
+)
+
+
+class State:
+    """A server that says this, and counts how often it is asked."""
+
+    def __init__(self, rows: Any = ((9, 1), (7, 2)), order: Any = None) -> None:
+        self.rows = rows
+        self.order = {"city": "Marlow", "lines": [7]} if order is None else order
+        self.asked: list[str] = []
+
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        self.asked.append(query)
+        if isinstance(self.rows, Exception):
+            raise self.rows
+        return list(self.rows)
+
+    async def get_json(self, path: str) -> Any:
+        self.asked.append(path)
+        return self.order if path.endswith("12") else None
+
+
+def recorded(state: State) -> EpisodeEvidence:
+    evidence = EpisodeEvidence(final=DONE, server=asyncio.run(record_answers(RUBRIC, state)))
+    return EpisodeEvidence.model_validate_json(evidence.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("state", "values"),
+    [
+        (State(), [1, 1, 1, 1]),
+        (State(rows=[(7, 2)]), [0, 1, 1, 1]),
+        (State(rows=[]), [0, 1, 1, 1]),
+        (State(order={"city": "marlow", "lines": []}), [1, 0, 0, 1]),
+        (State(rows=SiteError("no such table: basket")), [None, 1, 1, 1]),
+    ],
+)
+def test_kept_answers_are_graded_as_the_server_itself(state: State, values: list[float | None]) -> None:
+    kept = grade_by_program(RUBRIC, recorded(state))
+    assert [part.value for part in kept.parts] == values
+    live = asyncio.run(grade(RUBRIC, EpisodeEvidence(final=DONE), state=state))
+    assert [part.value for part in live.parts] == values
+    assert [part.evidence for part in live.parts] == [part.evidence for part in kept.parts]
+
+
+def test_each_question_is_asked_once() -> None:
+    state = State()
+    recorded(state)
+    assert sorted(state.asked) == ["/api/orders/12", "/api/orders/13", QUERY]
+
+
+def test_a_question_that_failed_says_why() -> None:
+    reward = grade_by_program(RUBRIC, recorded(State(rows=SiteError("no such table: basket"))))
+    assert "no such table" in reward.parts[0].evidence and reward.score == 1.0 and reward.binary is None
+
+
+def test_what_was_not_asked_is_not_known() -> None:
+    without = grade_by_program(RUBRIC, EpisodeEvidence(final=DONE))
+    assert [part.value for part in without.parts] == [None] * 4
+    other = EpisodeEvidence(final=DONE, server=(ServerAnswer(database="", asked="SELECT 1", rows=((1,),)),))
+    reward = grade_by_program(RUBRIC, other)
+    assert [part.value for part in reward.parts] == [None] * 4
+    assert "was not asked" in reward.parts[0].evidence

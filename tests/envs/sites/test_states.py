@@ -1,0 +1,175 @@
+"""Every episode has a state of its own: exact at its beginning, out of reach for others, gone at its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from envs.rewards import SiteState
+from envs.sites import BundledSite, StatefulSite, make_site
+from envs.sites.bundled import APPLICATIONS
+from envs.sites.bundled import states as states_module
+from envs.sites.bundled.app import KEY_HEADER
+from envs.sites.bundled.shop import shop_world
+from envs.sites.bundled.states import EpisodeStates
+from envs.types import SeedRange, SiteError, Split, WebTask
+
+from .serving import KEY, Served, dump
+
+TASK = WebTask(
+    task_id="shop-open/5/0",
+    site="shop",
+    kind="shop-open",
+    path="/",
+    difficulty=1,
+    horizon=10,
+    seeds={Split.HELD_OUT: SeedRange(start=5, stop=6)},
+)
+
+
+@pytest.mark.parametrize("name", sorted(APPLICATIONS))
+def test_an_episode_begins_with_its_world_whatever_was_done_before(name: str) -> None:
+    states = EpisodeStates(APPLICATIONS[name].build)
+    first = states.open(7)
+    fresh = dump(first.connection)
+    table = {"shop": "products", "tracker": "tickets", "directory": "people"}[name]
+    first.connection.execute(f"DELETE FROM {table}")
+    first.connection.commit()
+    assert dump(states.open(7).connection) == fresh
+    assert dump(EpisodeStates(APPLICATIONS[name].build).open(7).connection) == fresh
+    assert dump(states.open(8).connection) != fresh
+
+
+def test_one_episode_does_not_see_what_another_does() -> None:
+    async def run() -> None:
+        served = Served("shop")
+        one, other = served.states.open(5).token, served.states.open(5).token
+        product = shop_world(5).products[0]
+        async with served.visitor(one) as mine, served.visitor(other) as theirs:
+            page = await mine.post(f"/product/{product.id}", data={"quantity": "3"})
+            assert page.status_code == 200 and product.name in page.text and "Basket (3)" in page.text
+            page = await theirs.get("/basket")
+            assert "Your basket is empty" in page.text and "Basket (0)" in page.text
+        assert served.rows(one, "SELECT * FROM basket") == [(product.id, 3)]
+        assert served.rows(other, "SELECT * FROM basket") == []
+
+    asyncio.run(run())
+
+
+def test_twenty_at_once_get_their_own() -> None:
+    async def shopper(served: Served, number: int) -> None:
+        token = served.states.open(number % 3).token
+        products = shop_world(number % 3).products
+        async with served.visitor(token) as client:
+            for product in products[number : number + 4]:
+                await client.post(f"/product/{product.id}", data={"quantity": str(1 + number % 5)})
+                await asyncio.sleep(0)
+        wanted = sorted((product.id, 1 + number % 5) for product in products[number : number + 4])
+        assert served.rows(token, "SELECT product, quantity FROM basket ORDER BY 1") == wanted
+
+    async def run() -> None:
+        served = Served("shop")
+        await asyncio.gather(*(shopper(served, number) for number in range(20)))
+
+    asyncio.run(run())
+
+
+def test_without_an_episode_nothing_is_shown() -> None:
+    async def run() -> None:
+        served = Served("shop")
+        token = served.states.open(5).token
+        for known in ("", "guessed", token[:-1]):
+            async with served.visitor(known) as client:
+                for path in ("/", "/basket", "/nowhere", "/api/orders/1001"):
+                    answer = await client.get(path)
+                    assert (answer.status_code, answer.text) == (403, "no episode")
+        async with served.visitor() as client:
+            assert (await client.get("/-/begin/guessed?to=/")).status_code == 403
+            for to in ("//evil.example/", "https://evil.example/", ""):
+                answer = await client.get(f"/-/begin/{token}", params={"to": to})
+                assert answer.status_code == 403
+            answer = await client.get(f"/-/begin/{token}?to=/orders")
+            assert answer.status_code == 200 and str(answer.url).endswith("/orders"), "the address is the site's own"
+            (cookie,) = answer.history[0].headers.get_list("set-cookie")
+            assert "HttpOnly" in cookie and "SameSite=lax" in cookie
+            assert token not in answer.text
+            served.states.close(token)
+            served.states.close(token)
+            assert (await client.get("/")).status_code == 403
+
+    asyncio.run(run())
+
+
+def test_only_grading_gets_json() -> None:
+    async def run() -> None:
+        served = Served("shop")
+        token = served.states.open(5).token
+        async with served.visitor(token) as policy, served.visitor(token, **{KEY_HEADER: KEY}) as grading:
+            assert (await policy.get("/api/orders/1001")).status_code == 403
+            answer = (await grading.get("/api/orders/1001")).json()
+            order = shop_world(5).orders[0]
+            assert (answer["name"], answer["city"], answer["status"]) == (order.name, order.city, order.status)
+            assert [(line["id"], line["quantity"]) for line in answer["lines"]] == sorted(
+                order.lines, key=lambda line: shop_world(5).name_of(line[0])
+            )
+            assert (await grading.get("/api/orders/7")).status_code == 404
+
+    asyncio.run(run())
+
+
+def test_a_site_hands_out_a_state_that_grading_can_ask() -> None:
+    async def run() -> None:
+        site = make_site("shop")
+        assert isinstance(site, BundledSite) and isinstance(site, StatefulSite)
+        assert not isinstance(make_site("miniwob"), StatefulSite)
+        await site.start()
+        try:
+            episode = await site.open_episode(TASK, 5)
+            assert isinstance(episode.state, SiteState)
+            assert await episode.state.sql("SELECT count(*) FROM products", "") == [(48,)]
+            with pytest.raises(SiteError, match="only one SELECT"):
+                await episode.state.sql("DELETE FROM products", "")
+            assert (await episode.state.get_json("/api/orders/1001"))["id"] == 1001
+            assert await episode.state.get_json("/api/orders/1") is None
+            async with httpx.AsyncClient(follow_redirects=True, trust_env=False) as client:
+                page = await client.get(site.origin + episode.path)
+                assert page.status_code == 200 and page.url.path == "/"
+            assert "episode" not in repr(episode.state) and "key" not in repr(episode.state)
+            await episode.close()
+            with pytest.raises(SiteError):
+                await episode.state.sql("SELECT count(*) FROM products", "")
+            with pytest.raises(SiteError, match="403"):
+                await episode.state.get_json("/api/orders/1001")
+        finally:
+            await site.close()
+        assert len(site.states) == 0
+        with pytest.raises(SiteError, match="not started"):
+            await site.open_episode(TASK, 5)
+        assert len(site.states) == 0, "an episode that cannot begin leaves nothing open"
+
+    asyncio.run(run())
+
+
+def test_episodes_that_nobody_closes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states_module, "MOST_EPISODES", 3)
+    states = EpisodeStates(APPLICATIONS["shop"].build)
+    kept = [states.open(1) for _ in range(3)]
+    with pytest.raises(SiteError, match="3 episodes are open"):
+        states.open(1)
+    states.close(kept[0].token)
+    states.open(1)
+
+
+def test_worlds_that_were_not_used_for_long_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    monkeypatch.setattr(states_module, "MOST_WORLDS", 2)
+
+    def build(seed: int, db: object) -> None:
+        built.append(seed)
+
+    states = EpisodeStates(build)
+    for seed in (1, 2, 1, 3, 1, 2):
+        states.open(seed)
+    assert built == [1, 2, 3, 2]

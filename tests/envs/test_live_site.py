@@ -1,0 +1,148 @@
+"""Sites that somebody else serves: which address they have, what their pages may reach, an episode on one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from envs.browser import BrowserPool
+from envs.egress import AllowList, Reason
+from envs.observation import FULL
+from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
+from envs.types import Answer, ConfigError, Goto, SeedRange, Split, StopReason, TaskError, WebTask
+
+LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
+
+
+def test_a_host_is_its_own_address() -> None:
+    assert LiveSite("shop.example").origin == "https://shop.example"
+    assert LiveSite("shop.example:8443").origin == "https://shop.example:8443"
+    assert LiveSite("gitlab", LOCAL).origin == "http://127.0.0.1:8023"
+    assert LiveSite("localhost:9", LOCAL).origin == "http://localhost:9"
+    site = LiveSite("shop.example")
+    assert (site.viewport, site.observation, site.hosts, site.stateless_pages) == ((1280, 720), FULL, (), False)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("gitlab", "tasks.addresses.gitlab"),
+        ("exploretock", "it is no host"),
+        ("localhost:8080", "on this machine"),
+        ("127.0.0.1:8080", "on this machine"),
+        ("2130706433", "on this machine"),  # another spelling of 127.0.0.1
+        ("app.localhost", "on this machine"),
+        ("10.0.0.1", "private"),
+        ("169.254.169.254", "metadata"),
+        ("metadata.google.internal", "metadata"),
+        ("not a host", "no host name"),
+        ("shop.example/path", "no origin"),
+        ("user@shop.example", "no origin"),
+        ("*.example.com", "a wildcard is no host"),
+        ("", "address"),
+    ],
+)
+def test_what_is_no_site_is_refused_with_what_to_do(name: str, cause: str) -> None:
+    with pytest.raises(ConfigError, match=cause):
+        LiveSite(name)
+    with pytest.raises(TaskError, match=r"Sites of ours are: .*miniwob"):
+        make_site(name)
+
+
+def test_make_site_knows_ours_and_live_ones() -> None:
+    assert isinstance(make_site("miniwob"), MiniWobSite)
+    assert isinstance(make_site("shop.example"), LiveSite)
+    assert isinstance(make_site("miniwob", LiveOptions({"miniwob": "http://127.0.0.1:1"})), LiveSite)
+    for address in (
+        "http://h.example/x?y",
+        "h.example",
+        "ftp://h.example",
+        "http://*.example.com",
+        "http://10.0.0.1",
+        "http://me@h.example",
+    ):
+        with pytest.raises(ConfigError):
+            LiveSite("gitlab", LiveOptions({"gitlab": address}))
+
+
+def test_tasks_begin_below_the_path_of_an_address() -> None:
+    site = LiveSite("admin", LiveOptions({"admin": "http://h.example:7780/admin/"}))
+    task = WebTask(
+        task_id="a", site="admin", kind="k", path="/orders?x=1", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
+    )  # fmt: skip
+    episode = asyncio.run(site.open_episode(task, 0))
+    assert (site.origin, episode.path) == ("http://h.example:7780", "/admin/orders?x=1")
+    assert isinstance(site, StatefulSite) and episode.state.origin == site.origin
+
+
+def refused(site: LiveSite, url: str) -> Reason | None:
+    return AllowList.of(site.origin, *site.hosts).refuse_url(url)
+
+
+def test_what_its_pages_may_reach() -> None:
+    plain = LiveSite("www.shop.example")
+    assert refused(plain, "https://www.shop.example/a") is None
+    for url in (
+        "https://shop.example/",
+        "https://img.shop.example/",
+        "http://www.shop.example/",
+        "https://other.example/",
+    ):
+        assert refused(plain, url) is not None
+    wide = LiveSite("www.shop.example", LiveOptions(subdomains=True, reach=("https://cdn.example",)))
+    for url in (
+        "https://shop.example/",
+        "https://img.shop.example/",
+        "https://a.b.shop.example/",
+        "https://cdn.example/x",
+    ):
+        assert refused(wide, url) is None
+    for url in ("https://evilshop.example/", "https://example/", "http://127.0.0.1/", "https://x.cdn.example/"):
+        assert refused(wide, url) is not None
+    assert LiveSite("93.184.216.34", LiveOptions(subdomains=True)).hosts == ()
+
+
+PAGE = """<!DOCTYPE html><title>Shop</title><h1>Lamps</h1><a href="/lamp.html?size=L">Red lamp</a>
+<div id=said></div><script>fetch("%s/index.html").catch(() => {document.title = "cut off"})</script>"""
+
+
+def test_an_episode_on_a_server_of_this_machine(tmp_path: Path) -> None:
+    """Real Chromium; the other server of the same machine is not named, and out of reach."""
+    (tmp_path / "lamp.html").write_text("<title>Lamp</title><p>It costs 12.50</p>")
+
+    async def run() -> None:
+        ours, other = StaticServer(tmp_path), StaticServer(tmp_path)
+        await ours.start()
+        await other.start()
+        (tmp_path / "index.html").write_text(PAGE % other.origin)
+        site = make_site("shop", LiveOptions({"shop": ours.origin}))
+        task = WebTask(
+            task_id="webvoyager/1",
+            site="shop",
+            kind="shop",
+            path="/index.html?x=1#top",
+            instruction="What does the lamp cost?",
+            difficulty=1,
+            horizon=5,
+            seeds={Split.HELD_OUT: SeedRange(start=0, stop=1)},
+        )
+        try:
+            async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
+                frame = await session.reset(task, 0)
+                assert frame.observation.instruction == "What does the lamp cost?"
+                assert frame.observation.viewport == (1280, 720) and "Red lamp" in frame.observation.text
+                assert frame.observation.url == f"{ours.origin}/index.html?x=1#top"
+                assert pool.metrics()["requests_refused"] == {"loopback": 1}
+                away = await session.step(Goto(url=f"{other.origin}/lamp.html"))
+                assert away.error is not None and away.observation.url == frame.observation.url
+                there = await session.step(Goto(url=f"{ours.origin}/lamp.html"))
+                assert "12.50" in there.observation.text and not there.done
+                ended = await session.step(Answer(text="12.50"))
+                assert ended.done and ended.stop is StopReason.ANSWER and ended.said == "12.50"
+        finally:
+            await ours.close()
+            await other.close()
+
+    asyncio.run(run())

@@ -1,0 +1,108 @@
+"""From a flow to the report: a group that is graded by program and by a judge, and the evidence of both where a person looks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from envs.browser.chromium import find_chromium
+from envs.rewards import read_rubric
+from envs.tasks import load_tasks, save_tasks
+from envs.types import rubric_hash
+from flows.evaluate import evaluate
+from tasks_lib.config import EvaluateConfig, resolve
+from tasks_lib.report import build_report
+from tasks_lib.run import resolve_path
+from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
+from training.store import RunStore
+
+RUBRIC = read_rubric(
+    {
+        "fact_groups": [
+            {"name": "page", "facts": [{"id": "over", "type": "page_fact", "name": "done", "value": True}]},
+            {"name": "seen", "weight": 3, "facts": [
+                {"id": "pressed", "type": "judge", "description": "The button was pressed"}]},
+        ],
+        "pass_threshold": 0.5,
+    }
+)  # fmt: skip
+
+
+@contextmanager
+def endpoint() -> Iterator[FakeJudge]:
+    """The fake judge on a loop of its own: the flow's workers are other processes, and the flow blocks this thread."""
+    ready, found, over = threading.Event(), list[FakeJudge](), asyncio.Event()
+
+    async def serve() -> None:
+        async with fake_judge(judged(verdict=says("SUCCESS", "the button <b>changed</b>"))) as fake:
+            found.append(fake)
+            ready.set()
+            await over.wait()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="judge")
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(10)
+        loop.close()
+
+
+def write_tasks(path: Path) -> None:
+    """click-test with a rubric of both kinds of facts, click-option as it is."""
+    tasks = {task.kind: task for task in load_tasks(resolve_path(EvaluateConfig().tasks.file))}
+    both = {"rubric": RUBRIC, "rubric_hash": rubric_hash(RUBRIC)}
+    save_tasks(path, [tasks["click-test"].model_copy(update=both), tasks["click-option"]])
+
+
+@pytest.mark.dask
+def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: None, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl")
+    with endpoint() as fake:
+        judge = {"base_url": fake.url, "models": {"default": "m"}, "style": "webjudge"}
+        values: dict[str, Any] = {
+            "root": str(tmp_path),
+            "run_id": "judged",
+            "episodes": 4,
+            "split": "validation",
+            "tasks": {"file": str(tmp_path / "tasks.jsonl")},
+            "rollout": {"concurrency": 4, "judge": judge, "signals": True},
+            "rewards": {"performance": 0.1},
+            "policy": {"max_new_tokens": 24},
+        }
+        result = evaluate(resolve(EvaluateConfig, values))
+    assert result["n"] == 4 and fake.count("verdict") == 2
+
+    store = RunStore(tmp_path / "judged")
+    graded = [store.trajectory(episode_id) for episode_id in result["episodes"]]
+    for episode in graded:
+        parts = {part.name: part for part in episode.reward.parts}
+        if episode.kind == "click-option":
+            assert parts.keys() == {"page", "performance"} and episode.reward.cost.tokens == 0
+            continue
+        assert parts.keys() == {"page/over", "seen/pressed", "performance"}
+        assert parts["seen/pressed"].value == 1 and episode.reward.cost.tokens > 0
+        assert episode.reward.passed and episode.reward.rubric_hash == rubric_hash(RUBRIC)
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(find_chromium()))
+        page = browser.new_page()
+        page.goto(build_report(store.root).as_uri())
+        page.select_option("[data-facet=kind]", "click-test")
+        page.click("#list button")
+        shown, costs = page.inner_text("#detail .after"), page.inner_text("#grading")
+        browser.close()
+    assert "done is " in shown, "by program"
+    assert "The button was pressed: verdict: the button <b>changed</b>" in shown, "by judge"
+    assert "performance\tshaping" in shown and "tokens" in shown
+    assert "somebody was asked about\t2" in costs

@@ -1,0 +1,120 @@
+"""The blocklist on shared storage, in simulated time: many writers, draws that are repeated, and when nothing is left to draw."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from envs.rewards import score
+from envs.types import SeedRange, SiteError, Split, StopReason, StorageError, WebTask
+from tasks_lib.blocking import HOUR, Blocklist
+from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.run import open_run
+from tests.envs.rewards.played import trajectory
+from training.store import RunStore
+
+CAPTCHA = trajectory(
+    error="http://shop/ shows Cloudflare's challenge (cloudflare)",
+    wall="cloudflare",
+    stop_reason=StopReason.BLOCKED,
+    reward=score([], abstained="blocked"),
+)
+NOON = 1_800_000_000.0
+
+
+def task(site: str) -> WebTask:
+    seeds = {Split.TRAIN: SeedRange(start=0, stop=9)}
+    return WebTask(task_id=f"{site}/a", site=site, kind=site, path="/", difficulty=1, horizon=3, seeds=seeds)
+
+
+def files(store: RunStore) -> list[Path]:
+    return sorted(store.blocklist_path.glob("*.json"))
+
+
+def test_a_site_is_left_out_until_it_expires_and_its_files_vanish(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    listed = Blocklist(store)
+    sites = {"shop", "mail"}
+    assert listed.left_out("i000000", sites, 12, NOON) == frozenset()
+    listed.saw(task("shop"), CAPTCHA, NOON)
+    assert listed.left_out("i000001", sites, 12, NOON + 11 * HOUR) == {"shop"}
+    assert listed.left_out("i000002", sites, 12, NOON + 13 * HOUR) == frozenset() and files(store)
+    assert listed.left_out("i000003", sites, 12, NOON + 24 * HOUR) == frozenset() and not files(store)
+
+
+def test_a_draw_that_is_done_again_leaves_out_the_same_sites(tmp_path: Path) -> None:
+    listed = Blocklist(RunStore(tmp_path))
+    sites = {"shop", "mail"}
+    assert listed.left_out("i000000", sites, 12, NOON) == frozenset()
+    listed.saw(task("shop"), CAPTCHA, NOON + 1)
+    assert listed.left_out("i000000", sites, 12, NOON + 2) == frozenset(), "killed after its draw, and resumed"
+    assert listed.left_out("i000001", sites, 12, NOON + 3) == {"shop"}
+    assert listed.left_out("i000001", sites, 12, NOON + 99 * HOUR) == {"shop"}
+
+
+def test_many_workers_write_at_once_and_an_episode_of_many_counts_once(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        writing = [
+            threads.submit(Blocklist(store).saw, task(f"site{number % 4}"), CAPTCHA, NOON + number / 100)
+            for number in range(200)
+        ]
+    assert all(each.exception() is None for each in writing)
+    assert len(files(store)) == 4, "one for each site, worker and minute"
+    left_out = Blocklist(store).left_out("i000000", {"site0", "site1", "elsewhere"}, 1, NOON + 10)
+    assert left_out == {"site0", "site1"}
+
+
+def test_when_all_are_blocked_it_says_which_and_when_the_first_is_free(tmp_path: Path) -> None:
+    listed = Blocklist(RunStore(tmp_path))
+    listed.saw(task("shop"), CAPTCHA, NOON)
+    listed.saw(task("mail"), CAPTCHA.model_copy(update={"wall": "judge"}), NOON + 2 * HOUR)
+    with pytest.raises(SiteError) as caught:
+        listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 3 * HOUR)
+    said = str(caught.value)
+    assert "mail (judge, until 2027-01-15 22:00 UTC), shop (cloudflare, until 2027-01-15 20:00 UTC)" in said
+    assert "The first to be free again is shop, in 9.0 h" in said and str(listed.folder) in said
+    assert listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 13 * HOUR) == {"mail"}
+
+
+def test_a_list_that_is_turned_off_is_not_read(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    Blocklist(store).saw(task("shop"), CAPTCHA)
+    assert Blocklist(store).left_out("i000000", {"shop"}, 0) == frozenset()
+    with pytest.raises(SiteError):
+        Blocklist(store).left_out("i000000", {"shop"}, 1)
+
+
+def test_a_file_that_is_no_entry_is_named(tmp_path: Path) -> None:
+    listed = Blocklist(RunStore(tmp_path))
+    listed.folder.mkdir()
+    (listed.folder / "notes.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"notes\.json is no entry of a blocklist"):
+        listed.left_out("i000000", {"shop"}, 12, NOON)
+
+
+SAMPLERS = [None, *({"name": name} for name in ("curriculum", "uniform", "sequential", "no_repeat"))]
+
+
+@pytest.mark.parametrize("sampler", [*SAMPLERS, {"name": "ratio", "weights": {"1": 1.0}}])
+def test_the_sampler_of_groups_draws_around_a_blocked_site(tmp_path: Path, sampler: dict[str, object] | None) -> None:
+    rows = "\n".join(task(site).model_dump_json() for site in ("shop", "mail"))
+    (tmp_path / "tasks.jsonl").write_text(rows + "\n")
+    config: TrainConfig = resolve(
+        TrainConfig,
+        {
+            "root": str(tmp_path),
+            "run_id": "r",
+            "tasks": {"file": str(tmp_path / "tasks.jsonl"), "sampler": sampler},
+        },
+    )
+    with open_run(config) as run:
+        before = run.sample(0, 0)
+        assert {group.task.site for group in before} == {"shop", "mail"}
+        Blocklist(run.store).saw(task("shop"), CAPTCHA)
+        assert run.sample(0, 0) == before
+        assert {group.task.site for group in run.sample(1, 0)} == {"mail"}
+        assert {group.task.site for group in run.sample(1, 1)} == {"mail"}
+        assert len(run.sample(1, 1)) == config.rollout.groups_per_iteration
