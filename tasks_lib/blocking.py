@@ -27,6 +27,7 @@ class Blocklist:
     """The blocklist of one run. Holds no state, so any process may make its own."""
 
     def __init__(self, store: RunStore) -> None:
+        self._store = store
         self.folder = store.blocklist_path
 
     def saw(self, task: WebTask, episode: Trajectory, now: float | None = None) -> None:
@@ -63,7 +64,7 @@ class Blocklist:
         return found
 
     def left_out(self, phase: str, sites: Collection[str], hours: float, now: float | None = None) -> frozenset[str]:
-        """Sites that are blocked when a phase's groups are drawn for the first time; the same ones whenever they are drawn again.
+        """Sites that are blocked when the groups of a phase are drawn for the first time; the same ones whenever they are drawn again.
 
         Args:
             phase: Whose groups are drawn.
@@ -75,18 +76,22 @@ class Blocklist:
         """
         if not hours:
             return frozenset()
-        path = self.folder / "draws" / f"{phase}.json"
-        if path.exists():
-            return frozenset(read_json(path))
+        if (known := self.was_left_out(phase)) is not None:
+            return known
         now = time.time() if now is None else now
         seen = self.seen()
-        known = blocks(seen.values(), first=hours * HOUR)
-        blocked = {site: block for site, block in blocked_sites(known, now).items() if site in sites}
+        listed = blocks(seen.values(), first=hours * HOUR)
+        blocked = {site: block for site, block in blocked_sites(listed, now).items() if site in sites}
         if blocked and len(blocked) == len(set(sites)):
             raise SiteError(_all_blocked(blocked, self.folder, now))
-        self._forget(seen, known, now)
-        write_json(path, sorted(blocked))
+        self._forget(seen, listed, now)
+        write_json(self._store.left_out_path(phase), sorted(blocked))
         return frozenset(blocked)
+
+    def was_left_out(self, phase: str) -> frozenset[str] | None:
+        """Sites that were left out of a phase; ``None`` if it was not drawn yet."""
+        path = self._store.left_out_path(phase)
+        return frozenset(read_json(path)) if path.exists() else None
 
     def _forget(self, seen: dict[Path, WallSeen], known: Sequence[Block], now: float) -> None:
         over = {(block.site, block.wall) for block in known if block.forgotten <= now}

@@ -73,7 +73,9 @@ class Draws:
         start = self.start(iteration)
         self._sampler.resume(start.sampler)
         for number in range(draw + 1):
-            chances, rows = self._draw(phase_name(iteration, number))
+            phase = phase_name(iteration, number)
+            left_out = self._blocklist.left_out(phase, self._tasks.sites, config.tasks.blocklist_hours)
+            chances, rows = self._draw(phase, left_out)
         horizon = config.rollout.horizon
         tasks = [with_horizon(task, horizon, Split.TRAIN, iteration) for task in self._tasks.take(rows)]
         groups = training_groups(
@@ -107,7 +109,8 @@ class Draws:
         records = [read_group(self._store, name) for name in self._store.group_ids(f"i{start.iteration:06d}")]
         self._sampler.resume(start.sampler)
         for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
-            self._draw(phase_name(start.iteration, number))
+            phase = phase_name(start.iteration, number)
+            self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
         for record in records:
             tell(self._sampler, record)
         memories = self._merged(start.memories, records)
@@ -136,11 +139,13 @@ class Draws:
             for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
                 old.unlink()
 
-    def _draw(self, phase: str) -> tuple[random.Random, Rows]:
-        """The rows of one draw, and the chances that its page seeds are to be drawn with. Rows of sites that are blocked are drawn again."""
+    def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
+        """The rows of one draw, and the chances that its page seeds are to be drawn with.
+
+        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any.
+        """
         chances = random.Random(f"groups/{self._config.seed}/{phase}")
         count = self._config.rollout.groups_per_iteration
-        left_out = self._blocklist.left_out(phase, self._tasks.sites, self._config.tasks.blocklist_hours)
         if not left_out:
             return chances, self._rows(count, chances)
         codes = [code for code, site in enumerate(self._tasks.sites) if site in left_out]
@@ -151,12 +156,13 @@ class Draws:
             rows = np.concatenate([rows, drawn[free[drawn]]])
             if len(rows) == count:
                 return chances, rows
-        others = np.flatnonzero(free)  # what the sampler prefers is blocked
+        others = np.flatnonzero(free)
         return chances, np.concatenate(
             [rows, others[[chances.randrange(len(others)) for _ in range(count - len(rows))]]]
         )
 
     def _rows(self, count: int, chances: random.Random) -> Rows:
+        """The sampler's next rows."""
         if isinstance(self._sampler, SuccessSampler):
             return self._sampler.choose(count, chances)
         # Samplers without replacement give no more than there are tasks: a larger draw goes round.

@@ -96,9 +96,9 @@ class GroupRecord(Record):
 
     @property
     def mean(self) -> float | None:
-        """Mean reward, but at least 0 (penalties go below); ``None`` if every episode abstained."""
+        """Mean reward, ``None`` if every episode abstained."""
         scores = [episode.score for episode in self.usable if episode.score is not None]
-        return max(0.0, sum(scores) / len(scores)) if scores else None
+        return sum(scores) / len(scores) if scores else None
 
     @property
     def abstentions(self) -> int:

@@ -112,8 +112,12 @@ class RunStore:
 
     @property
     def blocklist_path(self) -> Path:
-        """Walls that workers saw, and the sites that were left out of each draw."""
+        """Walls that workers saw."""
         return self.root / "blocklist"
+
+    def left_out_path(self, phase: str) -> Path:
+        """Sites that were blocked when the groups of a phase were first drawn."""
+        return self.root / "left_out" / f"{phase}.json"
 
     def live_path(self, worker: str) -> Path:
         """What a worker is doing now; no part of the run."""

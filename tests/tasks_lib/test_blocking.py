@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,11 +81,11 @@ def test_when_all_are_blocked_it_says_which_and_when_the_first_is_free(tmp_path:
 
 
 def test_a_list_that_is_turned_off_is_not_read(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    Blocklist(store).saw(task("shop"), CAPTCHA)
-    assert Blocklist(store).left_out("i000000", {"shop"}, 0) == frozenset()
+    listed = Blocklist(RunStore(tmp_path))
+    listed.saw(task("shop"), CAPTCHA)
+    assert listed.left_out("i000000", ["shop"], 0) == frozenset()
     with pytest.raises(SiteError):
-        Blocklist(store).left_out("i000000", {"shop"}, 1)
+        listed.left_out("i000000", ["shop"], 1)
 
 
 def test_a_file_that_is_no_entry_is_named(tmp_path: Path) -> None:
@@ -95,26 +96,49 @@ def test_a_file_that_is_no_entry_is_named(tmp_path: Path) -> None:
         listed.left_out("i000000", {"shop"}, 12, NOON)
 
 
-SAMPLERS = [None, *({"name": name} for name in ("curriculum", "uniform", "sequential", "no_repeat"))]
+SAMPLERS: dict[str, Any] = {
+    "success": None,
+    "curriculum": {"name": "curriculum"},
+    "uniform": {"name": "uniform"},
+    "no_repeat": {"name": "no_repeat"},
+    "sequential": {"name": "sequential"},
+    "ratio": {"name": "ratio", "weights": {"1": 1.0}},
+}
 
 
-@pytest.mark.parametrize("sampler", [*SAMPLERS, {"name": "ratio", "weights": {"1": 1.0}}])
-def test_the_sampler_of_groups_draws_around_a_blocked_site(tmp_path: Path, sampler: dict[str, object] | None) -> None:
-    rows = "\n".join(task(site).model_dump_json() for site in ("shop", "mail"))
-    (tmp_path / "tasks.jsonl").write_text(rows + "\n")
-    config: TrainConfig = resolve(
-        TrainConfig,
-        {
-            "root": str(tmp_path),
-            "run_id": "r",
-            "tasks": {"file": str(tmp_path / "tasks.jsonl"), "sampler": sampler},
-        },
-    )
+def open_config(folder: Path, sampler: Any) -> TrainConfig:
+    tasks = [
+        task(site).model_copy(update={"task_id": f"{site}/{number}"})
+        for site in ("shop", "mail")
+        for number in range(3)
+    ]
+    (folder / "tasks.jsonl").write_text("".join(each.model_dump_json() + "\n" for each in tasks))
+    chosen = {"file": str(folder / "tasks.jsonl"), "sampler": sampler}
+    config: TrainConfig = resolve(TrainConfig, {"root": str(folder), "run_id": "r", "tasks": chosen})
+    return config
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_groups_are_drawn_around_a_blocked_site(tmp_path: Path, name: str) -> None:
+    config = open_config(tmp_path, SAMPLERS[name])
     with open_run(config) as run:
         before = run.sample(0, 0)
         assert {group.task.site for group in before} == {"shop", "mail"}
         Blocklist(run.store).saw(task("shop"), CAPTCHA)
         assert run.sample(0, 0) == before
-        assert {group.task.site for group in run.sample(1, 0)} == {"mail"}
-        assert {group.task.site for group in run.sample(1, 1)} == {"mail"}
-        assert len(run.sample(1, 1)) == config.rollout.groups_per_iteration
+        around = [run.sample(0, 1), run.sample(1, 0)]
+        assert all({group.task.site for group in groups} == {"mail"} for groups in around)
+        assert all(len(groups) == config.rollout.groups_per_iteration for groups in around)
+    with open_run(config) as resumed:
+        for path in resumed.store.blocklist_path.glob("*.json"):
+            path.unlink()  # it expired meanwhile
+        assert [resumed.sample(0, 0), resumed.sample(0, 1), resumed.sample(1, 0)] == [before, *around]
+
+
+def test_a_sampler_that_never_leaves_a_blocked_site_gives_others_as_they_come(tmp_path: Path) -> None:
+    config = open_config(tmp_path, {"name": "sequential", "limit": 3})
+    with open_run(config) as run:
+        Blocklist(run.store).saw(task("shop"), CAPTCHA)
+        groups = run.sample(0, 0)
+        assert {group.task.site for group in groups} == {"mail"} and len(groups) == 16
+        assert run.sample(0, 0) == groups

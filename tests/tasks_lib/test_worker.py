@@ -177,7 +177,7 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
             assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
             counts = report.pipeline["reward"]
             assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
-            assert counts["seconds"].keys() == {"program", "ask"}
+            assert counts["seconds"].keys() >= {"program", "ask"}
 
     asyncio.run(main())
     store = RunStore(tmp_path)

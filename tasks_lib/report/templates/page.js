@@ -205,7 +205,7 @@ function rewardTable(episode) {
     el("tr", { class: part.value === null ? "shut" : null },
       el("th", { scope: "row" }, part.name),
       el("td", { title: ROLES[part.role] }, part.role, part.required && " (required)"),
-      el("td", { class: part.holds === false && part.role !== "penalty" ? "no" : null }, part.value === null ? "not available" : decimals(part.value, 2)),
+      el("td", { class: part.holds === false && ["scored", "gate"].includes(part.role) ? "no" : null }, part.value === null ? "not available" : decimals(part.value, 2)),
       el("td", {}, part.role === "gate" ? "–" : decimals(part.weight, 2)),
       el("td", { class: "text" }, part.evidence),
       el("td", { class: "quiet" }, costOf(part.cost) || "–")));
