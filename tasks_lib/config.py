@@ -137,6 +137,9 @@ class RolloutConfig(Settings):
         MEMORY_BUDGET, ge=100, le=100_000, description="Characters of notes that a prompt shows, the newest first."
     )
     signals: bool = Field(False, description="Keep the browser's signals (paint, shifts, errors…) with each step.")
+    designs: str = Field(
+        "datasets/design2code", description="Folder of the pages of Design2Code tasks: N.html with its picture N.png."
+    )
     dom_diffs: bool = Field(
         False,
         description="Keep what each step changed in the document, for the judge; and the last page's, for tasks with a reference.",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.episode import unchanged
 from envs.browser.pool import BrowserPool
 from envs.memory import EpisodeMemory, typed_secret
-from envs.rewards import record_answers, score
+from envs.rewards import score
 from envs.signals import aggregate
+from envs.sites import LiveOptions
 from envs.sites.base import Site
 from envs.types import (
     Action,
@@ -28,7 +29,6 @@ from envs.types import (
     StopReason,
     Trajectory,
     WebTask,
-    needs,
 )
 from envs.types.actions import ACTIONS, WITH_MEMORY
 from envs.types.signals import EpisodeSignals
@@ -36,6 +36,7 @@ from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, Situation
 from tasks_lib.config import RolloutConfig
 from tasks_lib.ending import EpisodeWatch
+from tasks_lib.evidence import read_end
 from tasks_lib.live import Doing, Slot
 from tasks_lib.looks import PageEvidence
 from tasks_lib.turns import TurnPipeline
@@ -58,6 +59,7 @@ class EpisodeRunner:
     """Of the actor."""
     clock: ActivityClock
     rollout: RolloutConfig
+    live: LiveOptions = field(default_factory=LiveOptions)
     evidence: PageEvidence | None = None
     """Keeps what steps change in documents (``rollout.dom_diffs``)."""
 
@@ -140,13 +142,10 @@ class _Episode:
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
         if self.runner.evidence is not None and self.task.reference:
             self.final_dom = await asyncio.to_thread(self.runner.evidence.page, frame)
-        wanted = needs(self.task.rubric)
-        if wanted and self.error is None:
+        if self.error is None:
             with self.runner.clock("browser"):
-                self.recorded = await session.evidence(wanted)
-        if session.server is not None and self.task.rubric is not None:
-            answers = await record_answers(self.task.rubric, session.server)
-            self.recorded = (self.recorded or Recorded()).model_copy(update={"server": answers})
+                addresses = self.runner.live.addresses
+                self.recorded = await read_end(session, self.task, addresses)
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""

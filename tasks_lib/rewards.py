@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
 from envs.rewards.judge import Judge
 from envs.rewards.judged import EpisodeJudge
+from envs.rewards.webarena import WebArenaParts
 from envs.types import Cost, JudgeFact, RewardBundle, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import RewardConfig
@@ -29,9 +30,14 @@ JUDGED_WALL = "judge"
 """Kind of a wall that only the judge saw."""
 
 
-def part_sources() -> list[PartSource]:
-    """Where a worker's parts come from besides rubrics and pages. Those without a weight are never asked."""
-    return [Performance(), TurnForm(STRICT), Length(), ActionErrors()]
+def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None = None) -> list[PartSource]:
+    """Where a worker's parts come from besides rubrics and pages. Those without a weight are never asked.
+
+    Args:
+        addresses: Of live sites by their names, for WebArena's evaluators.
+        judge: Entered; compares answers for them.
+    """
+    return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
 
 
 @dataclass(slots=True)

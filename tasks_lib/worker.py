@@ -23,8 +23,9 @@ from pydantic import Field
 from envs.browser import BrowserPool, PoolOptions
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.design2code import Clip
+from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.judge import Judge, JudgeConfig
-from envs.sites import LiveOptions, make_site
+from envs.sites import Design2CodeSite, LiveOptions, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Record, Trajectory
 from tasks_lib.activity import ActivityClock
@@ -191,13 +192,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, diffs)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = RewardStage(
             order.rewards,
             clock,
-            sources=[*part_sources(), *self._looks.sources],
+            sources=[*part_sources(order.live.addresses, self._judge), *self._looks.sources],
             measure=self._looks.measured,
             threads=self._grading,
             judge=self._judge,
@@ -233,7 +234,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
-            site = make_site(name, order.live)
+            designs = resolve_path(order.rollout.designs)
+            site = Design2CodeSite(designs) if name == DESIGNS else make_site(name, order.live)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
@@ -265,11 +267,14 @@ class _Needs(NamedTuple):
     judge: JudgeConfig | None
     live: LiveOptions
     clip: str
+    designs: str
 
     @classmethod
     def of(cls, order: RolloutOrder) -> _Needs:
         pool = pool_options(order.rollout, order.policy)
-        return cls(order.run_dir, order.policy.template, pool, order.rollout.judge, order.live, order.rewards.clip)
+        rollout = order.rollout
+        judge, clip, designs = rollout.judge, order.rewards.clip, rollout.designs
+        return cls(order.run_dir, order.policy.template, pool, judge, order.live, clip, designs)
 
 
 def collect_seldom() -> None:

@@ -79,9 +79,7 @@ class EpisodePage:
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            settled = await self._run(
-                OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + (path or task.path))
-            )
+            settled = await self.run(OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + (path or task.path)))
             await self._alerts(settled)
             context.path = task.path
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
@@ -89,11 +87,11 @@ class EpisodePage:
             await hand.move(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
         script = site.reset_script(task, seed)
         if script:
-            await self._run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
+            await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
             settled = await self._settle(self.budget_ms)
         for _ in range(MOST_STARTS):
-            if await self._run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
+            if await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
                 break
             settled = await self._settle(self.budget_ms)
         else:
@@ -123,7 +121,7 @@ class EpisodePage:
             clipboard=self.clipboard,
             scroll=self._reading.observation.scroll if self._reading and self.tab.clock.looked else None,
         )
-        outcome = await self._run(OperationKind.INPUT, lambda: execute(surface, action))
+        outcome = await self.run(OperationKind.INPUT, lambda: execute(surface, action))
         if isinstance(outcome, Effect) and outcome.stop is not None:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
@@ -134,15 +132,11 @@ class EpisodePage:
 
     async def evidence(self, needs: Needs) -> Recorded:
         """What the grading asks to be read of the page as it is. An open dialog is cancelled first: it would hold everything up."""
-        for _ in range(MOST_ALERTS):
-            if self.tab.dialogs.pending is None:
-                break
-            await self.tab.dialogs.answer(False, None)
-            await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+        await self.clear_dialogs()
         tab, absent = self.tab, dict[str, str]()
-        scripts = await self._run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
+        scripts = await self.run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
         nodes = (
-            await self._run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles)) if needs.dom else None
+            await self.run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles)) if needs.dom else None
         )
         if isinstance(nodes, str):
             absent["dom"] = nodes
@@ -151,15 +145,27 @@ class EpisodePage:
             absent["downloads"] = "this browser's downloads are not ours to see"
         return Recorded(dom=None if isinstance(nodes, str) else nodes, downloads=files, scripts=scripts, absent=absent)
 
+    async def clear_dialogs(self) -> None:
+        """Cancel what the page asks, and let it come to rest."""
+        for _ in range(MOST_ALERTS):
+            if self.tab.dialogs.pending is None:
+                return
+            await self.tab.dialogs.answer(False, None)
+            await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+
+    async def run(self, kind: OperationKind, operation: Callable[[], Awaitable[T]]) -> T:
+        """An operation in the episode's queue of its kind."""
+        return await self.environment.run(kind, operation)
+
     # ------------------------------------------------------------------------------------------------------ inside
 
     async def _settle(self, budget_ms: float) -> Settled:
         tabs = len(self.context.tabs)
-        settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+        settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         settled = await self._alerts(settled)
         await self.context.settled()
         if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
-            settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+            settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         return settled
 
     async def _alerts(self, settled: Settled) -> Settled:
@@ -171,7 +177,7 @@ class EpisodePage:
             if pending.kind == "alert":
                 self._notices.append(pending.message)
             await self.tab.dialogs.answer(True, None)
-            settled = await self._run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+            settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
         if self.tab.dialogs.pending is None:
             return settled
         raise BrowserError(f"the page of {self.task.task_id} opened more than {MOST_ALERTS} alerts in one step")
@@ -184,7 +190,7 @@ class EpisodePage:
         if self.tab.dialogs.pending is not None:
             return self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
-        observed = self._run(kind.OBSERVATION, lambda: self._observe(tab, line))
+        observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
         if site.final_screenshot or point is None:
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
@@ -196,8 +202,8 @@ class EpisodePage:
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
         inspect, reader = self.inspect, tab.signals
-        inspected = await self._run(kind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
-        signals = await self._run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
+        inspected = await self.run(kind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
+        signals = await self.run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
         return StepResult(
             observation=self._complete(reading.observation, tuple(notices)),
             screenshot=reading.marked(screenshot) if self.marks and screenshot else screenshot,
@@ -215,11 +221,11 @@ class EpisodePage:
         script = self.site.facts_script(self.task)
         if not script:
             return {"instruction": "", "done": False, "facts": {}}
-        said: dict[str, Any] = await self._run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
+        said: dict[str, Any] = await self.run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
         return said
 
     async def _shoot(self, tab: Tab) -> bytes:
-        return await self._run(OperationKind.SCREENSHOT, tab.screenshot) if self.screenshots else b""
+        return await self.run(OperationKind.SCREENSHOT, tab.screenshot) if self.screenshots else b""
 
     async def _observe(self, tab: Tab, error: str | None) -> Reading:
         return await self._observer.observe(
@@ -257,9 +263,6 @@ class EpisodePage:
             offers=self.site.offers,
         )
         return StepResult(observation, self._screenshot, done=False, point=point)
-
-    async def _run(self, kind: OperationKind, operation: Callable[[], Awaitable[T]]) -> T:
-        return await self.environment.run(kind, operation)
 
 
 def unchanged(last: StepResult, error: ActionError | None) -> StepResult:

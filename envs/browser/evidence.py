@@ -78,7 +78,7 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
             return Told(trouble="the value cannot be written as JSON")
         raise
     if "exceptionDetails" in answer:
-        return Told(trouble=_cause(answer["exceptionDetails"]))
+        return Told(trouble=script_cause(answer["exceptionDetails"]))
     result = answer["result"]
     if "value" not in result:
         return Told(
@@ -88,7 +88,8 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
     return Told(value=result["value"] if len(written) <= MOST_TOLD else f"{written[:MOST_TOLD]}…")
 
 
-def _cause(details: dict[str, Any]) -> str:
+def script_cause(details: dict[str, Any]) -> str:
+    """Why an expression threw, in a line, from the protocol's ``exceptionDetails``."""
     exception = details.get("exception", {})
     cause = str(exception.get("description") or exception.get("value") or details.get("text", "an exception")).split(
         "\n"

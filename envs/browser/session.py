@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from envs.browser.access import SessionPage
 from envs.browser.context import BrowserContext
 from envs.browser.episode import EpisodePage
 from envs.browser.evidence import DownloadFolder
@@ -121,6 +122,25 @@ class WebSession:
             if context is None or page is None:
                 raise BrowserError("no episode: evidence is read before the session is closed or reset")
             return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
+
+    async def look(self, work: Callable[[SessionPage], Awaitable[T]]) -> T:
+        """Look at the page, and at others of its site, after the episode's end: all of it within the deadline of a step. The episode cannot
+        go on afterwards.
+
+        Raises:
+            BrowserError: the browser or the deadline; or there is no episode. And what ``work`` raises.
+        """
+        with self._one_at_a_time("look"):
+            context, page = self._context, self._page
+            if context is None or page is None:
+                raise BrowserError("no episode: pages are looked at before the session is closed or reset")
+            self._result = None
+
+            async def looking() -> T:
+                await page.clear_dialogs()
+                return await work(SessionPage(page))
+
+            return await self._guarded(context, looking(), f"look at the end of {page.task.task_id}")
 
     async def close(self) -> None:
         """Give the page back. The session may not be used again."""

@@ -38,6 +38,14 @@ class Tab:
         Raises:
             BrowserError: there is no page at the address.
         """
+        settled = await self.visit(url)
+        status = self.clock.requests.main_status
+        if status is not None and not 200 <= status < 400:
+            raise BrowserError(f"{url} answered {status}; expected a page")
+        return settled
+
+    async def visit(self, url: str) -> Settled:
+        """`load`, whatever status the site answers with."""
         await self.clock.begin()
         answer = await self.cdp.send("Page.navigate", {"url": url})
         if "errorText" in answer:
@@ -47,9 +55,6 @@ class Tab:
             if settled.reason is not SettleReason.RESTED or await self.evaluate("document.readyState") == "complete":
                 break
             settled = await self.clock.settle(NAVIGATION_BUDGET_MS)
-        status = self.clock.requests.main_status
-        if status is not None and not 200 <= status < 400:
-            raise BrowserError(f"{url} answered {status}; expected a page")
         return settled
 
     async def evaluate(self, expression: str) -> Any:

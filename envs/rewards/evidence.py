@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
-from envs.types.evidence import DomElement, Download, Recorded, Told
+from envs.types.evidence import DomElement, Download, PageText, Recorded, Told
 from envs.types.signals import EpisodeSignals
 
 __all__ = ["DomElement", "Download", "EpisodeEvidence"]
@@ -32,6 +32,8 @@ class EpisodeEvidence(Record):
     """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     scripts: dict[str, Told] = Field(default_factory=dict)
     """What the last page answered to the rubric's ``js`` facts, by expression."""
+    looked: tuple[PageText, ...] | None = None
+    """What the checks of WebArena's ``program_html`` found."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Why ``dom``, ``downloads`` or ``domdiff`` is ``None`` although it was asked for."""
     server: tuple[ServerAnswer, ...] | None = None

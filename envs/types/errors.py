@@ -6,6 +6,7 @@
     ├── ConfigError      a parameter, preset or flag
     ├── TaskError        a task file or row
     ├── BrowserError     Chromium, its connection or a page (retried, never a reward)
+    │   └── PageScriptError  JavaScript that was run in a page threw
     ├── SiteError        a site that cannot be served or reset
     ├── JudgeError       a reward that could not be computed
     ├── PolicyError      a checkpoint or an inference engine
@@ -30,6 +31,10 @@ class TaskError(RollwrightError):
 
 class BrowserError(RollwrightError):
     """Chromium, its connection or a page failed. The episode is an abstention and is retried; it never becomes a reward."""
+
+
+class PageScriptError(BrowserError):
+    """JavaScript of a check failed in the page: what it looks for is not there. Graded, not retried."""
 
 
 class SiteError(RollwrightError):

@@ -58,6 +58,16 @@ class ServerAnswer(Record):
     """Why there is no answer."""
 
 
+class PageText(Record):
+    """What an element of a page said, for a check of WebArena's ``program_html``."""
+
+    address: str
+    """That was looked at; empty if it could not be told."""
+    text: str = ""
+    trouble: str = ""
+    """Why nothing was seen; empty if something was."""
+
+
 class Recorded(Record):
     """What was read at the end of an episode, before its browser was given back. Only what `Needs` names is there."""
 
@@ -68,6 +78,8 @@ class Recorded(Record):
     """By expression."""
     server: tuple[ServerAnswer, ...] | None = None
     """What the site's server said of its state (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
+    looked: tuple[PageText, ...] | None = None
+    """What the checks of the task's ``program_html`` found, in their order; ``None`` where it has no evaluators."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Why ``dom`` or ``downloads`` is not there although it was asked for."""
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from envs.types.record import Record
 from envs.types.rubrics import Rubric
+from envs.types.webarena import WebArenaEval
 
 
 class Split(StrEnum):
@@ -60,3 +61,7 @@ class WebTask(Record):
     """What its episodes are graded by; ``None`` where the page itself says how they went."""
     rubric_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """Hash of the rubric when it was frozen; grading by another is refused. Empty when it was not written down."""
+    evaluators: WebArenaEval | None = None
+    """WebArena's evaluators, in place of a rubric. Placeholders of sites (``__GITLAB__``) are filled in where they are graded."""
+    evaluators_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    """Hash of the evaluators when they were frozen, as ``rubric_hash``."""

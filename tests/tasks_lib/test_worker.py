@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import JudgeConfig, JudgeModels, JudgeStyle
-from envs.sites.design2code import FOLDER, import_tasks
-from envs.types import StopReason, Submit, Trajectory, WebTask, rubric_hash
+from envs.sites.design2code import FOLDER
+from envs.tasks.imports import import_tasks
+from envs.types import Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
 from tasks_lib import actors
 from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
@@ -192,16 +194,21 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sites in one order; what steps changed is beside the trajectories. The oracle of pages knows the page (a policy sees its picture)."""
     page = (FOLDER / "6.html").read_text(encoding="utf-8")
+    designs = tmp_path / "designs"
+    designs.mkdir()
+    for ending in ("html", "png"):
+        shutil.copyfile(FOLDER / f"6.{ending}", designs / f"12.{ending}")
+    tasks = [each.task for each in import_tasks("design2code", designs, split=Split.HELD_OUT)]
     known = actors.oracle_action
     monkeypatch.setattr(
         actors,
         "oracle_action",
         lambda kind, *seen: Submit(html=page) if kind == "design2code" else known(kind, *seen),
     )
-    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker", "rollout": {"dom_diffs": True}})
+    rollout = {"dom_diffs": True, "designs": str(designs)}
+    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker", "rollout": rollout})
     store = RunStore(tmp_path)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
-    tasks = [task for task in import_tasks() if task.task_id == "design2code/6"]
     groups = evaluation_groups(
         [*tasks, *select_kinds(resolve_path(config.tasks.file), ["click-test"])], phase="e000000", episodes=2
     )

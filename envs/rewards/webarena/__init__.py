@@ -12,11 +12,13 @@ from envs.rewards.webarena.config import (
     WebArenaEval,
     WebArenaTask,
     read_configs,
+    read_eval,
     read_task,
 )
 from envs.rewards.webarena.evaluate import AnswerJudge, Evaluation, Part, evaluate
 from envs.rewards.webarena.helpers import HELPERS, Helper
-from envs.rewards.webarena.program import PageAccess, PageScriptError
+from envs.rewards.webarena.parts import WebArenaParts
+from envs.rewards.webarena.program import PageAccess, PageScriptError, look_at_pages
 
 __all__ = [
     "HELPERS",
@@ -30,8 +32,11 @@ __all__ = [
     "Part",
     "ReferenceAnswers",
     "WebArenaEval",
+    "WebArenaParts",
     "WebArenaTask",
     "evaluate",
+    "look_at_pages",
     "read_configs",
+    "read_eval",
     "read_task",
 ]

@@ -5,111 +5,36 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError
 
 from envs.types import TaskError
+from envs.types.webarena import (
+    NOT_ACHIEVABLE,
+    PLACEHOLDER,
+    EvalType,
+    Foreign,
+    PageCheck,
+    ReferenceAnswers,
+    WebArenaEval,
+)
 
-NOT_ACHIEVABLE = "N/A"
-"""Reference of a task that cannot be done."""
+__all__ = [
+    "NOT_ACHIEVABLE",
+    "PLACEHOLDER",
+    "EvalType",
+    "PageCheck",
+    "ReferenceAnswers",
+    "WebArenaEval",
+    "WebArenaTask",
+    "read_configs",
+    "read_eval",
+    "read_task",
+]
 
 MAX_SHOWN = 20
 """Problems listed in one error; the count of the rest is given."""
-
-PLACEHOLDER = re.compile(r"__[A-Z][A-Z_]*?__(?![A-Z_])")
-"""``__SHOPPING_ADMIN__``: stands for the address of a site."""
-
-
-class Foreign(BaseModel):
-    """Immutable; unknown keys are left out."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class EvalType(StrEnum):
-    """The three evaluators."""
-
-    STRING_MATCH = "string_match"
-    URL_MATCH = "url_match"
-    PROGRAM_HTML = "program_html"
-
-
-class ReferenceAnswers(Foreign):
-    """What the answer must be; all that are given must hold."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    exact_match: str | None = None
-    must_include: tuple[str, ...] = ()
-    must_exclude: tuple[str, ...] = ()
-    fuzzy_match: tuple[str, ...] | str = ()
-    """Answers in other words, or ``N/A``."""
-
-    @model_validator(mode="after")
-    def _something(self) -> Self:
-        if self.exact_match is None and not (self.must_include or self.must_exclude or self.fuzzy_match):
-            raise ValueError("has nothing to compare with: give exact_match, must_include, must_exclude or fuzzy_match")
-        return self
-
-
-class RequiredContents(Foreign):
-    """What the selected text must be, or hold: ``a |OR| b`` needs one of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    exact_match: str | None = None
-    must_include: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.exact_match is None) == (not self.must_include):
-            raise ValueError("give either exact_match or must_include")
-        return self
-
-
-class PageCheck(Foreign):
-    """Text of an element of a page."""
-
-    url: str = Field(min_length=1)
-    """``last`` for the episode's last page, an address, or ``func:`` with a helper that gives one."""
-    locator: str = ""
-    """JavaScript expression, ``func:`` with a helper, or empty for the whole page."""
-    required_contents: RequiredContents
-    prep_actions: tuple[str, ...] = ()
-    """JavaScript that is run before."""
-
-    @field_validator("locator")
-    @classmethod
-    def _kind(cls, value: str) -> str:
-        text = value.strip()
-        if text and not text.startswith(("document.", "[...document.", "func:")):
-            raise ValueError("expected an empty string, document.…, [...document.… or func:…")
-        return text
-
-
-class WebArenaEval(Foreign):
-    """How a task is graded: the product of its evaluators."""
-
-    eval_types: tuple[EvalType, ...] = Field(min_length=1)
-    reference_answers: ReferenceAnswers | None = None
-    reference_url: str | None = None
-    """Alternatives are separated by `` |OR| ``."""
-    url_note: Literal["GOLD in PRED"] = "GOLD in PRED"
-    program_html: tuple[PageCheck, ...] = ()
-    string_note: str = ""
-    """Why the task cannot be done."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if EvalType.STRING_MATCH in self.eval_types and self.reference_answers is None:
-            raise ValueError("eval_types has string_match, and there are no reference_answers")
-        if EvalType.URL_MATCH in self.eval_types and not (self.reference_url or "").strip():
-            raise ValueError("eval_types has url_match, and there is no reference_url")
-        if EvalType.PROGRAM_HTML in self.eval_types and not self.program_html:
-            raise ValueError("eval_types has program_html, and program_html is empty")
-        return self
 
 
 class WebArenaTask(Foreign):
@@ -149,6 +74,20 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
     except ValidationError as error:
         lines = [f"{where}: {_field(each['loc'])}: {each['msg']}" for each in error.errors()]
         raise TaskError("\n".join(lines)) from error
+
+
+def read_eval(raw: object) -> WebArenaEval:
+    """The evaluators of a row.
+
+    Raises:
+        ValueError: the first of what is wrong, as ``eval.field: reason``.
+    """
+    try:
+        return WebArenaEval.model_validate_json(json.dumps(_said(raw) if isinstance(raw, dict) else raw), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = _field(first["loc"]) if first["loc"] else ""
+        raise ValueError(f"eval{place and '.'}{place}: {first['msg']}") from error
 
 
 def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = None) -> list[WebArenaTask]:

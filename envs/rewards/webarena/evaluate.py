@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Protocol
 
 from pydantic import Field
 
 from envs.rewards.judge import CallRecord, Judgement
-from envs.rewards.webarena.config import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval, WebArenaTask
-from envs.rewards.webarena.helpers import HELPERS, Helper
 from envs.rewards.webarena.match import exact_match, must_include, url_match
-from envs.rewards.webarena.program import PageAccess, Unavailable, check_page
+from envs.rewards.webarena.program import compare_page
 from envs.types import Record
+from envs.types.evidence import PageText
+from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval
+
+NO_PAGE = "there is no page to look at"
 
 
 class AnswerJudge(Protocol):
@@ -55,31 +57,30 @@ class Evaluation(Record):
 
 
 async def evaluate(
-    task: WebArenaTask,
+    evaluators: WebArenaEval,
     *,
+    question: str,
     answer: str | None,
     last_url: str,
-    page: PageAccess | None = None,
+    seen: Sequence[PageText] = (),
     judge: AnswerJudge | None = None,
-    helpers: Mapping[str, Helper] | None = None,
 ) -> Evaluation:
     """Grade an episode.
 
     Args:
+        question: What the task asked for.
         answer: What the policy answered; ``None`` counts as empty, as in the benchmark.
         last_url: Address that the episode ended on.
-        page: For program_html. It shows the last page at first; checks of that page are made before any navigation.
+        seen: What `look_at_pages` found, for program_html.
         judge: For fuzzy_match and for the reasons of tasks that cannot be done.
-        helpers: ``func:`` programs beside `HELPERS`.
     """
-    grader = _Grader(task, answer or "", last_url, judge)
-    rules = task.eval
-    if EvalType.STRING_MATCH in rules.eval_types:
+    grader = _Grader(evaluators, question, answer or "", last_url, judge)
+    if EvalType.STRING_MATCH in evaluators.eval_types:
         await grader.strings()
-    if EvalType.URL_MATCH in rules.eval_types:
+    if EvalType.URL_MATCH in evaluators.eval_types:
         grader.address()
-    if EvalType.PROGRAM_HTML in rules.eval_types:
-        await grader.pages(page, {**HELPERS, **(helpers or {})})
+    if EvalType.PROGRAM_HTML in evaluators.eval_types:
+        grader.pages(seen)
     parts = tuple(grader.parts)
     return Evaluation(score=product(parts), partial=partial(parts), parts=parts, calls=tuple(grader.calls))
 
@@ -103,17 +104,16 @@ def partial(parts: tuple[Part, ...]) -> float | None:
 
 
 class _Grader:
-    def __init__(self, task: WebArenaTask, answer: str, last_url: str, judge: AnswerJudge | None) -> None:
-        self.task = task
+    def __init__(
+        self, rules: WebArenaEval, question: str, answer: str, last_url: str, judge: AnswerJudge | None
+    ) -> None:
+        self.rules = rules
+        self.question = question
         self.answer = answer
         self.last_url = last_url
         self.judge = judge
         self.parts: list[Part] = []
         self.calls: list[CallRecord] = []
-
-    @property
-    def rules(self) -> WebArenaEval:
-        return self.task.eval
 
     async def strings(self) -> None:
         wanted = self.rules.reference_answers
@@ -140,19 +140,9 @@ class _Grader:
         held = url_match(wanted, self.last_url)
         self._add(EvalType.URL_MATCH, "url_match", float(held), f"{self.last_url} for {wanted}")
 
-    async def pages(self, page: PageAccess | None, helpers: Mapping[str, Helper]) -> None:
-        order = sorted(
-            range(len(self.rules.program_html)), key=lambda each: self.rules.program_html[each].url != "last"
-        )
-        for number in order:
-            value: float | None = None
-            if page is None:
-                evidence = "there is no page to look at"
-            else:
-                try:
-                    value, evidence = await check_page(self.rules.program_html[number], page, helpers, self.last_url)
-                except Unavailable as error:
-                    evidence = str(error)
+    def pages(self, seen: Sequence[PageText]) -> None:
+        for number, check in enumerate(self.rules.program_html):
+            value, evidence = compare_page(check, seen[number]) if number < len(seen) else (None, NO_PAGE)
             self._add(EvalType.PROGRAM_HTML, f"program_html {number}", value, evidence)
 
     async def _unachievable(self) -> None:
@@ -168,7 +158,7 @@ class _Grader:
         if self.judge is None:
             self._add(EvalType.STRING_MATCH, name, None, "needs a judge, and there is none")
             return
-        found = await self.judge.compare(self.task.intent, reference, self.answer, unachievable=unachievable)
+        found = await self.judge.compare(self.question, reference, self.answer, unachievable=unachievable)
         self.calls += found.calls
         value = None if found.state == "abstained" else float(found.state == "passed")
         self._add(EvalType.STRING_MATCH, name, value, found.reason)

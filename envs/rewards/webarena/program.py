@@ -1,4 +1,4 @@
-"""``program_html``: what an element of a page says after the episode."""
+"""``program_html``: what an element of a page says after the episode. Looked at before the browser is given back, compared afterwards."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import html
 from collections.abc import Mapping
 from typing import Protocol
 
-from envs.rewards.webarena.config import PLACEHOLDER, PageCheck
-from envs.rewards.webarena.helpers import Helper, UnknownHelper, call
+from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, call
 from envs.rewards.webarena.match import exact_match, includes_one
-from envs.types import BrowserError, SiteError
+from envs.types import BrowserError, PageScriptError, SiteError
+from envs.types.evidence import PageText
+from envs.types.webarena import PLACEHOLDER, EvalType, PageCheck, WebArenaEval
+
+__all__ = ["PageAccess", "PageScriptError", "compare_page", "look_at_page", "look_at_pages"]
 
 MAX_SHOWN = 160
 """Characters of the page that go into evidence."""
-
-
-class PageScriptError(BrowserError):
-    """JavaScript of a check failed in the page: what it looks for is not there. Graded, not retried."""
 
 
 class PageAccess(Protocol):
@@ -46,29 +45,44 @@ class PageAccess(Protocol):
         ...
 
 
-class Unavailable(Exception):
-    """The check cannot be made now; says why."""
+async def look_at_pages(
+    evaluators: WebArenaEval, page: PageAccess, last_url: str, helpers: Mapping[str, Helper] | None = None
+) -> tuple[PageText, ...]:
+    """What each check of ``program_html`` finds, in their order; empty where the task has none. Checks of the ``last`` page come before any
+    navigation. What cannot be looked at is recorded with its reason, never raised."""
+    if EvalType.PROGRAM_HTML not in evaluators.eval_types:
+        return ()
+    checks = evaluators.program_html
+    found: dict[int, PageText] = {}
+    for number in sorted(range(len(checks)), key=lambda each: checks[each].url != "last"):
+        found[number] = await look_at_page(checks[number], page, {**HELPERS, **(helpers or {})}, last_url)
+    return tuple(found[number] for number in range(len(checks)))
 
 
-async def check_page(
-    check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str
-) -> tuple[float, str]:
-    """Share of the required contents that is there (1 or 0 for exact_match), and what was seen.
-
-    Raises:
-        Unavailable: an unknown helper, an address without its site, a browser or site that failed.
-    """
+async def look_at_page(check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str) -> PageText:
+    """What the element that a check names says; its trouble is an unknown helper, an address without its site, a browser or site that failed."""
+    address = ""
     try:
         address = await _address(check, page, helpers, last_url)
+        if (found := PLACEHOLDER.search(address)) is not None:
+            return PageText(
+                address=address, trouble=f"the address of {found.group()} is not known; give tasks.addresses"
+            )
         if (await page.url()) != address:
             await page.goto(address)
-        text = html.unescape(await _text(check, page, helpers, last_url))
+        return PageText(address=address, text=html.unescape(await _text(check, page, helpers, last_url)))
     except UnknownHelper as error:
-        raise Unavailable(str(error)) from error
+        return PageText(address=address, trouble=str(error))
     except (BrowserError, SiteError) as error:
-        raise Unavailable(f"{type(error).__name__}: {error}") from error
-    shown = f"{check.locator or 'the page'} at {address}: {' '.join(text.split())[:MAX_SHOWN]!r}"
-    wanted = check.required_contents
+        return PageText(address=address, trouble=f"{type(error).__name__}: {error}")
+
+
+def compare_page(check: PageCheck, seen: PageText) -> tuple[float | None, str]:
+    """Share of the required contents that is there (1 or 0 for exact_match), and what was seen; ``None`` if nothing was. Pure."""
+    if seen.trouble:
+        return None, seen.trouble
+    text, wanted = seen.text, check.required_contents
+    shown = f"{check.locator or 'the page'} at {seen.address}: {' '.join(text.split())[:MAX_SHOWN]!r}"
     if wanted.exact_match is not None:
         held = exact_match(wanted.exact_match, text)
         return float(held), f"{'is' if held else 'is not'} {wanted.exact_match!r}: {shown}"
@@ -83,10 +97,7 @@ async def _address(check: PageCheck, page: PageAccess, helpers: Mapping[str, Hel
         return last_url
     if address.startswith("func:"):
         address = await call(address, helpers, page=page, last_url=last_url)
-    address = address.replace("__last_url__", last_url)
-    if (found := PLACEHOLDER.search(address)) is not None:
-        raise Unavailable(f"the address of {found.group()} is not known; give it when the config is read")
-    return address
+    return address.replace("__last_url__", last_url)
 
 
 async def _text(check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str) -> str:

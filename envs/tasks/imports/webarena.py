@@ -2,7 +2,8 @@
 
 The site is the placeholder of the start address (``__SHOPPING__`` is ``shopping``), or its host where the placeholders have been filled
 in; of several tabs (``A |AND| B``) the first. The difficulty counts what the evaluators ask for: each answer of ``string_match``, the address of
-``url_match``, each content of ``program_html``. The evaluators themselves are in the reference, under ``eval``.
+``url_match``, each content of ``program_html``. The evaluators themselves are the
+task's, frozen by their hash, with the placeholders of sites in them.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 from pydantic import Field
 
+from envs.rewards.webarena.config import read_eval
 from envs.tasks.imports.base import ForeignRow, RowFormat, start_of
 from envs.types import Split, WebTask
+from envs.types.webarena import evaluators_hash
 
 HORIZON = 30
 """Steps that the benchmark gives."""
@@ -68,6 +71,8 @@ class WebArena(RowFormat[WebArenaRow]):
             "instruction": row.intent,
             "difficulty": row.eval.facts(),
             "horizon": HORIZON,
+            "evaluators": (evaluators := read_eval(row.eval.model_dump())),
+            "evaluators_hash": evaluators_hash(evaluators),
         }
 
     def file_stem(self, reference: dict[str, Any], number: int) -> str:

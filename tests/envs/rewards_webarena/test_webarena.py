@@ -20,6 +20,7 @@ from envs.rewards.webarena import (
     Part,
     WebArenaTask,
     evaluate,
+    look_at_pages,
     read_configs,
     read_task,
 )
@@ -80,8 +81,19 @@ class Says:
         return Judgement.model_validate({"state": self.state, "score": None, "reason": f"judge: {self.state}"})
 
 
-def grade(task: WebArenaTask, answer: str | None = None, at: str = "http://x/", **given: Any) -> Evaluation:
-    return asyncio.run(evaluate(task, answer=answer, last_url=at, **given))
+def grade(
+    task: WebArenaTask,
+    answer: str | None = None,
+    at: str = "http://x/",
+    page: Any = None,
+    helpers: Any = None,
+    judge: Any = None,
+) -> Evaluation:
+    async def run() -> Evaluation:
+        seen = await look_at_pages(task.eval, page, at, helpers) if page is not None else ()
+        return await evaluate(task.eval, question=task.intent, answer=answer, last_url=at, seen=seen, judge=judge)
+
+    return asyncio.run(run())
 
 
 # --- comparisons
@@ -275,14 +287,14 @@ def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> None:
     found = grade(tasks[9004], at=LAST, page=page)
     assert found.score == 1.0 == found.partial and found.abstained is None
     assert page.visits == ["http://git.test/me/plants"]  # the last page was looked at before
-    assert [part.name for part in found.parts] == ["url_match", "program_html 1", "program_html 0"]
+    assert [part.name for part in found.parts] == ["url_match", "program_html 0", "program_html 1"]
 
 
 def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask]) -> None:
     found = grade(tasks[9004], at=LAST, page=git(text="Issues: none"))
     # url_match 1; program_html (1 + 1/2) / 2
     assert found.score == 0.0 and found.partial == pytest.approx((1 + 0.75) / 2)
-    assert "lacks 'garden |OR| Garten'" in found.parts[1].evidence
+    assert "lacks 'garden |OR| Garten'" in found.parts[2].evidence
     assert grade(tasks[9004], at="http://git.test/", page=git()).parts[0].value == 0.0
 
 

@@ -1,0 +1,69 @@
+"""A page after its episode, as checks of a benchmark look at it: where it is, what it holds, what an expression is there; and other pages of its
+site, with the episode's log-in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from envs.browser.evidence import own_world, script_cause
+from envs.browser.operations import OperationKind
+from envs.types import BrowserError, PageScriptError
+
+if TYPE_CHECKING:
+    from envs.browser.episode import EpisodePage
+
+
+class SessionPage:
+    """`envs.rewards.webarena.PageAccess` on the page of an episode. Made by `WebSession.access`.
+
+    Expressions run in a world of their own: the page's scripts do not change what they call, and they may change the page (prepare it).
+    """
+
+    def __init__(self, page: EpisodePage) -> None:
+        self._page = page
+
+    async def url(self) -> str:
+        """Address that is shown, as the page's history has it."""
+        tab = self._page.tab
+        told = await self._page.run(OperationKind.EVALUATION, lambda: tab.cdp.send("Page.getNavigationHistory"))
+        return str(told["entries"][told["currentIndex"]]["url"])
+
+    async def goto(self, url: str) -> None:
+        """Load an address and wait until the page is at rest. A page that says that it does not exist is a page.
+
+        Raises:
+            BrowserError: the address may not be reached or does not answer, or the server failed (500 and more).
+        """
+        page = self._page
+        refused = page.allow.refuse_url(url)
+        if refused is not None:
+            raise BrowserError(f"{url} may not be reached: {refused}; give tasks.addresses or tasks.reach")
+        await page.run(OperationKind.NAVIGATION, lambda: page.tab.visit(url))
+        await page.clear_dialogs()
+        status = page.tab.clock.requests.main_status
+        if status is not None and status >= 500:
+            raise BrowserError(f"{url} answered {status}")
+
+    async def content(self) -> str:
+        """HTML of the whole page."""
+        return str(await self.evaluate("document.documentElement ? document.documentElement.outerHTML : ''"))
+
+    async def evaluate(self, expression: str) -> object:
+        """Value of a JavaScript expression, after which the page comes to rest.
+
+        Raises:
+            PageScriptError: the expression threw.
+        """
+        page = self._page
+        value = await page.run(OperationKind.EVALUATION, lambda: self._evaluate(expression))
+        await page.run(OperationKind.INPUT, lambda: page.tab.clock.settle(page.budget_ms))
+        await page.clear_dialogs()
+        return value
+
+    async def _evaluate(self, expression: str) -> object:
+        cdp = self._page.tab.cdp
+        params = {"expression": expression, "contextId": await own_world(cdp), "returnByValue": True}
+        answer = await cdp.send("Runtime.evaluate", params)
+        if "exceptionDetails" in answer:
+            raise PageScriptError(script_cause(answer["exceptionDetails"]))
+        return answer["result"].get("value")

@@ -1,0 +1,82 @@
+"""Write a set of generated tasks: ``python -m envs.tasks.generate OUT --count 100000``.
+
+OUT is a ``.jsonl`` or ``.parquet`` file, or a folder, which gets a tree by difficulty (docs/tasks.md). ``--check N`` has N of the tasks solved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from envs.tasks import Form, save_parquet, save_tasks, write_tree
+from envs.tasks.generate.check import checker
+from envs.tasks.generate.generate import generate
+from envs.tasks.generate.spec import GeneratorSpec
+from envs.types import RollwrightError, TaskError, WebTask
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 1 if it cannot be done."""
+    options = _options(arguments)
+    given: dict[str, Any] = {
+        name: getattr(options, name) for name in ("count", "seed", "sites", "kinds", "buckets", "per_world")
+    }
+    started = time.perf_counter()
+    try:
+        splits = {"splits": dict(share.split("=") for share in options.splits)} if options.splits else {}
+        tasks = list(generate(GeneratorSpec.model_validate({**given, **splits}), processes=options.processes))
+        _write(options.out, tasks)
+        print(f"{len(tasks)} tasks in {time.perf_counter() - started:.1f} s: {options.out}")
+        if options.check:
+            chosen = tasks[:: max(1, len(tasks) // options.check)][: options.check]
+            asyncio.run(_check(chosen))
+            print(f"{len(chosen)} of them were solved on their sites")
+    except (RollwrightError, ValidationError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m envs.tasks.generate", description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--count", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sites", nargs="*", default=[])
+    parser.add_argument("--kinds", nargs="*", default=[])
+    parser.add_argument("--buckets", nargs="*", default=[], help="difficulties: 1 2-3 4-6 7+")
+    parser.add_argument("--splits", nargs="*", default=[], help="shares of the worlds: train=0.9 held_out=0.1")
+    parser.add_argument("--per-world", type=int, default=6, help="most tasks of a template in a world")
+    parser.add_argument("--processes", type=int, default=1, help="does not change the tasks")
+    parser.add_argument("--check", type=int, default=0, help="solve so many of them")
+    return parser.parse_args(arguments)
+
+
+def _write(out: Path, tasks: list[WebTask]) -> None:
+    if out.suffix == ".parquet":
+        save_parquet(out, tasks)
+    elif out.suffix == ".jsonl":
+        save_tasks(out, tasks)
+    elif out.suffix:
+        raise TaskError(f"{out}: expected .jsonl, .parquet or a folder")
+    else:
+        write_tree(out, tasks, Form.JSONL)
+
+
+async def _check(tasks: Sequence[WebTask]) -> None:
+    async with checker() as check:
+        for task in tasks:
+            reward = await check.solve(task)
+            if not (reward.passed and reward.score == 1.0):
+                raise TaskError(f"{task.task_id} is not solved by its own solution: {reward.failed}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""What an episode reads at its end because its task's grading asks for it, before the browser is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envs.browser import WebSession
+from envs.browser.access import SessionPage
+from envs.rewards.server_answers import record_answers
+from envs.rewards.webarena import look_at_pages
+from envs.types import Recorded, WebTask, needs
+from envs.types.evidence import PageText
+from envs.types.webarena import WebArenaEval, placed
+
+
+async def read_end(session: WebSession, task: WebTask, addresses: Mapping[str, str]) -> Recorded | None:
+    """What has to be recorded of the end of an episode; ``None`` for most tasks, which need nothing.
+
+    Args:
+        addresses: Of sites by their names, for the evaluators of WebArena.
+
+    Raises:
+        BrowserError: the browser failed.
+    """
+    found: dict[str, object] = {}
+    wanted = needs(task.rubric)
+    recorded = await session.evidence(wanted) if wanted else Recorded()
+    if session.server is not None and task.rubric is not None:
+        found["server"] = await record_answers(task.rubric, session.server)
+    if task.evaluators is not None:
+        evaluators = placed(task.evaluators, addresses)
+        found["looked"] = await session.look(lambda page: _look(evaluators, page))
+    return recorded.model_copy(update=found) if wanted or found else None
+
+
+async def _look(evaluators: WebArenaEval, page: SessionPage) -> tuple[PageText, ...]:
+    return await look_at_pages(evaluators, page, await page.url())

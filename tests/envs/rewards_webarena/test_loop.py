@@ -1,0 +1,223 @@
+"""WebArena's tasks in the loop: imported with their evaluators, looked at in a real browser on a server of this machine, graded afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from envs.browser import BrowserPool
+from envs.rewards import Component, EpisodeEvidence
+from envs.rewards.compose import compose
+from envs.rewards.webarena import WebArenaParts, read_eval
+from envs.sites import LiveOptions, make_site
+from envs.tasks import TaskProblem
+from envs.tasks.imports import import_tasks
+from envs.tasks.rows import read_row
+from envs.types import (
+    Answer,
+    BrowserError,
+    Click,
+    JudgeError,
+    Observation,
+    Recorded,
+    RewardBundle,
+    SeedRange,
+    Split,
+    WebTask,
+)
+from envs.types.evidence import PageText
+from envs.types.webarena import evaluators_hash, placed
+from tasks_lib.evidence import read_end
+
+FILE = Path(__file__).with_name("configs.json")
+SEEN = PageText(address="http://git.test/x", text="3 stars for the garden")
+
+
+def task_of(evaluation: dict[str, Any], **more: Any) -> WebTask:
+    evaluators = read_eval(evaluation)
+    fields: dict[str, Any] = {
+        "task_id": "webarena/1",
+        "site": "gitlab",
+        "kind": "template",
+        "path": "/",
+        "instruction": "Star the garden",
+        "difficulty": 1,
+        "horizon": 5,
+        "seeds": {Split.HELD_OUT: SeedRange(start=0, stop=1)},
+        "evaluators": evaluators,
+        "evaluators_hash": evaluators_hash(evaluators),
+    }
+    return WebTask(**(fields | more))
+
+
+def check(url: str, locator: str = "", **wanted: Any) -> dict[str, Any]:
+    return {"url": url, "locator": locator, "required_contents": wanted}
+
+
+ALL_THREE = {
+    "eval_types": ["string_match", "url_match", "program_html"],
+    "reference_answers": {"must_include": ["42", "oak"]},
+    "reference_url": "__GITLAB__/garden",
+    "program_html": [check("last", must_include=["garden", "roses"])],
+}
+
+
+def graded(task: WebTask, answer: str, url: str, looked: tuple[PageText, ...] | None) -> RewardBundle:
+    final = Observation(instruction="", elements=(), url=url, viewport=(1, 1))
+    evidence = EpisodeEvidence(final=final, answer=answer, looked=looked)
+    parts = asyncio.run(WebArenaParts({"gitlab": "http://git.test/"}).parts(task, evidence))
+    return compose({Component.TASK: parts}, {Component.TASK: 1.0})
+
+
+def test_the_bundle_has_the_partial_score_and_the_product() -> None:
+    task = task_of(ALL_THREE)
+    half = graded(task, "it is 42", "http://git.test/garden", (SEEN,))
+    # by hand: strings (1 + 0) / 2, address 1, pages 1/2; the mean of the three is 2/3
+    assert half.score == pytest.approx((0.5 + 1 + 0.5) / 3) and half.binary == 0.0 and not half.passed
+    assert [part.name for part in half.parts] == [
+        "string_match/must_include 0", "string_match/must_include 1", "url_match/url_match", "program_html/program_html 0",
+    ]  # fmt: skip
+    roses = PageText(address="x", text="garden of roses")
+    whole = graded(task, "42 oak trees", "http://git.test/garden", (roses,))
+    assert (whole.score, whole.binary, whole.passed) == (1.0, 1.0, True)
+
+
+def test_what_hangs_on_the_unknown_abstains_and_what_fails_anyway_does_not() -> None:
+    task = task_of(ALL_THREE)
+    away = PageText(address="", trouble="the browser died")
+    unknown = graded(task, "42 oak", "http://git.test/garden", (away,))
+    assert unknown.score is None and unknown.abstained and "the browser died" in unknown.abstained
+    failed = graded(task, "nothing", "http://git.test/garden", (away,))
+    assert failed.score == pytest.approx((0 + 1) / 2) and failed.binary == 0.0 and not failed.passed
+    assert graded(task, "42 oak", "http://git.test/garden", None).score is None
+    fuzzy = task_of({"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["a tree"]}})
+    assert "there is none" in (graded(fuzzy, "oak", "", None).abstained or "")
+
+
+def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None:
+    changed = task_of(ALL_THREE, evaluators_hash="0" * 64)
+    with pytest.raises(JudgeError, match="were changed since"):
+        graded(changed, "", "", None)
+    plain = task_of(ALL_THREE, evaluators=None, evaluators_hash="")
+    assert asyncio.run(WebArenaParts().parts(plain, EpisodeEvidence())) == ()
+
+
+def test_imported_tasks_carry_their_evaluators(tmp_path: Path) -> None:
+    items = list(import_tasks("webarena", FILE))
+    assert len(items) == len(json.loads(FILE.read_text()))
+    for item in items:
+        evaluators = item.task.evaluators
+        assert evaluators is not None and item.task.evaluators_hash == evaluators_hash(evaluators)
+        assert evaluators == read_eval(item.reference["eval"])
+        assert read_row(item.task.model_dump_json()) == (item.task, [])
+        assert "storage_state" not in item.task.model_dump_json()
+    rows = json.loads(FILE.read_text())
+    rows[0]["eval"] = {"eval_types": ["url_match"], "reference_url": ""}
+    rows[1]["eval"]["eval_types"] = ["smell"]
+    (tmp_path / "bad.json").write_text(json.dumps(rows))
+    problems: list[TaskProblem] = []
+    good = list(import_tasks("webarena", tmp_path / "bad.json", on_problem=problems.append))
+    assert len(good) == len(rows) - 2
+    assert [problem.field for problem in problems] == ["eval", "eval.eval_types.0"]
+
+
+def test_placeholders_are_names_of_sites() -> None:
+    evaluators = read_eval(ALL_THREE | {"program_html": [check('__SHOPPING_ADMIN__/a"b', must_include=["x"])]})
+    there = placed(evaluators, {"shopping_admin": "http://h:7780/admin/", "gitlab": "http://git.test"})
+    assert there.program_html[0].url == 'http://h:7780/admin/a"b' and there.reference_url == "http://git.test/garden"
+    assert placed(evaluators, {}) == evaluators and placed(evaluators, {"map": "http://m"}) == evaluators
+
+
+class Forge(BaseHTTPRequestHandler):
+    """A little site with a log-in: ``/star`` is remembered by a cookie and shown by ``/me``."""
+
+    PAGES: dict[str, str] = {  # noqa: RUF012
+        "/": '<title>Forge</title><a href="/star">Star the garden</a>',
+        "/star": "<title>Starred</title><p>Thank you</p><script>confirm('Leave?')</script>",
+        "/late": """<p class="n">1</p><button onclick="setTimeout(() => {document.getElementsByClassName('n')[0].textContent = '2'}, 300)">x</button>
+<script>
+Document.prototype.querySelector = () => ({outerText: "99", click: () => {}}); setTimeout(() => document.body.append("loaded"), 900)</script>""",
+    }
+
+    def do_GET(self) -> None:
+        starred = "starred" in (self.headers["Cookie"] or "")
+        pages = self.PAGES | {"/me": f"<p class='stars'>{'garden &amp; roses' if starred else 'none'}</p>"}
+        status = {"/broken": 500}.get(self.path, 200 if self.path in pages else 404)
+        body = pages.get(self.path, "<p>No such page</p>").encode()
+        self.send_response(status)
+        if self.path == "/star":
+            self.send_header("Set-Cookie", "id=starred; HttpOnly")
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def forge() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Forge)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+CHECKS = [
+    check("__GITLAB__/me", "document.querySelector('.stars').outerText", exact_match="garden & roses"),
+    check("last", "document.title", exact_match="Starred"),
+    check("__GITLAB__/me", "", must_include=["roses"]),
+    check("__GITLAB__/gone", "document.querySelector('.stars').outerText", exact_match="garden"),
+    check("__GITLAB__/late", "document.querySelector('.n').outerText", exact_match="2")
+    | {"prep_actions": ["document.querySelector('button').click()"]},
+    check("__GITLAB__/late", "", must_include=["loaded"]),
+    check("__GITLAB__/broken", "", must_include=["x"]),
+    check("http://other.example/", "", must_include=["x"]),
+    check("__MAP__/", "", must_include=["x"]),
+    check("__GITLAB__/me", "func:shopping_get_latest_order_url()", must_include=["x"]),
+]
+
+
+def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(forge: str) -> None:
+    task = task_of({"eval_types": ["program_html"], "program_html": CHECKS})
+    addresses = {"gitlab": forge}
+
+    async def episode(clicks: int) -> Recorded:
+        async with (
+            BrowserPool(max_sessions=1) as pool,
+            pool.lease(make_site("gitlab", LiveOptions(addresses))) as session,
+        ):
+            frame = await session.reset(task, 0)
+            for _ in range(clicks):
+                frame = await session.step(Click(element=1))
+            if not frame.observation.dialog:
+                await session.step(Answer(text="done"))
+            recorded = await read_end(session, task, addresses)
+            assert recorded is not None
+            with pytest.raises(BrowserError, match="no episode"):
+                await session.step(Click(element=1))
+            return recorded
+
+    def values(recorded: Recorded) -> list[float | None]:
+        evidence = EpisodeEvidence(looked=recorded.looked)
+        return [part.value for part in asyncio.run(WebArenaParts(addresses).parts(task, evidence))]
+
+    done = asyncio.run(episode(1))
+    assert Recorded.model_validate_json(done.model_dump_json(), strict=True) == done
+    assert values(done) == [1, 1, 1, 0, 1, 1, None, None, None, None]
+    assert done.looked is not None
+    assert [words in each.trouble for words, each in zip(
+        ("answered 500", "may not be reached: not_listed", "__MAP__ is not known", "no helper"), done.looked[6:], strict=True
+    )] == [True] * 4  # fmt: skip
+    assert values(asyncio.run(episode(0)))[:4] == [0, 0, 0, 0]
