@@ -90,7 +90,7 @@ def play(results: Sequence[StepResult | Exception], rubric: Rubric | None, froze
         assert doing != "reward" or browser.given_back, "graded while the browser was still held"
         yield
 
-    rollout = RolloutConfig(episode_deadline=10.0, attempts=1, repeats=0)
+    rollout = RolloutConfig(episode_deadline=10, attempts=1, repeats=0)
     runner: Any = EpisodeRunner(
         pool=browser,  # type: ignore[arg-type]
         sites={"shop": None},  # type: ignore[dict-item]
