@@ -39,7 +39,7 @@ from envs.types import (
 )
 from envs.types.evidence import PageText
 from envs.types.webarena import evaluators_hash, placed
-from tasks_lib.config import RewardConfig
+from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.evidence import read_end
 from tasks_lib.live import Slot
@@ -278,7 +278,7 @@ def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
     async def run() -> Trajectory:
         task, site = task_of(evaluation), make_site("gitlab", live)
         await site.start()
-        rollout: Any = SimpleNamespace(episode_deadline=60.0, attempts=1, stop_on_invalid=True, repeats=0)
+        rollout = RolloutConfig(episode_deadline=60.0, attempts=1, repeats=0)
         clock: Any = lambda doing: nullcontext()  # noqa: E731
         turns: Any = SimpleNamespace(run=turn)
         actor: Any = SimpleNamespace(policy_version=0)
