@@ -16,7 +16,6 @@ from envs.types.actions import (
     Dialog,
     DoubleClick,
     Drag,
-    ErrorCode,
     Forget,
     Forward,
     Goto,
@@ -37,6 +36,7 @@ from envs.types.actions import (
     Wait,
     read_action,
 )
+from envs.types.error_codes import ErrorCode
 from envs.types.errors import (
     BrowserError,
     ConfigError,

@@ -8,7 +8,6 @@ is found out when the action is carried out and comes back as a coded error in t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -24,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from envs.types.error_codes import ErrorCode
 from envs.types.record import Record
 
 GRID = 1000.0
@@ -40,56 +40,6 @@ MAX_HTML = 200_000
 
 MAX_REASON = 300
 """Characters of a reason: it goes into the next prompt, and the names of unknown arguments are the model's."""
-
-
-class ErrorCode(StrEnum):
-    """Why an action was not carried out; appears as it is in observations and metrics."""
-
-    INVALID_ACTION = "invalid_action"
-    """The model's turn is of no known form."""
-    BAD_JSON = "bad_json"
-    """It looks like JSON but is none."""
-    UNKNOWN_ACTION = "unknown_action"
-    """There is no action of that name."""
-    BAD_ACTION = "bad_action"
-    """An argument is missing, unknown, of the wrong type or out of its range."""
-    UNKNOWN_ELEMENT = "unknown_element"
-    STALE_ELEMENT = "stale_element"
-    """It was in the last observation and is not in the page any more."""
-    OFF_SCREEN = "off_screen"
-    """It has no place in the viewport, not even after scrolling to it."""
-    OCCLUDED = "occluded"
-    """Something else would get the click."""
-    DISABLED = "disabled"
-    NOT_EDITABLE = "not_editable"
-    NOT_A_LIST = "not_a_list"
-    NO_SUCH_OPTION = "no_such_option"
-    NOT_CHECKABLE = "not_checkable"
-    NOT_FOCUSABLE = "not_focusable"
-    NOT_A_FILE_FIELD = "not_a_file_field"
-    NO_SUCH_FILE = "no_such_file"
-    BLOCKED_HOST = "blocked_host"
-    """The address is outside of what the task may reach."""
-    NAVIGATION_FAILED = "navigation_failed"
-    """The address is allowed and does not answer."""
-    NO_HISTORY = "no_history"
-    NO_SUCH_TAB = "no_such_tab"
-    NO_DIALOG = "no_dialog"
-    DIALOG_OPEN = "dialog_open"
-    """A dialog of the page waits for an answer; nothing else can be done before."""
-    NOT_OFFERED = "not_offered"
-    """The action is one that only other sites or runs have."""
-    EMPTY_SUBMISSION = "empty_submission"
-    SUBMISSION_TOO_LARGE = "submission_too_large"
-    TIMEOUT = "timeout"
-    """The page did not take the input within the action's deadline."""
-    TOO_LONG = "too_long"
-    """A key or value is longer than the memory takes."""
-    MEMORY_FULL = "memory_full"
-    NO_SUCH_ENTRY = "no_such_entry"
-    """The memory has nothing under that key."""
-    SECRET = "secret"
-    """It holds what was typed into a password field, which no memory keeps."""
 
 
 def _writable(text: str) -> str:

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from envs.types.actions import Action, ErrorCode
+from envs.types.actions import Action
+from envs.types.error_codes import ErrorCode
 from envs.types.evidence import Recorded
 from envs.types.memory import MemoryChange
 from envs.types.observations import Observation
