@@ -1,6 +1,6 @@
 """Build a task set: from our own files, the sets of others and generators; with rubrics that a model writes, and sub-tasks.
 
-    python -m flows.build_tasks --preset webgym --set run_id=webgym-1
+    python -m flows.build_tasks --preset bundled-tasks
     python -m flows.build_tasks --set 'sources=[{kind: files, name: own, paths: [datasets/tasks/miniwob.jsonl]}]' --dry-run
 
 Starting the same build again goes on from the shards that are there; a finished one only prints its result. See docs/tasks.md.

@@ -70,7 +70,7 @@ class SetBuild:
         self.orders = [self._orders(source, found[source.name]) for source in config.sources]
         _freeze(self.folder / "config.json", self.plan, found)
         while not self.finished and not self.missing() and self.extend():
-            """Of a generator, further shards may be there already."""
+            pass  # of a generator, further shards may be there already
 
     @property
     def finished(self) -> bool:

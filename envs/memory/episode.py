@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from envs.actions.errors import ActionError, closest, short
 from envs.types import ErrorCode, Memory, MemoryChange, MemoryEntry, Remember
 from envs.types.actions import MemoryAction
@@ -24,13 +22,10 @@ SURE_SECRET = 4
 class EpisodeMemory:
     """Entries by key, in the order in which they were written last. Made for one episode, from what its group was given."""
 
-    def __init__(self, start: Memory = (), secrets: Iterable[str] = ()) -> None:
-        """``secrets`` are texts that no entry may hold, from the beginning."""
+    def __init__(self, start: Memory = ()) -> None:
         self._start = {entry.key: entry.value for entry in start}
         self._now = dict(self._start)
         self._secrets: list[str] = []
-        for secret in secrets:
-            self.hide(secret)
 
     @property
     def entries(self) -> Memory:

@@ -113,7 +113,7 @@ async def _parts(
 ) -> Sequence[RewardPart]:
     started = time.perf_counter()
     parts: Sequence[RewardPart]
-    with grading.timed(source.component):
+    with grading.timed(str(source.component)):  # a plain text: it is a key in metrics.jsonl
         try:
             parts = await source.parts(task, evidence)
         except (JudgeError, SiteError, BrowserError) as error:

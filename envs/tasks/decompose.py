@@ -5,7 +5,8 @@ which groups and facts depend on each other (``after`` in the rubric):
 
 - the task has at least two fact groups and one large one (three facts or more);
 - the groups are a proper, not empty subset of the task's;
-- with a group come all groups that it, or a fact of it, is after.
+- with a group come all groups that it, or a fact of it, is after;
+- a group with a DOM similarity is in none: the page that it compares with is that of the whole task.
 
 Its rubric has the kept groups as they are, and of the gates and requirements those that speak of nothing left out. Everything here is
 a pure function of the task, the rules and a seed.
@@ -99,9 +100,10 @@ def chosen_subsets(rubric: Rubric, rules: DecompositionRules, random: Random) ->
     """At most ``rules.most`` of the proper subsets that hold with each group all that it is after: first one of every number of facts, few
     ones first, then a second one of each. Which ones of equal size is drawn."""
     sizes = {group.name: len(group.facts) for group in rubric.fact_groups}
+    of_the_whole = {group.name for group in rubric.fact_groups if any(isinstance(f, SubscoreFact) for f in group.facts)}
     by_size: defaultdict[int, list[Names]] = defaultdict(list)
     for names in _subsets(rubric, random, rules.most):
-        if (facts := sum(sizes[name] for name in names)) >= rules.min_facts:
+        if of_the_whole.isdisjoint(names) and (facts := sum(sizes[name] for name in names)) >= rules.min_facts:
             by_size[facts].append(names)
     for subsets in by_size.values():
         random.shuffle(subsets)
@@ -156,6 +158,7 @@ def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
     """The task of a sub-rubric. Site, start, seeds and kind are the task's, so a part of a held-out task is held out.
 
     The horizon is what its facts are given (`max_steps`) or its share of the task's own, whichever is more, and never above the task's.
+    The page that the whole task is compared with is none of a part's.
 
     Raises:
         ValueError: the instruction gives away an answer.
@@ -172,6 +175,7 @@ def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
             "horizon": min(task.horizon, max(max_steps(rubric.fact_count), share)),
             "rubric": rubric,
             "rubric_hash": rubric_hash(rubric),
+            "reference": "",
         }
     )
 
@@ -183,7 +187,7 @@ def part_instruction(task: WebTask, rubric: Rubric) -> str:
         ValueError: a group has no words.
     """
     parts = "\n".join(f"- {group_words(group)}" for group in rubric.fact_groups)
-    return f"{task.instruction}\n\nDo only this part of it, and nothing else:\n{parts}"
+    return f"{task.instruction}\n\nOnly this part of it has to be done:\n{parts}"
 
 
 def group_words(group: FactGroup) -> str:

@@ -23,7 +23,7 @@ from tasks_lib.building import SetBuild, open_build
 from tasks_lib.command_line import run_command
 from tasks_lib.config import PROJECT, resolve
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
-from tests.envs.tasks.test_build import LAMPS, WEBGYM, endpoint, graded
+from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded
 from tests.flows.test_flows import artifact
 
 
@@ -72,7 +72,8 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
             return completion("Certainly! Here is the rubric.")
         return completion(json.dumps(LAMPS))
 
-    made = {"kind": "generate", "name": "made", "spec": {"count": 90}, "shards": 1, "worlds": 1}
+    spec = {"count": 90, "kinds": ["shop-open"], "per_world": 6}
+    made = {"kind": "generate", "name": "made", "spec": spec, "shards": 1, "worlds": 9}
     given = [*sources(tmp_path), made]
     with endpoint(answer) as fake:
         config = config_of(tmp_path / "one", fake.url, sources=given)
@@ -92,17 +93,17 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
     asked = len(fake.requests)
     assert build_tasks(config) == manifest and len(fake.requests) == asked, "a finished set is read"
 
-    # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has a bad fact, one needs a rubric
+    # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has bad facts, one needs a rubric
     assert manifest["tasks"] == 93 + 90 and manifest["by_source"]["own"]["parts"] == 60
-    assert len(list((config.run_dir / "shards" / "made").glob("*.rejected.jsonl"))) >= 2, "one world was not enough"
+    assert len(list((config.run_dir / "shards" / "made").glob("*.rejected.jsonl"))) >= 2, "nine worlds were not enough"
     assert manifest["by_source"]["web"] == {
-        "read": 4, "written": 1, "parts": 0, "tasks": 3, "rejected": {"read": 1, "rubric": 1}, "whole": {},
+        "read": 3, "written": 1, "parts": 0, "tasks": 3, "rejected": {"read": 2}, "whole": {},
     }  # fmt: skip
     assert manifest["rejected"] == 2 == len((config.run_dir / "rejected.jsonl").read_text().split("\n")) - 1
     read = read_tasks(*task_files("difficulty/**/*.jsonl", root=config.run_dir))
     assert len(read.tasks) == 183 and read.problems == [] and all(task.rubric for task in read.tasks)
     table = {row["what"]: row["count"] for row in json.loads(artifact("small-set-tasks")["data"])}
-    assert table["tasks"] == 183 and table["own: parts"] == 60 and table["web: rejected, read"] == 1
+    assert table["tasks"] == 183 and table["own: parts"] == 60 and table["web: rejected, read"] == 2
 
 
 @pytest.mark.dask

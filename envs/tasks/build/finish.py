@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, Stage
-from envs.tasks.build.rubrics import brought_rubric, right_answer, with_rubric
+from envs.tasks.build.rubrics import right_answer, with_rubric
 from envs.tasks.build.sources import Candidate
 from envs.tasks.content import content_key
 from envs.tasks.decompose import decompose, not_decomposed, part_id, sub_rubrics, sub_task
 from envs.tasks.rows import CHECKS
 from envs.tasks.write import RubricWriter, Writing
-from envs.types import Rubric, TaskError, WebTask
+from envs.types import Rubric, WebTask
 
 T = TypeVar("T")
 
@@ -66,21 +66,15 @@ class _Work:
             self.outcome.lines.append(ShardLine(row=row, keys=(content_key(part),), part_of=task.task_id, task=part))
 
     async def _graded(self) -> WebTask | None:
-        """The task with the rubric that it has, that its row brings, or that is written for it; as it is, if none is wanted."""
-        task, row = self.candidate.task, self.candidate.reference
+        """The task with the rubric that it has or that is written for it; as it is, if none is wanted."""
+        task = self.candidate.task
         if task.rubric is not None:
-            return task
-        try:
-            brought = brought_rubric(self.candidate.format, row)
-        except TaskError as error:
-            self._give_up(Stage.RUBRIC, task, "; ".join(str(error).splitlines()))
-            return None
-        if brought is not None:
-            return with_rubric(task, brought)
+            # Sets of others count the right answer in or not; here it is one fact more.
+            return with_rubric(task, task.rubric) if self.candidate.format else task
         if not self.source.write_rubrics:
             return task
         assert self.writer is not None
-        answer = right_answer(self.candidate.format, row)
+        answer = right_answer(self.candidate.format, self.candidate.reference)
         made = self._made(Stage.RUBRIC, task, await self.writer.write(task, answer))
         if made is None:
             return None

@@ -27,7 +27,7 @@ class Stage(StrEnum):
     READ = "read"
     """It is no task, or not in the form of its source."""
     RUBRIC = "rubric"
-    """Its rubric cannot be used, or none could be written."""
+    """No rubric could be written for it."""
     CHECK = "check"
     """Its parts contradict each other."""
     PART = "part"

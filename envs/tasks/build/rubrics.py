@@ -1,4 +1,4 @@
-"""Rubrics and right answers that imported rows bring along."""
+"""Rubrics of imported and written tasks, and the right answers that rows bring along."""
 
 from __future__ import annotations
 
@@ -6,33 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.ends import max_steps
-from envs.rewards.formats import from_webgym
-from envs.tasks.write.draft import with_reference
 from envs.types import Rubric, WebTask, rubric_hash
 
 
-def brought_rubric(source: str, row: Mapping[str, Any] | None) -> Rubric | None:
-    """The rubric of a row: WebGym's ``evaluator_reference`` with its reference answer; ``None`` for other sets and rows without.
-
-    Raises:
-        TaskError: it is no rubric; says where.
-    """
-    groups = row.get("evaluator_reference") if source == "webgym" and row is not None else None
-    if not groups:
-        return None
-    return with_reference(from_webgym(_numbered(groups)), right_answer(source, row))
-
-
 def right_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
-    """The answer that a row says is right: WebGym's ``reference_answer``, or the texts of WebArena's string match."""
-    if row is None:
+    """The answer that the row of a task without a rubric says is right: the texts of WebArena's string match; other sets tell none."""
+    if source != "webarena" or row is None:
         return None
-    found: object = None
-    if source == "webgym":
-        found = row.get("reference_answer")
-    elif source == "webarena":
-        answers = (row.get("eval") or {}).get("reference_answers") or {}
-        found = answers.get("exact_match") or answers.get("must_include") or answers.get("fuzzy_match")
+    answers = (row.get("eval") or {}).get("reference_answers") or {}
+    found = answers.get("exact_match") or answers.get("must_include") or answers.get("fuzzy_match")
     if isinstance(found, list):
         found = "; ".join(map(str, found))
     return found if isinstance(found, str) and found.strip() else None
@@ -50,18 +32,3 @@ def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:
             "horizon": max_steps(difficulty) if derived else task.horizon,
         }
     )
-
-
-def _numbered(groups: list[Any]) -> list[Any]:
-    """Groups with ids of their own; a text is a group of one fact."""
-    made = []
-    ids = [group.get("id") for group in groups if isinstance(group, dict)]
-    plain = len(set(map(str, ids))) < len(ids) or None in ids or len(ids) < len(groups)
-    for number, group in enumerate(groups, start=1):
-        if isinstance(group, str):
-            made.append({"id": number, "description": "", "facts": [group]})
-        elif isinstance(group, dict) and plain:
-            made.append({**group, "id": number})
-        else:
-            made.append(group)
-    return made

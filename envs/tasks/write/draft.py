@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from pydantic import Field, ValidationError
 
-from envs.rewards.formats import from_webgym
+from envs.rewards.formats import from_webgym, with_reference
 from envs.rewards.judge.verdict import MalformedReply, read_object
 from envs.tasks.rows import field_name
-from envs.types import FactGroup, JudgeFact, Record, Rubric
+from envs.types import Record, Rubric
 from envs.types.rubrics import Name
 
 MAX_NAMED = 5
@@ -83,15 +83,3 @@ def to_rubric(draft: Draft, reference: str | None) -> Rubric:
         ]
     )
     return with_reference(rubric, reference)
-
-
-def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
-    """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
-    if reference is None or not reference.strip():
-        return rubric
-    fact = JudgeFact(
-        id="reference.1",
-        description=f"The answer says the same in substance as this reference answer: {reference.strip()}",
-    )
-    group = FactGroup(name="reference", description="Give the answer that is asked for", facts=(fact,))
-    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, group)})

@@ -7,16 +7,11 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envs.ends import Bucket
-from envs.rewards.judge import JudgeConfig, JudgeModels
 from envs.tasks import load_tasks, read_tasks, save_tasks
 from envs.tasks.build import (
     FileSource,
@@ -24,72 +19,30 @@ from envs.tasks.build import (
     ImportSource,
     Layout,
     SetPlan,
-    ShardOrder,
-    Source,
-    Stage,
     build_shard,
     fingerprint,
     merge_shards,
     read_report,
     requests,
 )
-from envs.tasks.build.rubrics import brought_rubric, right_answer, with_rubric
+from envs.tasks.build.rubrics import right_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
 from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.tasks.generate.check import checker
 from envs.tasks.tree import Form
-from envs.tasks.write import WriterConfig
-from envs.types import ConfigError, JudgeError, Rubric, StorageError, TaskError, WebTask, rubric_hash
-from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, http, text_of
+from envs.types import ConfigError, StorageError, TaskError
 from tests.envs.tasks.making import task
+from tests.envs.tasks.sets import (
+    WEBGYM,
+    build,
+    files,
+    graded,
+    order_of,
+    orders_of,
+    rejected,
+)
 
 PROJECT = Path(__file__).parents[3]
-
-
-def graded(number: int, **more: Any) -> WebTask:
-    """A task with two groups, one of them large: it has two parts."""
-    facts = [{"id": f"f{each}", "type": "text", "text": f"{number} {each}"} for each in range(4)]
-    rubric = Rubric.model_validate(
-        {
-            "fact_groups": [
-                {"name": "look", "description": "Look it up", "facts": facts[:3]},
-                {"name": "note", "description": "Note it", "facts": facts[3:]},
-            ]
-        }
-    )
-    values = {"rubric": rubric, "rubric_hash": rubric_hash(rubric), "difficulty": 4, "horizon": 20}
-    return task(number, **{**values, **more})
-
-
-def order_of(source: Source, folder: Path, shard: int = 0, **more: Any) -> ShardOrder:
-    return ShardOrder(
-        source=source, shard=shard, seed=0, fingerprint=fingerprint(source, folder), folder=str(folder / "shards"),
-        base=str(folder), **more,
-    )  # fmt: skip
-
-
-def orders_of(source: Source, folder: Path, **more: Any) -> list[ShardOrder]:
-    return [order_of(source, folder, shard, **more) for shard in range(source.shards)]
-
-
-def build(
-    folder: Path, *sources: Source, layout: Layout = Layout.FILE, form: Form = Form.JSONL, **more: Any
-) -> dict[str, Any]:
-    orders = [orders_of(source, folder, **more) for source in sources]
-    for source_orders in orders:
-        for order in source_orders:
-            build_shard(order)
-    return merge_shards(SetPlan(folder / "set", layout, form, {"seed": 0}), orders)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-
-
-def rejected(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "set" / "rejected.jsonl").read_text().split("\n")[:-1]]
 
 
 def test_files_become_a_set_in_their_order_whatever_the_shards(tmp_path: Path) -> None:
@@ -273,30 +226,6 @@ def test_a_source_that_is_not_there_is_a_configuration_error(tmp_path: Path) -> 
         ImportSource(name="web", format="web", path="x")
 
 
-WEBGYM = [
-    {
-        "task_name": "Find two trails near Oslo and say how long each is",
-        "website": "https://www.trails.example",
-        "subdomain": "Hiking",
-        "evaluator_reference": [
-            {"id": 1, "description": "Trails", "facts": ["one trail", "another trail", "both near Oslo"]},
-            {"id": 2, "description": "Lengths", "facts": ["both lengths are said"]},
-        ],
-        "task_id": "t-1",
-    },
-    {
-        "task_name": "Open the menu and tell me the price of the soup",
-        "website": "cafe.example/menu",
-        "evaluator_reference": ["The menu is shown"],
-        "reference_answer": "4.50",
-        "task_id": "t-2",
-    },
-    {"task_name": "List the cheapest lamps sorted by price", "website": "https://shop.example/", "difficulty": 2, "task_id": "t-3"},
-    {"task_name": "Bad facts", "website": "a.example", "evaluator_reference": [{"description": "", "facts": [7]}], "task_id": "t-4"},
-    {"task_name": "", "website": "https://shop.example/", "task_id": "t-5"},
-]  # fmt: skip
-
-
 def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in WEBGYM))
     source = ImportSource(name="web", format="webgym", path="train.jsonl", decompose=DecompositionRules(), shards=2)
@@ -307,10 +236,21 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     assert by_id["webgym/t-3"].rubric is None
     parts = [each for name, each in by_id.items() if name.startswith("webgym/t-1~")]
     assert sorted(part.difficulty for part in parts) == [1, 3]
-    assert manifest["by_source"]["web"]["rejected"] == {"read": 1, "rubric": 1}
-    bad = {row["stage"]: row for row in rejected(tmp_path)}
-    assert bad["rubric"]["task_id"] == "webgym/t-4" and "facts.0: expected a text, not 7" in bad["rubric"]["reason"]
-    assert bad["read"]["where"] == "train.jsonl:5" and bad["read"]["reason"].startswith("task_name: ")
+    assert [part for name, part in by_id.items() if name.startswith("webgym/t-2~")] == [], "no group of three facts"
+    assert manifest["by_source"]["web"]["rejected"] == {"read": 2}
+    facts, empty = rejected(tmp_path)
+    assert facts["where"] == "train.jsonl:4" and facts["reason"].startswith("evaluator_reference.0")
+    assert empty["where"] == "train.jsonl:5" and empty["reason"].startswith("task_name: ")
+
+
+def test_a_part_with_the_right_answer_does_not_say_it(tmp_path: Path) -> None:
+    row = {**WEBGYM[0], "reference_answer": "12 km and 7 km"}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
+    rules = DecompositionRules(most=100)
+    build(tmp_path, ImportSource(name="web", format="webgym", path="train.jsonl", decompose=rules, shards=1))
+    parts = load_tasks(tmp_path / "set" / "tasks.jsonl")[1:]
+    assert len(parts) == 6 and not [part for part in parts if "7 km" in (part.instruction or "")]
+    assert [part for part in parts if "Give the answer that is asked for" in (part.instruction or "")]
 
 
 def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_path: Path) -> None:
@@ -345,148 +285,11 @@ def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_pat
 
 
 def test_right_answers_and_horizons() -> None:
-    assert right_answer("webgym", {"reference_answer": " "}) is None and right_answer("miniwob", {"x": 1}) is None
+    assert right_answer("webgym", {"reference_answer": "x"}) is None and right_answer("webarena", None) is None
     assert right_answer("webarena", {"eval": {"reference_answers": {"must_include": ["a", "b"]}}}) == "a; b"
+    assert right_answer("webarena", {"eval": {"reference_answers": {"fuzzy_match": "N/A"}}}) == "N/A"
     assert right_answer("webarena", {"eval": {"reference_answers": None}}) is None
-    rubric = brought_rubric("webgym", WEBGYM[0])
+    rubric = graded(1).rubric
     assert rubric is not None and rubric.fact_count == 4
     assert with_rubric(task(1, difficulty=1, horizon=10), rubric).horizon == 20
     assert with_rubric(task(1, difficulty=1, horizon=30), rubric).horizon == 30
-    alike = brought_rubric(
-        "webgym", {"evaluator_reference": [{"id": 1, "facts": ["x"]}, {"id": 1, "facts": ["y"]}, "z"]}
-    )
-    assert alike is not None and [fact.id for fact in alike.facts()] == ["1.1", "2.1", "3.1", "grounded"]
-
-
-@contextmanager
-def endpoint(answer: Answerer) -> Iterator[FakeJudge]:
-    """A fake endpoint in a thread of its own: a shard has a loop of its own."""
-    ready, done = threading.Event(), None
-    made: list[FakeJudge] = []
-    loop = asyncio.new_event_loop()
-
-    async def serve() -> None:
-        nonlocal done
-        done = asyncio.Event()
-        async with fake_judge(answer) as fake:
-            made.append(fake)
-            ready.set()
-            await done.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield made[0]
-    finally:
-        assert done is not None
-        loop.call_soon_threadsafe(done.set)
-        thread.join(10)
-        loop.close()
-
-
-def writer(url: str, **changes: Any) -> WriterConfig:
-    limits = {"backoff": 0.001, "max_backoff": 0.01, "timeout": 5.0, "temperature": 0.7, "retries": 0}
-    return WriterConfig(endpoint=JudgeConfig(base_url=url, models=JudgeModels(default="m"), **limits), **changes)
-
-
-LAMPS = {
-    "fact_groups": [
-        {
-            "description": "List lamps by price",
-            "facts": [
-                {"text": "Lamps are listed", "asked": "List the cheapest lamps"},
-                {"text": "The list is sorted by price", "asked": "sorted by price"},
-            ],
-        }
-    ]
-}
-
-
-def lamps(fake: FakeJudge, request: Request) -> bytes:
-    """Knows about lamps; writes rubbish about everything else."""
-    return completion(json.dumps(LAMPS) if "lamps" in text_of(request) else "I'd rather not.")
-
-
-ASKED = ImportSource(name="web", format="webgym", path="train.jsonl", write_rubrics=True, shards=1)
-SOME = [WEBGYM[2], {**WEBGYM[2], "task_name": "Do something else", "task_id": "t-9"}]
-
-
-def some_rows(folder: Path) -> None:
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in SOME))
-
-
-def test_rubrics_are_written_for_tasks_without_and_refusals_are_kept(tmp_path: Path) -> None:
-    some_rows(tmp_path)
-    with endpoint(lamps) as fake:
-        manifest = build(tmp_path, ASKED, writer=writer(fake.url, attempts=2), cache=str(tmp_path / "replies"))
-        asked = len(fake.requests)
-    (made,) = load_tasks(tmp_path / "set" / "tasks.jsonl")
-    assert made.rubric is not None and (made.difficulty, made.horizon) == (2, 10)
-    assert made.rubric_hash == rubric_hash(made.rubric)
-    assert manifest["by_source"]["web"] == {
-        "read": 2, "written": 1, "parts": 0, "tasks": 1, "rejected": {"rubric": 1}, "whole": {},
-    }  # fmt: skip
-    (row,) = rejected(tmp_path)
-    assert row["task_id"] == "webgym/t-9" and "3 of 3 samples refused: expected one JSON object" in row["reason"]
-    assert row["task"]["instruction"] == "Do something else" and asked == 3 + 6
-
-
-def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_is_kept(tmp_path: Path) -> None:
-    some_rows(tmp_path)
-    down = True
-
-    def sometimes(fake: FakeJudge, request: Request) -> bytes:
-        return http(503, "later") if down and "lamps" not in text_of(request) else lamps(fake, request)
-
-    cache = str(tmp_path / "replies")
-    with endpoint(sometimes) as fake:
-        order = order_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache)
-        with pytest.raises(
-            JudgeError, match=r"source web, shard 0: 1 questions got no answer .*server_error: HTTP 503"
-        ):
-            build_shard(order)
-        assert list((tmp_path / "shards").rglob("*.json*")) == []
-        down, before = False, len(fake.requests)
-        report = build_shard(order)
-        assert (report.tasks, report.rejected) == (1, {Stage.RUBRIC: 1})
-        assert not [request for request in fake.requests[before:] if "lamps" in text_of(request)]
-    shutil.rmtree(tmp_path / "shards")
-    with endpoint(lamps) as fake:
-        again = build_shard(order_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache))
-    assert (again.tasks_sha256, again.rejected_sha256, again.digest) == (
-        report.tasks_sha256, report.rejected_sha256, report.digest,
-    )  # fmt: skip
-
-
-def test_give_up_rejects_what_was_not_answered(tmp_path: Path) -> None:
-    some_rows(tmp_path)
-    with endpoint(lambda fake, request: None) as fake:
-        report = build_shard(order_of(ASKED, tmp_path, writer=writer(fake.url), give_up=True))
-    assert report.tasks == 0 and report.rejected == {Stage.RUBRIC: 2}
-    assert "no answer: unreachable" in order_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
-
-
-def test_instructions_of_parts_are_written(tmp_path: Path) -> None:
-    save_tasks(tmp_path / "own.jsonl", [graded(1)])
-
-    def answer(fake: FakeJudge, request: Request) -> bytes:
-        said = "Look up item 1" if "kept demands:\n| Look it up" in text_of(request) else "Write down the answer 42"
-        return completion(json.dumps({"instruction": said}))
-
-    source = FileSource(
-        name="own", paths=("own.jsonl",), decompose=DecompositionRules(), part_words="written", shards=1
-    )
-    with endpoint(answer) as fake:
-        manifest = build(tmp_path, source, writer=writer(fake.url, attempts=2))
-    whole, part = load_tasks(tmp_path / "set" / "tasks.jsonl")
-    assert whole == graded(1) and part.instruction == "Look up item 1" and part.difficulty == 3
-    assert manifest["by_source"]["own"]["rejected"] == {"part": 1}
-    (row,) = rejected(tmp_path)
-    assert row["task_id"].startswith(f"{whole.task_id}~") and "names 42" in row["reason"]
-
-
-def test_writing_without_a_writer_is_a_configuration_error(tmp_path: Path) -> None:
-    some_rows(tmp_path)
-    with pytest.raises(ConfigError, match="no writer is configured"):
-        build_shard(order_of(ASKED, tmp_path))

@@ -134,9 +134,7 @@ def test_a_sub_task_by_hand() -> None:
     assert part.task_id == f"{whole.task_id}~{part.rubric_hash[:12]}"
     assert part.horizon == 34  # 40 * 5 / 6, more than the 20 of five facts
     assert (part.site, part.path, part.kind, part.seeds) == (whole.site, whole.path, whole.kind, whole.seeds)
-    assert part.instruction == (
-        f"{whole.instruction}\n\nDo only this part of it, and nothing else:\n- Do find\n- Do sort"
-    )
+    assert part.instruction == (f"{whole.instruction}\n\nOnly this part of it has to be done:\n- Do find\n- Do sort")
     assert [gate.id for gate in (by_facts[4].rubric or made).gates] == ["honest", "once"]
 
 
@@ -148,6 +146,15 @@ def test_a_floor_stays_with_a_fact_about_its_similarity() -> None:
     whole = Rubric.model_validate(made)
     assert sub_rubric(whole, ["b"]).pass_requirements.floors == {"textSimilarity": 0.5}
     assert sub_rubric(whole, ["a"]).pass_requirements.floors == {}
+
+
+def test_a_similarity_to_the_whole_tasks_page_is_in_no_part() -> None:
+    made = rubric({"a": 3, "b": 1, "c": 1}).model_dump(mode="json")
+    made["fact_groups"][2]["facts"] = [{"id": "look", "type": "domdiff_subscore", "key": "textSimilarity"}]
+    whole = parent(Rubric.model_validate(made), reference="/after.html")
+    parts = decompose(whole, ANY).tasks
+    assert sorted(part.difficulty for part in parts) == [1, 3, 4]
+    assert all(part.reference == "" and "look" not in str(part.rubric) for part in parts)
 
 
 def test_a_group_without_words_is_refused_and_said() -> None:
@@ -289,6 +296,7 @@ def test_content_is_what_counts() -> None:
     for change in (
         {"path": "/elsewhere"},
         {"site": "other"},
+        {"reference": "/after.html"},
         {"instruction": "Something else"},
         {"rubric": None},
         {"rubric": made.model_copy(update={"pass_threshold": 0.5})},

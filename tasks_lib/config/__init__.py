@@ -1,0 +1,28 @@
+"""The configuration of a run: one shallow tree, with presets, overrides and errors that name the key.
+
+Precedence, left to right: defaults, the preset (``deployments/presets/NAME.yaml``), what is given: by ``--set key.sub=value``, by the
+parameter ``config`` of a deployment, by a caller.
+"""
+
+from tasks_lib.config.parts import ClusterConfig, EvaluationConfig, RewardConfig, RolloutConfig, TasksConfig
+from tasks_lib.config.reading import PRESETS, PROJECT, load_preset, merge, parse_assignments, resolve, resolve_path
+from tasks_lib.config.runs import EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
+
+__all__ = [
+    "PRESETS",
+    "PROJECT",
+    "ClusterConfig",
+    "EvaluateConfig",
+    "EvaluationConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TasksConfig",
+    "TrainConfig",
+    "WarmStartConfig",
+    "load_preset",
+    "merge",
+    "parse_assignments",
+    "resolve",
+    "resolve_path",
+]

@@ -1,0 +1,171 @@
+"""The configurations of the flows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tasks_lib.config.parts import (
+    ClusterConfig,
+    EvaluationConfig,
+    RewardConfig,
+    RolloutConfig,
+    TasksConfig,
+    check_measured,
+)
+from tasks_lib.config.reading import load_preset, merge
+from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
+from training.warm_start.recipe import Recipe
+
+
+class RunConfig(Settings):
+    """What every kind of run has: a name, a preset that its values are laid over, a folder."""
+
+    run_id: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."
+    )
+    preset: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="File of deployments/presets that the other values are laid over; empty: the defaults.",
+    )
+    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything that is drawn.")
+
+    unnamed: ClassVar[str]
+    """Stands for the preset in the name of a run without one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_preset(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("preset"), str) and values["preset"]:
+            return merge(load_preset(values["preset"]), values)
+        return values
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.run_id:
+            object.__setattr__(self, "run_id", f"{self.preset or self.unnamed}-seed{self.seed}")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+
+class TrainConfig(RunConfig):
+    """Everything a training run is decided by. Same values and seed, one worker: the same run."""
+
+    unnamed = "custom"
+
+    iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
+    tasks: TasksConfig = TasksConfig()
+    policy: PolicyConfig = PolicyConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    rewards: RewardConfig = RewardConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _rewards_can_be_had(self) -> Self:
+        check_measured(self.rewards, self.rollout)
+        return self
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        episodes = self.rollout.groups_per_iteration * self.algorithm.group_size
+        evaluations = 1 + -(-self.iterations // self.evaluation.every)
+        return (
+            f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {self.algorithm.group_size} = "
+            f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
+            f"{self.evaluation.episodes} held-out episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
+            f"into {self.run_dir}"
+        )
+
+
+class EvaluateConfig(Settings):
+    """One evaluation of one policy."""
+
+    policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
+    tasks: TasksConfig = TasksConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    rewards: RewardConfig = RewardConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    episodes: int = Field(200, ge=1, le=100_000, description="Episodes, shared over the kinds.")
+    split: Literal["held_out", "validation", "train", "demo"] = Field(
+        "held_out", description="Whose page seeds are used."
+    )
+    greedy: bool = Field(True, description="Greedy decoding; false samples at policy.temperature.")
+    root: str = Field("runs", description="Folder of all runs.")
+    run_id: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the evaluation's folder; empty means evaluate-<time>."
+    )
+
+    @model_validator(mode="after")
+    def _checked(self) -> EvaluateConfig:
+        check_measured(self.rewards, self.rollout)
+        if not self.run_id:
+            object.__setattr__(self, "run_id", f"evaluate-{datetime.now():%Y%m%d-%H%M%S}")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """The evaluation's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        return f"would evaluate {self.policy.checkpoint} on {self.episodes} {self.split} episodes, into {self.run_dir}"
+
+
+class WarmStartConfig(RunConfig):
+    """Everything a warm start is decided by. The defaults pre-train with the shipped recipe and clone nothing."""
+
+    unnamed = "warm-start"
+
+    base: str = Field(
+        "",
+        description="Checkpoint folder to start from (relative to the project, or absolute); empty pre-trains one.",
+    )
+    recipe: Recipe = Field(Recipe(), description="Pre-training, when there is no base.")
+    tasks: TasksConfig = Field(
+        TasksConfig(), description="Kinds to demonstrate and measure; empty kinds mean all that have an oracle."
+    )
+    policy: PolicyConfig = Field(
+        PolicyConfig(), description="How turns are rendered and sampled; policy.checkpoint is not read (see base)."
+    )
+    rollout: RolloutConfig = RolloutConfig()
+    demonstrations: int = Field(
+        490, ge=1, le=100_000, description="Scripted episodes to clone, shared over the kinds; none without cloning."
+    )
+    cloning_updates: int = Field(
+        0, ge=0, le=100_000, description="Updates on the demonstrations, all of them in each; 0: no cloning."
+    )
+    trainer: TrainerConfig = Field(TrainerConfig(), description="The optimiser of cloning.")
+    gate: float = Field(0.25, ge=0, le=1, description="Least sampled success on validation seeds to be published.")
+    gate_episodes: int = Field(
+        490, ge=1, le=100_000, description="Validation episodes, once sampled (the gate) and once greedy (the record)."
+    )
+    output: str = Field(
+        "", description="Folder to publish to (relative to the project, or absolute); empty: output/ of the run."
+    )
+    cluster: ClusterConfig = ClusterConfig()
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        start = f"start from {self.base}" if self.base else f"pre-train for {self.recipe.steps} steps"
+        cloning = (
+            f"clone {self.demonstrations} demonstrations in {self.cloning_updates} updates"
+            if self.cloning_updates
+            else "clone nothing"
+        )
+        return (
+            f"would {start}, {cloning}, ask for sampled success of {self.gate:g} on {self.gate_episodes} validation episodes, and "
+            f"publish to {self.output or self.run_dir / 'output'}"
+        )

@@ -1,0 +1,106 @@
+"""Shards for which a model writes: what it refuses, what it does not answer, what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from envs.tasks import load_tasks, save_tasks
+from envs.tasks.build import (
+    FileSource,
+    Stage,
+    build_shard,
+)
+from envs.tasks.decompose import DecompositionRules
+from envs.types import ConfigError, JudgeError, rubric_hash
+from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
+from tests.envs.tasks.sets import (
+    ASKED,
+    build,
+    endpoint,
+    graded,
+    lamps,
+    order_of,
+    rejected,
+    some_rows,
+    writer,
+)
+
+
+def test_rubrics_are_written_for_tasks_without_and_refusals_are_kept(tmp_path: Path) -> None:
+    some_rows(tmp_path)
+    with endpoint(lamps) as fake:
+        manifest = build(tmp_path, ASKED, writer=writer(fake.url, attempts=2), cache=str(tmp_path / "replies"))
+        asked = len(fake.requests)
+    (made,) = load_tasks(tmp_path / "set" / "tasks.jsonl")
+    assert made.rubric is not None and (made.difficulty, made.horizon) == (2, 10)
+    assert made.rubric_hash == rubric_hash(made.rubric)
+    assert manifest["by_source"]["web"] == {
+        "read": 2, "written": 1, "parts": 0, "tasks": 1, "rejected": {"rubric": 1}, "whole": {},
+    }  # fmt: skip
+    (row,) = rejected(tmp_path)
+    assert row["task_id"] == "webgym/t-9" and "3 of 3 samples refused: expected one JSON object" in row["reason"]
+    assert row["task"]["instruction"] == "Do something else" and asked == 3 + 6
+
+
+def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_is_kept(tmp_path: Path) -> None:
+    some_rows(tmp_path)
+    down = True
+
+    def sometimes(fake: FakeJudge, request: Request) -> bytes:
+        return http(503, "later") if down and "lamps" not in text_of(request) else lamps(fake, request)
+
+    cache = str(tmp_path / "replies")
+    with endpoint(sometimes) as fake:
+        order = order_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache)
+        with pytest.raises(
+            JudgeError, match=r"source web, shard 0: 1 questions got no answer .*server_error: HTTP 503"
+        ):
+            build_shard(order)
+        assert list((tmp_path / "shards").rglob("*.json*")) == []
+        down, before = False, len(fake.requests)
+        report = build_shard(order)
+        assert (report.tasks, report.rejected) == (1, {Stage.RUBRIC: 1})
+        assert not [request for request in fake.requests[before:] if "lamps" in text_of(request)]
+    shutil.rmtree(tmp_path / "shards")
+    with endpoint(lamps) as fake:
+        again = build_shard(order_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache))
+    assert (again.tasks_sha256, again.rejected_sha256, again.digest) == (
+        report.tasks_sha256, report.rejected_sha256, report.digest,
+    )  # fmt: skip
+
+
+def test_give_up_rejects_what_was_not_answered(tmp_path: Path) -> None:
+    some_rows(tmp_path)
+    with endpoint(lambda fake, request: None) as fake:
+        report = build_shard(order_of(ASKED, tmp_path, writer=writer(fake.url), give_up=True))
+    assert report.tasks == 0 and report.rejected == {Stage.RUBRIC: 2}
+    assert "no answer: unreachable" in order_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
+
+
+def test_instructions_of_parts_are_written(tmp_path: Path) -> None:
+    save_tasks(tmp_path / "own.jsonl", [graded(1)])
+
+    def answer(fake: FakeJudge, request: Request) -> bytes:
+        said = "Look up item 1" if "kept demands:\n| Look it up" in text_of(request) else "Write down the answer 42"
+        return completion(json.dumps({"instruction": said}))
+
+    source = FileSource(
+        name="own", paths=("own.jsonl",), decompose=DecompositionRules(), part_words="written", shards=1
+    )
+    with endpoint(answer) as fake:
+        manifest = build(tmp_path, source, writer=writer(fake.url, attempts=2))
+    whole, part = load_tasks(tmp_path / "set" / "tasks.jsonl")
+    assert whole == graded(1) and part.instruction == "Look up item 1" and part.difficulty == 3
+    assert manifest["by_source"]["own"]["rejected"] == {"part": 1}
+    (row,) = rejected(tmp_path)
+    assert row["task_id"].startswith(f"{whole.task_id}~") and "names 42" in row["reason"]
+
+
+def test_writing_without_a_writer_is_a_configuration_error(tmp_path: Path) -> None:
+    some_rows(tmp_path)
+    with pytest.raises(ConfigError, match="no writer is configured"):
+        build_shard(order_of(ASKED, tmp_path))
