@@ -66,10 +66,15 @@ class TasksConfig(Settings):
         [], description="Further origins that pages of live sites may reach, as https://*.cdn.example."
     )
 
+    logins: dict[str, str] = Field(
+        {},
+        description="Files with a log-in's cookies by the live site's name (Playwright's storage state, absolute paths), read by the workers.",
+    )
+
     @property
     def live(self) -> LiveOptions:
         """What the workers are told of live sites."""
-        return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach))
+        return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach), dict(self.logins))
 
     @model_validator(mode="after")
     def _addresses_can_be_reached(self) -> Self:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from envs.tasks import TaskIndex, iter_tasks, task_files
 from envs.tasks.stream import json_row
 from envs.types import ConfigError, Record, TaskError, WebTask, rubric_hash
+from envs.types.webarena import evaluators_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
 from training.store import RunStore, atomic_write_bytes, read_json, write_json
 
@@ -112,22 +113,25 @@ def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
 
 
 def sealed(task: WebTask) -> WebTask:
-    """The task with the hash of its rubric.
+    """The task with the hashes of its rubric and its evaluators.
 
     Raises:
         TaskError: the row has a hash, and it is another's.
     """
-    if task.rubric is None:
-        return task
-    found = rubric_hash(task.rubric)
-    if not task.rubric_hash:
-        return task.model_copy(update={"rubric_hash": found})
-    if task.rubric_hash != found:
-        raise TaskError(
-            f"the rubric of {task.task_id} has the hash {found[:12]}…, and its row says {task.rubric_hash[:12]}…: it was changed after it was "
-            f"frozen; restore it, or freeze it anew (leave rubric_hash out) under another task id"
-        )
-    return task
+    found: dict[str, str] = {}
+    if task.rubric is not None:
+        found["rubric_hash"] = rubric_hash(task.rubric)
+    if task.evaluators is not None:
+        found["evaluators_hash"] = evaluators_hash(task.evaluators)
+    for field, value in found.items():
+        given: str = getattr(task, field)
+        if given not in ("", value):
+            what = field.removesuffix("_hash")
+            raise TaskError(
+                f"the {what} of {task.task_id} has the hash {value[:12]}…, and its row says {given[:12]}…: it was changed after it was frozen; "
+                f"restore it, or freeze it anew (leave {field} out) under another task id"
+            )
+    return task.model_copy(update=found) if found else task
 
 
 def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -209,6 +209,11 @@ class BrowserContext:
         except (BrowserError, TimeoutError) as error:
             # The browser is gone or hangs; its end takes the context with it.
             logger.warning("a context did not close: %s", error)
+
+    async def log_in(self, cookies: Sequence[Mapping[str, Any]]) -> None:
+        """Put cookies into its storage."""
+        params = {"cookies": list(cookies), "browserContextId": self.context_id}
+        await self._connection.browser.send("Storage.setCookies", params)
 
     async def keep_downloads(self, within: Path | None) -> DownloadFolder:
         """Have what an episode downloads kept in a folder of its own, made in ``within`` or where the system keeps such."""

@@ -13,7 +13,7 @@ from envs.browser.context import BrowserContext
 from envs.browser.episode import EpisodePage
 from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
-from envs.sites.base import Site, SiteEpisode, StatefulSite
+from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class WebSession:
             if needs(task.rubric).downloads and not self._pool.options.external:
                 keep = self._context.keep_downloads(self._pool.options.downloads)
                 self._page.downloads = await self._guarded(self._context, keep, f"downloads of {task.task_id}")
+            if isinstance(self._site, LoggedInSite) and self._site.cookies:
+                log_in = self._context.log_in(self._site.cookies)
+                await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
             self._pool.count_episode(loaded)

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from envs.types import JudgeFact, Rubric, TaskError
+from envs.types import FactGroup, JudgeFact, Rubric, TaskError
 
 W8_TYPES = (
     "domdiff_subscore",
@@ -35,9 +35,6 @@ GROUNDED = JudgeFact(
     criterion="grounded",
 )
 """WebGym's criterion B."""
-
-REFERENCE_GROUP = "reference answer"
-"""Group, and its fact, that compares with WebGym's reference answer."""
 
 
 def load_rubric(path: Path) -> Rubric:
@@ -76,26 +73,66 @@ def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
 
 
 def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") -> Rubric:
-    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``.
-
-    A text in the list is a group of one fact. A task's ``reference_answer`` is a group of its own. Raises ``TaskError``.
-    """
-    row = data if isinstance(data, Mapping) else {"evaluator_reference": data}
-    answer = row.get("reference_answer")
-    groups = row.get("evaluator_reference")
-    if groups is None and "evaluator_reference" in row:
-        groups = []
-    problems = [*_webgym_problems(groups, answer)]
+    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``. Raises ``TaskError``."""
+    groups = data["evaluator_reference"] if isinstance(data, Mapping) else data
+    problems = [*_webgym_problems(groups)]
     if problems:
         raise TaskError("\n".join(f"{where}: {problem}" for problem in problems))
-    assert isinstance(groups, list)
-    made = [_webgym_group(group, number) for number, group in enumerate(groups, start=1)]
-    if answer:
-        said = f"The answer says the same as this reference answer: {answer}"
-        fact = {"type": "judge", "id": REFERENCE_GROUP, "description": said}
-        # A description of its own, so that who puts the group into words (a sub-task) need not say the answer.
-        made.append({"name": REFERENCE_GROUP, "description": "Give the answer that is asked for", "facts": [fact]})
-    return _read({"fact_groups": made, "gates": [GROUNDED.model_dump()], "pass_threshold": 1.0}, where)
+    ours = {
+        "fact_groups": [
+            {
+                "name": str(group["id"]),
+                "description": group.get("description") or "",
+                "facts": [
+                    {"type": "judge", "id": f"{group['id']}.{number}", "description": text}
+                    for number, text in enumerate(group["facts"], start=1)
+                ],
+            }
+            for group in groups
+        ],
+        "gates": [GROUNDED.model_dump()],
+        "pass_threshold": 1.0,
+    }
+    return _read(ours, where)
+
+
+def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
+    """The rubric of a row of WebGym: its facts, and one that the answer says what its ``reference_answer`` says; ``None`` without facts.
+
+    A text is a group of one fact; groups without ids of their own are numbered. Raises ``TaskError``.
+    """
+    groups = row.get("evaluator_reference")
+    if not groups:
+        return None
+    answer = row.get("reference_answer")
+    return with_reference(from_webgym(_numbered(groups)), answer if isinstance(answer, str) else None)
+
+
+def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
+    """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
+    if reference is None or not reference.strip():
+        return rubric
+    fact = JudgeFact(
+        id="reference.1",
+        description=f"The answer says the same in substance as this reference answer: {reference.strip()}",
+    )
+    group = FactGroup(name="reference", description="Give the answer that is asked for", facts=(fact,))
+    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, group)})
+
+
+def _numbered(groups: list[Any]) -> list[Any]:
+    """Groups with ids of their own; a text is a group of one fact."""
+    made = []
+    ids = [group.get("id") for group in groups if isinstance(group, dict)]
+    plain = len(set(map(str, ids))) < len(ids) or None in ids or len(ids) < len(groups)
+    for number, group in enumerate(groups, start=1):
+        if isinstance(group, str):
+            made.append({"id": number, "description": "", "facts": [group]})
+        elif isinstance(group, dict) and plain:
+            made.append({**group, "id": number})
+        else:
+            made.append(group)
+    return made
 
 
 def of_instruction(instruction: str) -> Rubric:
@@ -107,34 +144,14 @@ def of_instruction(instruction: str) -> Rubric:
     )
 
 
-def _webgym_group(group: Any, number: int) -> dict[str, Any]:
-    if isinstance(group, str):
-        group = {"id": number, "facts": [group]}
-    name = str(group["id"])
-    return {
-        "name": name,
-        "description": group.get("description") or "",
-        "facts": [
-            {"type": "judge", "id": f"{name}.{place}", "description": text}
-            for place, text in enumerate(group["facts"], start=1)
-        ],
-    }
-
-
-def _webgym_problems(groups: object, answer: object) -> Iterator[str]:
-    if answer is not None and not isinstance(answer, str):
-        yield f"reference_answer: expected a text, not {answer!r}"
-    if not isinstance(groups, list) or not (groups or answer):
+def _webgym_problems(groups: object) -> Iterator[str]:
+    if not isinstance(groups, list) or not groups:
         yield "evaluator_reference: expected a list of groups"
         return
     for number, group in enumerate(groups):
         at = f"evaluator_reference.{number}"
-        if isinstance(group, str):
-            if not group.strip():
-                yield f"{at}: expected a text, not {group!r}"
-            continue
         if not isinstance(group, dict):
-            yield f"{at}: is a {type(group).__name__}; expected a text, or an object with id, description and facts"
+            yield f"{at}: is a {type(group).__name__}; expected an object with id, description and facts"
             continue
         if not isinstance(group.get("id"), str | int) or isinstance(group["id"], bool):
             yield f"{at}.id: expected a text or a number"

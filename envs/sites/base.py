@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from envs.observation import ObservationOptions
 from envs.types import WebTask
@@ -128,4 +129,14 @@ class StatefulSite(Protocol):
         Raises:
             SiteError: it cannot be made.
         """
+        ...
+
+
+@runtime_checkable
+class LoggedInSite(Protocol):
+    """A `Site` whose episodes begin with cookies."""
+
+    @property
+    def cookies(self) -> Sequence[Mapping[str, Any]]:
+        """As ``Storage.setCookies`` takes them."""
         ...

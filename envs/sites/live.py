@@ -7,18 +7,26 @@ declared end. An answer ends an episode.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.observation import FULL
 from envs.rewards.server_state import SiteState
-from envs.types import ConfigError, WebTask
+from envs.types import ConfigError, SiteError, WebTask
 
 VIEWPORT = (1280, 720)
 """Of a common laptop's window, as most benchmarks on real sites have it."""
+COOKIE_FIELDS = ("path", "secure", "httpOnly", "sameSite")
+"""What else the browser is told of a cookie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,8 @@ class LiveOptions:
     """Their pages may reach the subdomains of their host too (without a leading ``www.``)."""
     reach: tuple[str, ...] = ()
     """Further origins that they may reach: ``https://*.cdn.example``."""
+    logins: dict[str, str] = field(default_factory=dict)
+    """Files with the cookies of a log-in by the site's name, in the form of Playwright's storage state, read where the browser runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +78,18 @@ class LiveSite:
         self.origin, self._below = _place(name, options.addresses)
         self.hosts = (*(_around(self.origin) if options.subdomains else ()), *options.reach)
         AllowList.of(self.origin, *self.hosts)
+        self._login = options.logins.get(name, "")
+        self.cookies: tuple[Mapping[str, Any], ...] = ()
+        """What every episode's context begins with; in no observation, record or log."""
 
     async def start(self) -> None:
-        """Nothing: it is there, or its pages say that it is not."""
+        """Read the log-in, if there is one. The site itself is there, or its pages say that it is not.
+
+        Raises:
+            SiteError: the file of the log-in cannot be read.
+        """
+        if self._login:
+            self.cookies = await asyncio.to_thread(read_cookies, Path(self._login))
 
     async def close(self) -> None:
         """Nothing."""
@@ -94,6 +113,29 @@ class LiveSite:
     def facts_script(self, task: WebTask) -> str:
         """No facts, never done."""
         return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
+
+
+def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """The cookies of a storage state (``{"cookies": […], "origins": […]}``), as the browser is given them. What pages keep beside cookies is
+    not restored.
+
+    Raises:
+        SiteError: no such file, or not of this form. The message has none of its values.
+    """
+    try:
+        state = orjson.loads(path.read_bytes())
+        return tuple(_cookie(each) for each in state["cookies"])
+    except OSError as error:
+        raise SiteError(f"log-in {path}: cannot be read: {error.strerror}") from None
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain") from None
+
+
+def _cookie(given: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: given[name] for name in COOKIE_FIELDS if name in given}
+    made = {"name": given["name"], "value": given["value"], "domain": given["domain"], "path": "/", **kept}
+    # -1 stands for the end of the session, which the browser wants left out.
+    return made if given.get("expires", -1) == -1 else {**made, "expires": given["expires"]}
 
 
 def split_address(address: str) -> tuple[str, str]:

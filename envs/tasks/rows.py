@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from envs.types import TaskError, WebTask, rubric_hash
+from envs.types.webarena import evaluators_hash
 
 SCHEMA_VERSION = 1
 """Version that is written. Being also the default of rows that name none, it is not written out in JSON."""
@@ -164,5 +165,23 @@ def _check_rubric(task: WebTask) -> Iterator[tuple[str, str]]:
         yield "rubric_hash", f"the rubric was changed after it was frozen: its hash is {found}, not {task.rubric_hash}"
 
 
-CHECKS: tuple[Callable[[WebTask], Iterator[tuple[str, str]]], ...] = (_check_names, _check_seeds, _check_rubric)
+def _check_evaluators(task: WebTask) -> Iterator[tuple[str, str]]:
+    if not task.evaluators_hash:
+        return
+    found = evaluators_hash(task.evaluators) if task.evaluators is not None else None
+    if found != task.evaluators_hash:
+        cause = (
+            f"they were changed after they were frozen: their hash is {found}"
+            if found
+            else "there are none that it is of"
+        )
+        yield "evaluators_hash", f"{cause}"
+
+
+CHECKS: tuple[Callable[[WebTask], Iterator[tuple[str, str]]], ...] = (
+    _check_names,
+    _check_seeds,
+    _check_rubric,
+    _check_evaluators,
+)
 """What the types alone do not say about a task; each yields (field, reason)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
 from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
-from envs.types import Answer, ConfigError, Goto, SeedRange, Split, StopReason, TaskError, WebTask
+from envs.types import Answer, ConfigError, Goto, SeedRange, SiteError, Split, StopReason, TaskError, WebTask
 
 LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
 
@@ -146,3 +147,39 @@ def test_an_episode_on_a_server_of_this_machine(tmp_path: Path) -> None:
             await other.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", "{}", '{"cookies": [{"name": "hidden-value"}]}', '{"cookies": ["hidden-value"]}', "\xff"]
+)
+def test_a_log_in_that_cannot_be_read_says_so_without_its_values(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "state.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SiteError, match=r"log-in .*state\.json") as caught:
+        asyncio.run(LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)})).start())
+    assert "hidden" not in str(caught.value) and caught.value.__cause__ is None
+
+
+def test_the_cookies_of_a_log_in(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    some = {
+        "name": "a",
+        "value": "1",
+        "domain": ".shop.example",
+        "path": "/x",
+        "expires": -1,
+        "httpOnly": True,
+        "secure": True,
+        "sameSite": "Lax",
+    }
+    file.write_text(
+        json.dumps({"cookies": [some, {"name": "b", "value": "2", "domain": "h", "expires": 17.5}], "origins": []})
+    )
+    site = LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)}))
+    assert site.cookies == ()
+    asyncio.run(site.start())
+    assert [dict(each) for each in site.cookies] == [
+        {name: value for name, value in some.items() if name != "expires"},
+        {"name": "b", "value": "2", "domain": "h", "path": "/", "expires": 17.5},
+    ]

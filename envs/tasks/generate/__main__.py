@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     started = time.perf_counter()
     try:
-        splits = {"splits": dict(share.split("=") for share in options.splits)} if options.splits else {}
+        splits = {"splits": _shares(options.splits)} if options.splits else {}
         tasks = list(generate(GeneratorSpec.model_validate({**given, **splits}), processes=options.processes))
         _write(options.out, tasks)
         print(f"{len(tasks)} tasks in {time.perf_counter() - started:.1f} s: {options.out}")
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen = tasks[:: max(1, len(tasks) // options.check)][: options.check]
             asyncio.run(_check(chosen))
             print(f"{len(chosen)} of them were solved on their sites")
-    except (RollwrightError, ValidationError, ValueError) as error:
+    except (RollwrightError, ValidationError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
@@ -57,6 +57,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1, help="does not change the tasks")
     parser.add_argument("--check", type=int, default=0, help="solve so many of them")
     return parser.parse_args(arguments)
+
+
+def _shares(given: Sequence[str]) -> dict[str, str]:
+    """``train=3`` as a share; its number is checked with the spec."""
+    if wrong := [each for each in given if each.count("=") != 1]:
+        raise TaskError(f"--splits: {wrong[0]!r} is no share; write train=0.9")
+    return dict((each.split("=")[0], each.split("=")[1]) for each in given)
 
 
 def _write(out: Path, tasks: list[WebTask]) -> None:

@@ -45,9 +45,9 @@ class Template:
     draw: Draw
 
 
-def group(name: str, description: str, *facts: Fact) -> FactGroup:
-    """Facts that belong together."""
-    return FactGroup(name=name, description=description, facts=facts)
+def group(name: str, description: str, *facts: Fact, after: Iterable[str] = ()) -> FactGroup:
+    """Facts that belong together; ``after`` names the groups without which they cannot be reached."""
+    return FactGroup(name=name, description=description, facts=facts, after=tuple(after))
 
 
 def at(name: str, path: str, description: str, match: Literal["exact", "prefix"] = "exact") -> UrlFact:

@@ -45,13 +45,14 @@ def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> D
     things = listed(_some(*item) for item in items)
     wrapped = ", with gift wrapping" if gift else ""
     ours = f"order_id = {NEW}"
+    lines = _lines(items, "order_lines", ours, "ordered")
     return Draft(
         wordings=(
             f"Order {things} for {name}, {street}, {city}, delivery {delivery}{wrapped}.",
             f"Buy {things}. Send it to {name}, {street} in {city}; choose {delivery} as the delivery{wrapped}.",
             f"Place an order of {things}{wrapped}. Name: {name}. Street and number: {street}. City: {city}. Delivery: {delivery}.",
         ),
-        groups=(*_lines(items, "order_lines", ours, "ordered"), *_address(name, street, city, delivery, gift)),
+        groups=(*lines, *_address(name, street, city, delivery, gift, [line.name for line in lines])),
         plan=(
             *_buy(items, source),
             Follow("Go to checkout"),
@@ -134,7 +135,11 @@ def _no_other_order(number: int) -> Fact:
     return rows("other-orders", query, (), "No other order was made or changed")
 
 
-def _address(name: str, street: str, city: str, delivery: str, gift: bool) -> tuple[FactGroup, FactGroup]:
+def _address(
+    name: str, street: str, city: str, delivery: str, gift: bool, items: Sequence[str]
+) -> tuple[FactGroup, FactGroup]:
+    """An order has these only if something is ordered."""
+
     def told(field: str, value: str | int, description: str) -> HttpFact:
         return HttpFact(id=field, path=f"/api/orders/{NEW}", at=(field,), value=value, description=description)
 
@@ -146,9 +151,14 @@ def _address(name: str, street: str, city: str, delivery: str, gift: bool) -> tu
             told("name", name, f"It is for {name}"),
             told("street", street, f"It goes to {street}"),
             told("city", city, f"It goes to {city}"),
+            after=items,
         ),
         group(
-            "delivery", f"It is delivered: {delivery}", told("delivery", delivery, f"Delivery: {delivery}"), *wrapped
+            "delivery",
+            f"It is delivered: {delivery}",
+            told("delivery", delivery, f"Delivery: {delivery}"),
+            *wrapped,
+            after=items,
         ),
     )
 

@@ -193,8 +193,9 @@ def _new(world: TrackerWorld, source: random.Random) -> Draft:
                 f"It is {priority} and assigned to {assignee}",
                 _field(number, "priority", priority),
                 _field(number, "assignee", assignee),
+                after=["ticket"],
             ),
-            group("labels", f"Its labels are {listed(labels)}", _labelled(number, labels)),
+            group("labels", f"Its labels are {listed(labels)}", _labelled(number, labels), after=["ticket"]),
         ),
         plan=(
             Follow(project),

@@ -144,8 +144,8 @@ def sized(difficulty: int) -> dict[str, int]:
     return {"difficulty": difficulty, "horizon": max_steps(difficulty)}
 
 
-def frozen(read: Callable[[Any], Rubric], data: Any) -> dict[str, Any]:
-    """``rubric`` and ``rubric_hash`` of a task, read from what its row has.
+def frozen(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, Any]:
+    """``rubric`` and ``rubric_hash`` of a task, read from what its row has; nothing if it has none.
 
     Raises:
         ValueError: as ``field: reason``, the first of what is wrong.
@@ -154,7 +154,7 @@ def frozen(read: Callable[[Any], Rubric], data: Any) -> dict[str, Any]:
         rubric = read(data)
     except TaskError as error:
         raise ValueError(str(error).splitlines()[0].split(": ", 1)[1]) from error
-    return {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
+    return {} if rubric is None else {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
 
 
 def place_of(url: str) -> tuple[str, str]:

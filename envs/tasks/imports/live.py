@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from envs.rewards.formats import from_webgym
+from envs.rewards.formats import webgym_rubric
 from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, frozen, sized, start_of
 from envs.types import Split
 
@@ -28,15 +28,13 @@ class WebGymRow(ForeignRow):
     subdomain: str | None = None
     difficulty: int | None = Field(default=None, ge=1)
     evaluator_reference: list[str | FactGroup] | None = None
-    reference_answer: str | None = None
+    reference_answer: Any = None
     task_id: str | int | None = None
 
 
 class WebGym(RowFormat[WebGymRow]):
-    """Difficulty is the number of facts of ``evaluator_reference`` (a text is one); without it, the row's own. The kind is the subdomain (topic).
-
-    The rubric is `envs.rewards.formats.from_webgym`'s, frozen; a row without facts and without a reference answer has none.
-    """
+    """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts. A row without facts has no rubric and
+    the row's own difficulty. The kind is the subdomain (topic)."""
 
     name = "webgym"
     model = WebGymRow
@@ -46,8 +44,7 @@ class WebGym(RowFormat[WebGymRow]):
 
     def fields(self, row: WebGymRow) -> dict[str, Any]:
         """Fields of the task. A row without an id is named by a digest of its instruction and site."""
-        groups = row.evaluator_reference or []
-        facts = sum(1 if isinstance(group, str) else len(group.facts) for group in groups)
+        rubric = frozen(webgym_rubric, row.model_dump())
         made = hashlib.blake2b(
             f"{row.website}\n{row.task_name}".encode(errors="surrogatepass"), digest_size=8
         ).hexdigest()
@@ -56,8 +53,8 @@ class WebGym(RowFormat[WebGymRow]):
             **start_of(row.website, "website"),
             "kind": row.subdomain or row.domain or self.name,
             "instruction": row.task_name,
-            **sized(facts or row.difficulty or 1),
-            **(frozen(from_webgym, row.model_dump()) if groups or row.reference_answer else {}),
+            **sized(rubric["rubric"].fact_count if rubric else row.difficulty or 1),
+            **rubric,
         }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pydantic import Field, ValidationError
 
-from envs.rewards.formats import from_webgym
+from envs.rewards.formats import from_webgym, with_reference
 from envs.rewards.judge.verdict import MalformedReply, read_object
 from envs.tasks.rows import field_name
 from envs.types import Record, Rubric
@@ -76,8 +76,10 @@ def to_rubric(draft: Draft, reference: str | None) -> Rubric:
     Args:
         reference: The right answer; a fact of its own, in a group of its own.
     """
-    groups = [
-        {"id": number, "description": group.description, "facts": [fact.text for fact in group.facts]}
-        for number, group in enumerate(draft.fact_groups, start=1)
-    ]
-    return from_webgym({"evaluator_reference": groups, "reference_answer": (reference or "").strip() or None})
+    rubric = from_webgym(
+        [
+            {"id": number, "description": group.description, "facts": [fact.text for fact in group.facts]}
+            for number, group in enumerate(draft.fact_groups, start=1)
+        ]
+    )
+    return with_reference(rubric, reference)

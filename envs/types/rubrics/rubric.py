@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import orjson
@@ -64,11 +64,13 @@ class Rubric(Record):
 
     @model_validator(mode="after")
     def _names_are_clear(self) -> Self:
-        ids = Counter(fact.id for fact in self.facts())
-        names = Counter(group.name for group in self.fact_groups)
-        for what, counts in (("fact id", ids), ("group name", names)):
-            if twice := [name for name, count in counts.items() if count > 1]:
-                raise ValueError(f"fact_groups: {what} {twice[0]!r} is used {counts[twice[0]]} times")
+        ids = {fact.id: fact.after for fact in self.facts()}
+        names = {group.name: group.after for group in self.fact_groups}
+        # Counted only when something is wrong: sets of 100,000 tasks are read and made.
+        if len(ids) < self.fact_count + len(self.gates):
+            raise ValueError(_twice("fact id", (fact.id for fact in self.facts())))
+        if len(names) < len(self.fact_groups):
+            raise ValueError(_twice("group name", (group.name for group in self.fact_groups)))
         scored = ids.keys() - {gate.id for gate in self.gates}
         needs = self.pass_requirements
         for field, named, known in (
@@ -77,9 +79,14 @@ class Rubric(Record):
         ):
             if missing := [name for name in named if name not in known]:
                 raise ValueError(f"pass_requirements.{field}: there is no {missing[0]!r} in fact_groups")
-        check_after("group", {group.name: group.after for group in self.fact_groups}, names.keys())
-        check_after("fact", {fact.id: fact.after for fact in self.facts()}, scored)
+        check_after("group", names, names.keys())
+        check_after("fact", ids, scored)
         return self
+
+
+def _twice(what: str, used: Iterable[str]) -> str:
+    name, count = Counter(used).most_common(1)[0]
+    return f"fact_groups: {what} {name!r} is used {count} times"
 
 
 def rubric_hash(rubric: Rubric) -> str:

@@ -17,7 +17,7 @@ from envs.tasks.generate import TEMPLATES, solution_of
 from envs.tasks.generate.moves import Plan
 from envs.tasks.generate.perform import action_of
 from envs.types import Answer, Invalid, RewardBundle, StopReason, Trajectory, WebTask
-from tasks_lib.config import RewardConfig
+from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
@@ -151,7 +151,7 @@ def run_episode(task: WebTask, plan: Plan) -> Trajectory:
                     actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
                     turns=Scripted(plan),  # type: ignore[arg-type]
                     clock=clock,  # type: ignore[arg-type]
-                    rollout=SimpleNamespace(episode_deadline=60.0, attempts=1, stop_on_invalid=True, repeats=0),  # type: ignore[arg-type]
+                    rollout=RolloutConfig(attempts=1),
                 )
                 group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(world_seed(task),))
                 (ended,) = await runner.run(group, 0, Slot())

@@ -13,7 +13,7 @@ import pytest
 from envs.browser.result import StepResult
 from envs.rewards import read_rubric
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
-from tasks_lib.config import RewardConfig
+from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import NOT_GRADED, EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
@@ -90,7 +90,7 @@ def play(results: Sequence[StepResult | Exception], rubric: Rubric | None, froze
         assert doing != "reward" or browser.given_back, "graded while the browser was still held"
         yield
 
-    rollout: Any = SimpleNamespace(episode_deadline=10.0, attempts=1, stop_on_invalid=True, repeats=0)
+    rollout = RolloutConfig(episode_deadline=10, attempts=1, repeats=0)
     runner: Any = EpisodeRunner(
         pool=browser,  # type: ignore[arg-type]
         sites={"shop": None},  # type: ignore[dict-item]

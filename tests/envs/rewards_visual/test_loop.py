@@ -216,10 +216,18 @@ LIKE = read_rubric(
 )
 
 
-def test_the_last_page_is_compared_with_the_reference_and_steps_are_told(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "run")
-    episodes = [(order(), RIGHT), (order(), WRONG), (order(rubric=LIKE), RIGHT), (order(rubric=LIKE), WRONG)]
-    right, wrong, rubric_right, rubric_wrong = play(shop(tmp_path / "shop"), episodes, store, dom_diffs=True)
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, list[Trajectory]]:
+    """Right and wrong by similarity, right and wrong by a rubric, and two with a reference that is not there."""
+    folder = tmp_path_factory.mktemp("ordered")
+    store = RunStore(folder / "run")
+    tasks = [order(), order(rubric=LIKE), order("/gone.html"), order("/gone.html", LIKE)]
+    episodes = [(tasks[0], RIGHT), (tasks[0], WRONG), (tasks[1], RIGHT), (tasks[1], WRONG)]
+    return store, play(shop(folder / "shop"), [*episodes, (tasks[2], WRONG), (tasks[3], WRONG)], store, dom_diffs=True)
+
+
+def test_the_last_page_is_compared_with_the_reference(ordered: tuple[RunStore, list[Trajectory]]) -> None:
+    right, wrong, rubric_right, rubric_wrong, *_ = ordered[1]
     (part,) = right.reward.parts
     assert part.name == "dom_similarity" and part.evidence.startswith("native: ")
     assert wrong.reward.score is not None and right.reward.score is not None
@@ -227,34 +235,27 @@ def test_the_last_page_is_compared_with_the_reference_and_steps_are_told(tmp_pat
     assert rubric_right.reward.parts[0].value is not None and rubric_wrong.reward.parts[0].value is not None
     assert rubric_wrong.reward.parts[0].value < rubric_right.reward.parts[0].value
 
+
+def test_a_reference_that_is_not_there_is_no_reward(ordered: tuple[RunStore, list[Trajectory]]) -> None:
+    for ended in ordered[1][-2:]:
+        assert ended.reward.score is None
+        assert any("answered 404" in part.evidence for part in ended.reward.parts)
+
+
+def test_steps_are_told_by_their_differences(ordered: tuple[RunStore, list[Trajectory]]) -> None:
+    store, (right, *_) = ordered
     typed, clicked, told = (step.dom_diff for step in right.steps)
     diff = StepDiff.model_validate_json(store.blob(typed))
-    assert [(change.kind, change.after) for change in diff.changed] == [
-        ("attr:value", "Ada")
-    ] and diff.schema_version == "1.0"
+    assert [(change.kind, change.after) for change in diff.changed] == [("attr:value", "Ada")]
+    assert diff.schema_version == "1.0"
     (added,) = StepDiff.model_validate_json(store.blob(clicked)).added
     assert added.tag == "p" and added.text == "Ordered by Ada" and told == ""
     last = DomSnapshot.model_validate_json(store.blob(right.final_dom))
     assert "Ordered by Ada" in [node.text for node in last.nodes] and last.document
 
 
-def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: Path) -> None:
-    (ended,) = play(shop(tmp_path / "shop"), [(order(), RIGHT)], RunStore(tmp_path / "run"))
-    assert ended.final_dom == "" and {step.dom_diff for step in ended.steps} == {""}
-    assert ended.reward.abstained and ended.reward.parts[0].evidence == NOT_RECORDED
-
-
-def test_a_reference_that_is_not_there_is_no_reward(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "run")
-    episodes = [(order("/gone.html"), WRONG), (order("/gone.html", LIKE), WRONG)]
-    for ended in play(shop(tmp_path / "shop"), episodes, store, dom_diffs=True):
-        assert ended.reward.score is None
-        assert any("answered 404" in part.evidence for part in ended.reward.parts)
-
-
-def test_the_judge_is_shown_what_steps_changed(tmp_path: Path) -> None:
-    store = RunStore(tmp_path / "run")
-    (ended,) = play(shop(tmp_path / "shop"), [(order(), RIGHT)], store, dom_diffs=True)
+def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Trajectory]]) -> None:
+    store, (ended, *_) = ordered
     hearing = EpisodeJudge(None, LIKE, instruction="Order.", screenshot=store.blob)  # type: ignore[arg-type]
     episode = hearing._episode(EpisodeEvidence.of(ended))
     assert 'attr:value of input[1]: "" -> "Ada"' in episode.steps[0].changes
@@ -262,6 +263,12 @@ def test_the_judge_is_shown_what_steps_changed(tmp_path: Path) -> None:
     asked = about_pictures(Purpose.VERDICT, episode, [0, 1, 2], page_text_chars=1000)
     assert asked.text.count("changed in the document") == 2 and '| added p: "Ordered by Ada"' in asked.text
     assert "changed in the document" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
+
+
+def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: Path) -> None:
+    (ended,) = play(shop(tmp_path / "shop"), [(order(), RIGHT)], RunStore(tmp_path / "run"))
+    assert ended.final_dom == "" and {step.dom_diff for step in ended.steps} == {""}
+    assert ended.reward.abstained and ended.reward.parts[0].evidence == NOT_RECORDED
 
 
 def test_steps_without_changes_leave_a_judges_questions_as_they_were() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from envs.rewards.compose import compose
 from envs.rewards.webarena import WebArenaParts, read_eval
 from envs.sites import LiveOptions, make_site
 from envs.tasks import TaskProblem
+from envs.tasks.content import content_key
 from envs.tasks.imports import import_tasks
 from envs.tasks.rows import read_row
 from envs.types import (
@@ -30,11 +33,19 @@ from envs.types import (
     RewardBundle,
     SeedRange,
     Split,
+    TaskError,
+    Trajectory,
     WebTask,
 )
 from envs.types.evidence import PageText
 from envs.types.webarena import evaluators_hash, placed
+from tasks_lib.config import RewardConfig
+from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.evidence import read_end
+from tasks_lib.live import Slot
+from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.task_sets import sealed
+from training.groups import GroupSpec
 
 FILE = Path(__file__).with_name("configs.json")
 SEEN = PageText(address="http://git.test/x", text="3 stars for the garden")
@@ -107,6 +118,19 @@ def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None:
         graded(changed, "", "", None)
     plain = task_of(ALL_THREE, evaluators=None, evaluators_hash="")
     assert asyncio.run(WebArenaParts().parts(plain, EpisodeEvidence())) == ()
+
+
+def test_evaluators_that_were_changed_after_they_were_frozen_are_bad_rows() -> None:
+    task = task_of(ALL_THREE)
+    assert sealed(task) == task and sealed(task.model_copy(update={"evaluators_hash": ""})) == task
+    for changed in ({"evaluators_hash": "0" * 64}, {"evaluators": None}):
+        row = task.model_copy(update=changed)
+        _, problems = read_row(row.model_dump_json())
+        assert [field for field, _ in problems] == ["evaluators_hash"]
+    with pytest.raises(TaskError, match="evaluators of webarena/1"):
+        sealed(task.model_copy(update={"evaluators_hash": "0" * 64}))
+    other = task_of(ALL_THREE | {"reference_url": "__GITLAB__/other"})
+    assert content_key(task) == content_key(task.model_copy(update={"task_id": "x"})) != content_key(other)
 
 
 def test_imported_tasks_carry_their_evaluators(tmp_path: Path) -> None:
@@ -221,3 +245,53 @@ def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(forge: st
         ("answered 500", "may not be reached: not_listed", "__MAP__ is not known", "no helper"), done.looked[6:], strict=True
     )] == [True] * 4  # fmt: skip
     assert values(asyncio.run(episode(0)))[:4] == [0, 0, 0, 0]
+
+
+def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
+    """The runner, the browser and the reward stage of a worker; the policy is two turns that were written down."""
+    login = tmp_path / "login.json"
+    cookie = {
+        "name": "id",
+        "value": "starred",
+        "domain": "127.0.0.1",
+        "path": "/",
+        "expires": -1,
+        "httpOnly": True,
+        "sameSite": "Lax",
+    }
+    login.write_text(json.dumps({"cookies": [cookie], "origins": []}))
+    evaluation = {
+        "eval_types": ["url_match", "program_html", "string_match"],
+        "reference_url": "__GITLAB__/late",
+        "program_html": [
+            check("__GITLAB__/me", "document.querySelector('.stars').outerText", must_include=["garden", "oak"])
+        ],
+        "reference_answers": {"exact_match": "Paris"},
+    }
+    live = LiveOptions({"gitlab": forge}, logins={"gitlab": str(login)})
+    said = iter([f'{{"action": "goto", "url": "{forge}/late"}}', '{"action": "answer", "text": "paris"}'])
+
+    async def turn(situation: Any) -> Any:
+        asked = SimpleNamespace(screenshot="0" * 64, prompt="", prompt_ids=())
+        return SimpleNamespace(response=next(said), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
+
+    async def run() -> Trajectory:
+        task, site = task_of(evaluation), make_site("gitlab", live)
+        await site.start()
+        rollout: Any = SimpleNamespace(episode_deadline=60.0, attempts=1, stop_on_invalid=True, repeats=0)
+        clock: Any = lambda doing: nullcontext()  # noqa: E731
+        turns: Any = SimpleNamespace(run=turn)
+        actor: Any = SimpleNamespace(policy_version=0)
+        async with BrowserPool(max_sessions=1) as pool:
+            runner = EpisodeRunner(pool, {"gitlab": site}, actor, turns, clock, rollout, live)
+            (ended,) = await runner.run(GroupSpec(group_id="e0-g0", task=task, seeds=(0,)), 0, Slot())
+        stage = RewardStage(RewardConfig(), clock, sources=part_sources(live.addresses), screenshot=lambda name: b"")
+        return await stage.grade(task, ended)
+
+    trajectory = asyncio.run(run())
+    assert trajectory.error is None and trajectory.stop_reason == "answer", trajectory.error
+    assert [(part.name, part.value) for part in trajectory.reward.parts] == [
+        ("string_match/exact_match", 1.0), ("url_match/url_match", 1.0), ("program_html/program_html 0", 0.5),
+    ]  # fmt: skip
+    assert trajectory.reward.score == pytest.approx(2.5 / 3) and trajectory.reward.binary == 0.0
+    assert "starred" not in trajectory.model_dump_json(), "the log-in's value is in no record"

@@ -1,0 +1,55 @@
+"""The command, and the set that is shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envs.ends import bucket_of
+from envs.tasks import load_tasks, task_files
+from envs.tasks.generate import GeneratorSpec, generate
+from envs.tasks.generate.__main__ import main
+from envs.types import Split
+
+SHIPPED = Path(__file__).parents[3] / "datasets" / "tasks" / "bundled.jsonl"
+
+
+def test_the_shipped_set_is_what_the_templates_make() -> None:
+    splits = {Split.TRAIN: 3, Split.VALIDATION: 1, Split.HELD_OUT: 1}
+    wanted = list(generate(GeneratorSpec(count=210, per_world=1, splits=splits)))
+    assert load_tasks(SHIPPED) == wanted, "generate it again: docs/tasks.md, Generators"
+    assert {split for task in wanted for split in task.seeds} == set(splits)
+    assert SHIPPED.stat().st_size <= 500_000
+
+
+def test_a_file_a_tree_and_a_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "some.jsonl"
+    assert main([str(path), "--count", "40", "--sites", "directory", "--check", "3"]) == 0
+    assert load_tasks(path) == list(generate(GeneratorSpec(count=40, sites=("directory",))))
+    assert "40 tasks in" in (said := capsys.readouterr().out) and "3 of them were solved" in said
+    assert main([str(tmp_path / "tree"), "--count", "60", "--buckets", "1", "7+", "--splits", "held_out=1"]) == 0
+    files = task_files("difficulty/**/*.jsonl", root=tmp_path / "tree")
+    assert {file.parent.name for file in files} == {"1", "7+"}
+    tasks = [task for file in files for task in load_tasks(file)]
+    assert len(tasks) == 60 and {bucket_of(task.difficulty) for task in tasks} == {"1", "7+"}
+    assert all(set(task.seeds) == {Split.HELD_OUT} for task in tasks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x.jsonl", "--kinds", "shop-fly"], "there is no 'shop-fly'"),
+        (["x.jsonl", "--count", "0"], "count"),
+        (["x.jsonl", "--buckets", "9"], "buckets"),
+        (["x.jsonl", "--splits", "train"], "'train' is no share"),
+        (["x.txt"], "expected .jsonl, .parquet or a folder"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *rest = arguments
+    assert main([str(tmp_path / name), *rest]) == 1
+    assert message in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
