@@ -66,12 +66,11 @@ class _Work:
             self.outcome.lines.append(ShardLine(row=row, keys=(content_key(part),), part_of=task.task_id, task=part))
 
     async def _graded(self) -> WebTask | None:
-        """The task with the rubric that it has or that is written for it; as it is, if none is wanted."""
+        """The task with the rubric that it has or that is written for it; as it is, if none is wanted or it has evaluators."""
         task = self.candidate.task
         if task.rubric is not None:
-            # Sets of others count the right answer in or not; here it is one fact more.
-            return with_rubric(task, task.rubric) if self.candidate.format else task
-        if not self.source.write_rubrics:
+            return task
+        if task.evaluators is not None or not self.source.write_rubrics:
             return task
         assert self.writer is not None
         answer = right_answer(self.candidate.format, self.candidate.reference)

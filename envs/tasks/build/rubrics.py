@@ -10,13 +10,8 @@ from envs.types import Rubric, WebTask, rubric_hash
 
 
 def right_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
-    """The answer that the row of a task without a rubric says is right: the texts of WebArena's string match; other sets tell none."""
-    if source != "webarena" or row is None:
-        return None
-    answers = (row.get("eval") or {}).get("reference_answers") or {}
-    found = answers.get("exact_match") or answers.get("must_include") or answers.get("fuzzy_match")
-    if isinstance(found, list):
-        found = "; ".join(map(str, found))
+    """The answer that a row says is right, of sets whose tasks may have one and no rubric: WebGym's ``reference_answer``."""
+    found = row.get("reference_answer") if source == "webgym" and row is not None else None
     return found if isinstance(found, str) and found.strip() else None
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards.formats import webgym_rubric
 from envs.rewards.judge.verdict import MalformedReply
 from envs.tasks.write.agree import agree, likeness
 from envs.tasks.write.checks import flaws, not_to_be_graded
@@ -220,6 +219,4 @@ def test_the_rubric_of_a_draft() -> None:
     group = with_answer.fact_groups[1]
     assert "19.99" not in group.description and isinstance(group.facts[0], JudgeFact)
     assert group.facts[0].description.endswith("reference answer: 19.99")
-    given = webgym_rubric({"evaluator_reference": ["x"], "reference_answer": "19.99"})
-    assert given is not None and group == given.fact_groups[1]
     assert with_answer.gates == rubric.gates
