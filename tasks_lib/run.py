@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from envs.types import ConfigError, Memory, StorageError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
@@ -111,7 +113,7 @@ def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
 def _freeze_config(config: TrainConfig, store: RunStore) -> None:
     values = config.model_dump(mode="json")
     if store.config_path.exists():
-        frozen = read_json(store.config_path)["config"]
+        frozen = _with_new_keys(read_json(store.config_path)["config"])
         changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
         if changed:
             raise ConfigError(
@@ -119,6 +121,15 @@ def _freeze_config(config: TrainConfig, store: RunStore) -> None:
                 f"use those, or another run_id"
             )
     write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+
+
+def _with_new_keys(frozen: dict[str, Any]) -> dict[str, Any]:
+    """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
+    try:
+        known: dict[str, Any] = TrainConfig.model_validate({**frozen, "preset": ""}).model_dump(mode="json")
+    except ValidationError:
+        return frozen
+    return {**known, "preset": frozen["preset"]}
 
 
 def versions() -> dict[str, str]:
