@@ -178,5 +178,5 @@ def test_stored_reasons_keep_their_names() -> None:
     """Trajectories on disk and series in the metrics hold these words."""
     assert {reason.value for reason in StopReason} == {
         *("done", "answer", "terminated", "horizon", "repetition", "invalid_action", "blocked", "http_error"),
-        *("crash", "browser_error", "deadline", "abandoned"),
+        *("crash", "browser_error", "deadline", "abandoned", "submitted"),
     }
