@@ -19,8 +19,9 @@ from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError
 from tasks_lib.config import ClusterConfig
+from tasks_lib.orders import RolloutOrder
 from tasks_lib.orphans import end_with_us
-from tasks_lib.worker import RolloutOrder, RolloutWorker
+from tasks_lib.worker import RolloutWorker
 from training.environment import TORCH_ENVIRONMENT
 
 BROWSER_RESOURCE = "browser"

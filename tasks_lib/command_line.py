@@ -19,11 +19,12 @@ from tasks_lib.config import (
     parse_assignments,
     resolve,
 )
+from tasks_lib.regrading import RegradeConfig
 
 
 def run_command(
     flow: Callable[..., Any],
-    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig],
+    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig],
     arguments: list[str],
 ) -> int:
     """Resolve the configuration and run ``flow(config)``; the exit status."""

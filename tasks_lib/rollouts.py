@@ -15,8 +15,9 @@ from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.orders import ActorName, RolloutOrder, RolloutReport
 from tasks_lib.planning import share_groups
-from tasks_lib.worker import ActorName, RolloutOrder, RolloutReport, RolloutWorker
+from tasks_lib.worker import RolloutWorker
 from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
 from training.journal import read_group

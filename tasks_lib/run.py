@@ -17,10 +17,10 @@ from envs.types import ConfigError, Memory, StorageError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
+from tasks_lib.orders import RolloutOrder
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import Draws
 from tasks_lib.task_sets import freeze_tasks, read_index, task_paths
-from tasks_lib.worker import RolloutOrder
 from training.groups import GroupRecord, GroupSpec
 from training.journal import Journal, read_group
 from training.store import RunStore, read_json, write_json

@@ -29,11 +29,11 @@ from envs.types import ConfigError, PolicyError, Split, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import success, success_by_kind
+from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollout, Rollouts
 from tasks_lib.run import git_commit, resolve_path, run_lock, select_kinds, versions
 from tasks_lib.training import Trainer, update_policy
-from tasks_lib.worker import RolloutOrder
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.environment import TORCH_ENVIRONMENT

@@ -14,40 +14,45 @@ from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import distributed
 import psutil
-from pydantic import Field
 
-from envs.browser import BrowserPool, PoolOptions
-from envs.rewards.chromiumrl.capture import capture_page
+from envs.browser import BrowserPool
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
-from envs.rewards.judge import Judge, JudgeConfig
-from envs.sites import Design2CodeSite, LiveOptions, make_site
+from envs.rewards.judge import Judge
+from envs.sites import Design2CodeSite, make_site
 from envs.sites.base import Site
-from envs.types import BrowserError, Record, Trajectory
+from envs.types import BrowserError, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.blocking import Blocklist
 from tasks_lib.clip import load_clip
-from tasks_lib.config import RewardConfig, RolloutConfig, resolve_path
+from tasks_lib.config import resolve_path
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState, shown
 from tasks_lib.looks import LookSources, PageEvidence
+from tasks_lib.orders import (
+    GradeOrder,
+    GradeReport,
+    Needs,
+    Regraded,
+    RolloutOrder,
+    RolloutReport,
+    WebOrder,
+    pool_options,
+)
 from tasks_lib.planning import plan_slots
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
-from training.config import PolicyConfig
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.inference.engine import InferenceEngine
 from training.inference.waves import WaveBatcher
 from training.store import RunStore, write_json
 
 T = TypeVar("T")
-ActorName = Literal["policy", "oracle"]
-"""Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
 ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
 
@@ -55,39 +60,6 @@ ACTIVITIES = ("generate", "browser", "reward", "store")
 COLLECT_AFTER = 50_000
 """New objects after which Python looks for garbage. A snapshot of a page is made of ten thousand small lists, none of them garbage: with Python's
 own 700, looking costs two fifths of the time that an observation takes (measured on benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this)."""
-
-
-class RolloutOrder(Record):
-    """One lot of groups for one worker. Small: it travels through Prefect and Dask."""
-
-    run_dir: str
-    version: int
-    checkpoint: str
-    """Folder of the policy version, readable by the worker."""
-    groups: tuple[GroupSpec, ...]
-    policy: PolicyConfig
-    rollout: RolloutConfig
-    rewards: RewardConfig = RewardConfig()
-    seed: int
-    live: LiveOptions = LiveOptions()
-    actor: ActorName = "policy"
-
-
-class RolloutReport(Record):
-    """What a lot came to; the results themselves are in the store."""
-
-    group_ids: tuple[str, ...]
-    """Groups of the order that are committed now."""
-    already_committed: int
-    """How many of them were there before and were not run again."""
-    seconds: dict[str, float]
-    """Wall seconds by activity."""
-    worker_rss_mb: float
-    """Resident memory of the worker with its Chromium."""
-    browser: dict[str, Any] = Field(default_factory=dict)
-    """What the worker's browser pool has done so far, and the state of its connections."""
-    pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What the stages between capture and generation did in this lot, and the stage of ``reward``s."""
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
@@ -115,7 +87,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._judge: Judge | None = None
         self._clip: Clip | None = None
         self._looks: LookSources | None = None
-        self._made_for: _Needs | None = None
+        self._made_for: Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
         collect_seldom()
@@ -170,6 +142,18 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             pipeline=pipeline,
         )
 
+    def grade(self, order: GradeOrder) -> GradeReport:
+        """Grade the episodes of ``order`` that have not been yet. Blocks; called from a Dask task's thread. No model is loaded."""
+        store = RunStore(Path(order.run_dir))
+        missing = [each for each in order.episodes if not store.regraded_path(order.name, each).exists()]
+        stage: dict[str, Any] = {}
+        if missing:
+            with self._preparing:
+                self._meet(Needs.of(order))
+                self._wait(self._start_web({task.site for task in order.tasks.values()}, order))
+            stage = self._wait(self._grade(order, missing, store))
+        return GradeReport(graded=len(missing), already_graded=len(order.episodes) - len(missing), stage=stage)
+
     # -- in the worker's own loop
 
     async def _roll_out(
@@ -182,8 +166,6 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         thread = ThreadPoolExecutor(1, "generate")
         mode = order.policy.observation if order.actor == "policy" else "text"
         diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
-        if self._looks is None:
-            self._looks = LookSources(pool, self._sites, store.blob, self._clip)
         encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
 
         def make_runner() -> EpisodeRunner:
@@ -195,15 +177,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
-        stage = RewardStage(
-            order.rewards,
-            clock,
-            sources=[*part_sources(order.live.addresses, self._judge), *self._looks.sources],
-            measure=self._looks.measured,
-            threads=self._grading,
-            judge=self._judge,
-            screenshot=store.blob,
-        )
+        stage = self._stage(order, store, clock)
         committer = _GroupCommitter(groups, store, clock, self._files, stage)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         try:
@@ -216,14 +190,47 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         stages = stage_metrics(runner.turns for runner in cohorts)
         return clock.seconds(), {**stages, "reward": stage.counts.metrics()}
 
+    async def _grade(self, order: GradeOrder, episodes: list[str], store: RunStore) -> dict[str, Any]:
+        """What the stage of rewards did."""
+        stage = self._stage(order, store, ActivityClock(ACTIVITIES))
+        loop = asyncio.get_running_loop()
+
+        async def grade(episode_id: str) -> None:
+            trajectory = await loop.run_in_executor(self._files, store.trajectory, episode_id)
+            graded = await stage.grade(order.tasks[trajectory.task_id], trajectory)
+            result = Regraded(
+                episode_id=episode_id,
+                task_id=trajectory.task_id,
+                reward=graded.reward,
+                before=trajectory.reward,
+                wall=graded.wall,
+            )
+            path = store.regraded_path(order.name, episode_id)
+            await loop.run_in_executor(self._files, write_json, path, result)
+
+        async with asyncio.TaskGroup() as batch:
+            for episode_id in episodes:
+                batch.create_task(grade(episode_id))
+        return stage.counts.metrics()
+
+    def _stage(self, order: WebOrder, store: RunStore, clock: ActivityClock) -> RewardStage:
+        assert self._pool is not None
+        if self._looks is None:
+            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip)
+        return RewardStage(
+            order.rewards,
+            clock,
+            sources=[*part_sources(order.live.addresses, self._judge), *self._looks.sources],
+            measure=self._looks.measured,
+            threads=self._grading,
+            judge=self._judge,
+            screenshot=store.blob,
+        )
+
     def _prepare(self, order: RolloutOrder) -> None:
         """Have the sites, the pool and the right policy version in place. Orders of different runs may follow each other."""
         with self._preparing:
-            needs = _Needs.of(order)
-            if needs != self._made_for:
-                self._wait(self._close())
-                self._engine, self._made_for = None, needs
-                self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
+            self._meet(Needs.of(order))
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
@@ -232,7 +239,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._engine.load(order.version, Path(order.checkpoint))
             self._wait(self._start_web({group.task.site for group in order.groups}, order))
 
-    async def _start_web(self, sites: set[str], order: RolloutOrder) -> None:
+    def _meet(self, needs: Needs) -> None:
+        if needs != self._made_for:
+            self._wait(self._close())
+            self._engine, self._made_for = None, needs
+            self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
+
+    async def _start_web(self, sites: set[str], order: WebOrder) -> None:
         for name in sorted(sites - self._sites.keys()):
             designs = resolve_path(order.rollout.designs)
             site = Design2CodeSite(designs) if name == DESIGNS else make_site(name, order.live)
@@ -258,42 +271,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
-class _Needs(NamedTuple):
-    """What engine and pool are made for; an order with other needs gets new ones."""
-
-    run_dir: str
-    template: str
-    pool: PoolOptions
-    judge: JudgeConfig | None
-    live: LiveOptions
-    clip: str
-    designs: str
-
-    @classmethod
-    def of(cls, order: RolloutOrder) -> _Needs:
-        pool = pool_options(order.rollout, order.policy)
-        rollout = order.rollout
-        judge, clip, designs = rollout.judge, order.rewards.clip, rollout.designs
-        return cls(order.run_dir, order.policy.template, pool, judge, order.live, clip, designs)
-
-
 def collect_seldom() -> None:
     """Have this process look for garbage less often than Python does by itself."""
     gc.set_threshold(COLLECT_AFTER, 20, 20)
-
-
-def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
-    """The browser pool that a rollout asks for."""
-    return PoolOptions(
-        max_sessions=rollout.concurrency,
-        step_deadline=rollout.step_deadline,
-        processes=rollout.browsers,
-        process_per_episode=rollout.browser_per_episode,
-        external=rollout.browser_address,
-        signals=rollout.signals,
-        inspect=capture_page if rollout.dom_diffs else None,
-        marks=policy.observation == "set_of_marks",
-    )
 
 
 async def _run_slot(

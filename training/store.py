@@ -139,6 +139,9 @@ class RunStore:
     def trajectory_path(self, episode_id: str) -> Path:
         return self.root / "trajectories" / _shard(episode_id) / f"{episode_id}.json"
 
+    def regraded_path(self, name: str, episode_id: str) -> Path:
+        return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
+
     def blob_path(self, sha256: str) -> Path:
         return self.root / "blobs" / sha256[:2] / f"{sha256}.jpg"
 

@@ -21,10 +21,11 @@ from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
 from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
+from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
-from tasks_lib.worker import RolloutOrder, RolloutWorker, _GroupCommitter
+from tasks_lib.worker import RolloutWorker, _GroupCommitter
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import fake_judge, judged, says
 from training.groups import GroupSpec

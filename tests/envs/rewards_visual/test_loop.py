@@ -30,8 +30,8 @@ from tasks_lib.config import RewardConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.looks import LookSources, PageEvidence
+from tasks_lib.orders import pool_options
 from tasks_lib.rewards import RewardStage, part_sources
-from tasks_lib.worker import pool_options
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.policy.parsing import format_action

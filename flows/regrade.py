@@ -1,0 +1,54 @@
+"""Grade the stored episodes of a run again: after a judge was out of reach, or by another judge, rubric parts or weights.
+
+    python -m flows.regrade --set run=runs/mine --set 'judge={"base_url": "http://127.0.0.1:8000/v1", "models": {"default": "Qwen3-VL-8B"}}'
+    python -m flows.regrade --set run=runs/mine --set which=all --set name=longer --set rewards.length=0.1
+
+Starting the same again goes on with the episodes that are left. See docs/rewards.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+
+from tasks_lib.artifacts import artifact_key
+from tasks_lib.cluster import rollout_task_runner, use_cluster
+from tasks_lib.command_line import run_command
+from tasks_lib.progress import RunProgress
+from tasks_lib.regrading import RegradeConfig, Regrading
+from tasks_lib.run import run_lock
+
+
+@flow(name="regrade", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+def regrade(config: RegradeConfig) -> dict[str, Any]:
+    """Grade stored episodes again, in batches, without playing them.
+
+    Args:
+        config: The run, which of its episodes, and what grades them.
+
+    Returns:
+        What is in ``summary.json`` of ``<run>/regraded/<name>``.
+    """
+    regrading = Regrading(config)
+    with run_lock(regrading.folder), RunProgress(1) as progress:
+        if regrading.episodes:
+            with (
+                use_cluster(config.cluster, None),
+                progress.phase(f"grading {len(regrading.episodes)} episodes of {config.run_dir}"),
+            ):
+                regrading.run()
+        found = regrading.summary()
+        rows = [{"what": name, "value": value} for name, value in found.items() if name != "abstained"]
+        rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in found["abstained"].items()]
+        create_table_artifact(table=rows, key=artifact_key(config.run_id, "regraded"))
+        for row in rows:
+            progress.say(f"{row['what']:24s} {row['value']}")
+        progress.say(f"rewards: {regrading.folder}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(regrade, RegradeConfig, sys.argv[1:]))

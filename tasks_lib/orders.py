@@ -1,0 +1,122 @@
+"""What workers are asked for and what they answer: lots of groups to roll out, batches of stored episodes to grade again."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from envs.browser import PoolOptions
+from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards.judge import JudgeConfig
+from envs.sites import LiveOptions
+from envs.types import Record, RewardBundle, WebTask
+from tasks_lib.config import RewardConfig, RolloutConfig
+from training.config import PolicyConfig
+from training.groups import GroupSpec
+
+ActorName = Literal["policy", "oracle"]
+"""Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
+
+
+class WebOrder(Record):
+    """What a worker is told of the web side. Orders are small: they travel through Prefect and Dask."""
+
+    run_dir: str
+    policy: PolicyConfig = PolicyConfig()
+    rollout: RolloutConfig
+    rewards: RewardConfig = RewardConfig()
+    live: LiveOptions = LiveOptions()
+
+
+class RolloutOrder(WebOrder):
+    """One lot of groups for one worker."""
+
+    version: int
+    checkpoint: str
+    """Folder of the policy version, readable by the worker."""
+    groups: tuple[GroupSpec, ...]
+    seed: int
+    actor: ActorName = "policy"
+
+
+class RolloutReport(Record):
+    """What a lot came to; the results themselves are in the store."""
+
+    group_ids: tuple[str, ...]
+    """Groups of the order that are committed now."""
+    already_committed: int
+    """How many of them were there before and were not run again."""
+    seconds: dict[str, float]
+    """Wall seconds by activity."""
+    worker_rss_mb: float
+    """Resident memory of the worker with its Chromium."""
+    browser: dict[str, Any] = Field(default_factory=dict)
+    """What the worker's browser pool has done so far, and the state of its connections."""
+    pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What the stages between capture and generation did in this lot, and the stage of ``reward``s."""
+
+
+class GradeOrder(WebOrder):
+    """A batch of stored episodes to be graded again by one worker."""
+
+    name: str
+    """Of the folder of the results."""
+    episodes: tuple[str, ...]
+    """Their ids; all of the tasks below."""
+    tasks: dict[str, WebTask]
+    """By id."""
+
+
+class GradeReport(Record):
+    """What a batch came to; the rewards themselves are in the store."""
+
+    graded: int
+    already_graded: int
+    """Episodes that had been graded under this name before, and were not again."""
+    stage: dict[str, Any] = Field(default_factory=dict)
+    """What the stage of rewards did."""
+
+
+class Regraded(Record):
+    """The reward of a stored episode as it would be now."""
+
+    episode_id: str
+    task_id: str
+    reward: RewardBundle
+    before: RewardBundle
+    """As it is in the trajectory, which is never changed: what was trained on stays as it was."""
+    wall: str = ""
+
+
+class Needs(NamedTuple):
+    """What engine and pool are made for; an order with other needs gets new ones."""
+
+    run_dir: str
+    template: str
+    pool: PoolOptions
+    judge: JudgeConfig | None
+    live: LiveOptions
+    clip: str
+    designs: str
+
+    @classmethod
+    def of(cls, order: WebOrder) -> Needs:
+        pool = pool_options(order.rollout, order.policy)
+        rollout = order.rollout
+        judge, clip, designs = rollout.judge, order.rewards.clip, rollout.designs
+        return cls(order.run_dir, order.policy.template, pool, judge, order.live, clip, designs)
+
+
+def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
+    """The browser pool that a rollout asks for."""
+    return PoolOptions(
+        max_sessions=rollout.concurrency,
+        step_deadline=rollout.step_deadline,
+        processes=rollout.browsers,
+        process_per_episode=rollout.browser_per_episode,
+        external=rollout.browser_address,
+        signals=rollout.signals,
+        inspect=capture_page if rollout.dom_diffs else None,
+        marks=policy.observation == "set_of_marks",
+    )

@@ -1,0 +1,168 @@
+"""Stored episodes graded again, in batches: when a judge did not answer, when another one is to be asked, or when weights are tried.
+
+The trajectories are never changed, and neither is what was trained on them. The new rewards lie beside them, one file an episode.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Literal
+
+import dask
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from pydantic import Field
+
+from envs.rewards.judge import JudgeConfig
+from envs.sites import LiveOptions
+from envs.tasks import TaskIndex
+from envs.types import ConfigError, Cost, TaskError, WebTask
+from tasks_lib.cluster import BROWSER_RESOURCE
+from tasks_lib.config import ClusterConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
+from tasks_lib.orders import GradeOrder, GradeReport, Regraded
+from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
+from tasks_lib.worker import RolloutWorker
+from training.config import Settings
+from training.journal import read_group
+from training.store import RunStore, read_json, write_json
+
+
+class RegradeConfig(Settings):
+    """Which episodes of which run are graded again, and by what."""
+
+    run: str = Field(description="Folder of a training run or an evaluation.")
+    name: str = Field("again", pattern=r"^[A-Za-z0-9._-]+$", description="Of the new rewards: <run>/regraded/<name>.")
+    which: Literal["abstained", "all"] = Field(
+        "abstained", description="Episodes that had no reward, or all. Those whose browser failed stay without."
+    )
+    batch: int = Field(64, ge=1, le=4096, description="Episodes of one Prefect task.")
+    judge: JudgeConfig | None = Field(None, description="Judge to ask (docs/judge.md); null: the run's own.")
+    rewards: RewardConfig | None = Field(None, description="Parts and their weights; null: the run's own.")
+    tasks: TasksConfig = Field(TasksConfig(), description="Tasks of an evaluation; a training run has its own.")
+    cluster: ClusterConfig = ClusterConfig()
+
+    @property
+    def run_id(self) -> str:
+        """Of the flow run."""
+        return f"{self.run_dir.name}-{self.name}"
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.run).expanduser().resolve()
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        episodes = "every episode" if self.which == "all" else "the episodes without a reward"
+        return f"would grade {episodes} of {self.run_dir} again, into {self.run_dir / 'regraded' / self.name}"
+
+
+@task(
+    task_run_name="grade-{order.name}-{order.episodes[0]}",
+    retries=2,
+    retry_delay_seconds=2,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def grade_batch(order: GradeOrder) -> GradeReport:
+    """Grade the stored episodes of ``order`` that have not been yet. Idempotent, so Dask and Prefect may run it again."""
+    return RolloutWorker.of_this_process().grade(order)
+
+
+class Regrading:
+    """The episodes of one run, to be graded again."""
+
+    def __init__(self, config: RegradeConfig) -> None:
+        """Raises `ConfigError` if there is nothing to grade, or a task is not the one that was attempted."""
+        self.config = config
+        self.store = RunStore(config.run_dir)
+        self.folder = self.store.root / "regraded" / config.name
+        self._records = [read_group(self.store, name) for name in self.store.group_ids()]
+        chosen = {
+            episode.episode_id: record.task_id
+            for record in self._records
+            for episode in record.episodes
+            if config.which == "all" or episode.abstained is not None
+        }
+        if not self._records:
+            raise ConfigError(f"run: {config.run_dir} has no groups; name the folder of a run that has played episodes")
+        self.episodes = chosen
+        self._tasks = self._open_tasks(set(chosen.values()))
+
+    def orders(self) -> list[GradeOrder]:
+        """A batch each."""
+        run = self._run()
+        rollout = run.rollout if run is not None else RolloutConfig()
+        if self.config.judge is not None:
+            rollout = rollout.model_copy(update={"judge": self.config.judge})
+        rewards = self.config.rewards or (run.rewards if run is not None else RewardConfig())
+        live: LiveOptions = (run or self.config).tasks.live
+        names = list(self.episodes)
+        batches = [names[at : at + self.config.batch] for at in range(0, len(names), self.config.batch)]
+        return [
+            GradeOrder(
+                run_dir=str(self.store.root),
+                rollout=rollout,
+                rewards=rewards,
+                live=live,
+                name=self.config.name,
+                episodes=tuple(batch),
+                tasks={task_id: self._tasks[task_id] for task_id in {self.episodes[each] for each in batch}},
+            )
+            for batch in batches
+        ]
+
+    def run(self) -> list[GradeReport]:
+        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``."""
+        with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+            futures = [grade_batch.submit(order) for order in self.orders()]
+        return [future.result() for future in futures]
+
+    def summary(self) -> dict[str, Any]:
+        """What it came to, also in ``summary.json`` of the folder."""
+        results = [
+            Regraded.model_validate(read_json(self.store.regraded_path(self.config.name, each)))
+            for each in self.episodes
+        ]
+        scores = [each.reward.score for each in results if each.reward.score is not None]
+        cost = sum((each.reward.cost for each in results), Cost())
+        found = {
+            "episodes": len(results),
+            "with_reward": len(scores),
+            "newly": sum(each.before.score is None and each.reward.score is not None for each in results),
+            "mean": sum(scores) / len(scores) if scores else None,
+            "passed": sum(each.reward.passed for each in results),
+            "passed_before": sum(each.before.passed for each in results),
+            "verdict_changed": sum(
+                each.before.score is not None
+                and each.reward.score is not None
+                and each.before.passed != each.reward.passed
+                for each in results
+            ),
+            "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
+            "tokens": cost.tokens,
+            "dollars": cost.dollars,
+        }
+        write_json(self.folder / "summary.json", found)
+        return found
+
+    def _run(self) -> TrainConfig | None:
+        """The configuration of a training run; ``None`` of an evaluation."""
+        if not self.store.config_path.exists():
+            return None
+        frozen = read_json(self.store.config_path)["config"]
+        return TrainConfig.model_validate({**frozen, "preset": ""})
+
+    def _open_tasks(self, wanted: set[str]) -> dict[str, WebTask]:
+        store, run = self.store, self._run()
+        frozen = store.tasks_path.exists() or store.task_set_path.exists()
+        index: TaskIndex = freeze_tasks((run or self.config).tasks, store) if frozen else open_tasks(self.config.tasks)
+        found = {}
+        for task_id in sorted(wanted):
+            try:
+                row = index.row_of(task_id)
+            except TaskError as error:
+                raise ConfigError(f"tasks.file: {error}; name the file that was evaluated") from error
+            found[task_id] = sealed(index[row])
+        return found
