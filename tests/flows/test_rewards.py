@@ -17,11 +17,14 @@ from envs.rewards import read_rubric
 from envs.tasks import load_tasks, save_tasks
 from envs.types import rubric_hash
 from flows.evaluate import evaluate
+from flows.regrade import regrade
 from tasks_lib.config import EvaluateConfig, resolve
+from tasks_lib.orders import Regraded
+from tasks_lib.regrading import RegradeConfig
 from tasks_lib.report import build_report
 from tasks_lib.run import resolve_path
 from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
-from training.store import RunStore
+from training.store import RunStore, read_json
 
 RUBRIC = read_rubric(
     {
@@ -63,6 +66,40 @@ def write_tasks(path: Path) -> None:
     tasks = {task.kind: task for task in load_tasks(resolve_path(EvaluateConfig().tasks.file))}
     both = {"rubric": RUBRIC, "rubric_hash": rubric_hash(RUBRIC)}
     save_tasks(path, [tasks["click-test"].model_copy(update=both), tasks["click-option"]])
+
+
+@pytest.mark.dask
+def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: None, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl")
+    judge = {"models": {"default": "m"}, "style": "webjudge", "retries": 0}
+    tasks = {"file": str(tmp_path / "tasks.jsonl"), "kinds": ["click-test"]}
+    values: dict[str, Any] = {
+        "root": str(tmp_path),
+        "run_id": "alone",
+        "episodes": 2,
+        "split": "validation",
+        "tasks": tasks,
+        "rollout": {"concurrency": 2, "judge": {**judge, "base_url": "http://127.0.0.1:9"}},  # nobody listens there
+        "policy": {"max_new_tokens": 24},
+    }
+    evaluate(resolve(EvaluateConfig, values))
+    store = RunStore(tmp_path / "alone")
+    before = {each: store.trajectory(each).reward for each in store.episode_ids()}
+    assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [
+        True
+    ] * 2
+    again = {"run": str(store.root), "which": "all", "batch": 1, "tasks": tasks}
+    with endpoint() as fake:
+        found = regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}}))
+        assert fake.count("verdict") == 2
+        assert regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}})) == found
+        assert fake.count("verdict") == 2, "what is there is not asked for again"
+    assert (found["episodes"], found["with_reward"], found["abstained"], found["tokens"] > 0) == (2, 2, {}, True)
+    for episode_id, reward in before.items():
+        assert store.trajectory(episode_id).reward == reward, "what was stored stays as it was"
+        graded = Regraded.model_validate(read_json(store.regraded_path("again", episode_id)))
+        assert graded.before == reward
+        assert {part.name: part.value for part in graded.reward.parts}["seen/pressed"] == 1
 
 
 @pytest.mark.dask

@@ -1,0 +1,78 @@
+"""What is graded again, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.rewards import read_rubric, score
+from envs.tasks import save_tasks
+from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
+from tasks_lib.config import resolve
+from tasks_lib.regrading import RegradeConfig, Regrading
+from tests.envs.rewards.played import trajectory
+from training.groups import EpisodeSummary, GroupRecord
+from training.store import RunStore, write_json
+
+RUBRIC = read_rubric({"fact_groups": [{"name": "a", "facts": [{"id": "b", "type": "url", "url": "/"}]}]})
+SEEDS = {Split.TRAIN: SeedRange(start=0, stop=9)}
+TASK = WebTask(
+    task_id="shop/a",
+    site="shop",
+    kind="a",
+    path="/",
+    difficulty=1,
+    horizon=3,
+    seeds=SEEDS,
+    rubric=RUBRIC,
+    rubric_hash=rubric_hash(RUBRIC),
+)
+
+
+def _stored(folder: Path) -> RunStore:
+    """A group of three: a reward, an abstention, another reward."""
+    store = RunStore(folder / "run")
+    rewards = [None, score([], abstained="the judge was out of reach"), None]
+    episodes = []
+    for sample, reward in enumerate(rewards):
+        more: dict[str, Any] = {} if reward is None else {"reward": reward}
+        played = trajectory(
+            episode_id=f"e000000-g0000-s0{sample}-a0", group_id="e000000-g0000", task_id="shop/a", sample=sample, **more
+        )
+        store.put_trajectory(played)
+        episodes.append(EpisodeSummary.of(played))
+    record = GroupRecord(
+        group_id="e000000-g0000", task_id="shop/a", kind="a", policy_version=0, episodes=tuple(episodes)
+    )
+    write_json(store.group_path("e000000-g0000"), record)
+    save_tasks(folder / "tasks.jsonl", [TASK])
+    return store
+
+
+def _regrading(folder: Path, **values: Any) -> Regrading:
+    given = {"run": str(folder / "run"), "tasks": {"file": str(folder / "tasks.jsonl")}, **values}
+    return Regrading(resolve(RegradeConfig, given))
+
+
+def test_batches_of_what_is_asked_for(tmp_path: Path) -> None:
+    _stored(tmp_path)
+    (order,) = _regrading(tmp_path).orders()
+    assert order.episodes == ("e000000-g0000-s01-a0",) and order.tasks == {"shop/a": TASK}
+    everything = _regrading(tmp_path, which="all", batch=2, rewards={"length": 0.5}).orders()
+    assert [len(each.episodes) for each in everything] == [2, 1]
+    assert {each.rewards.length for each in everything} == {0.5}
+
+
+def test_what_cannot_be_graded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no groups"):
+        _regrading(tmp_path)
+    _stored(tmp_path)
+    save_tasks(tmp_path / "tasks.jsonl", [TASK.model_copy(update={"task_id": "shop/b"})])
+    with pytest.raises(ConfigError, match="no task 'shop/a' among the 1"):
+        _regrading(tmp_path)
+    changed = TASK.model_copy(update={"rubric": RUBRIC.model_copy(update={"pass_threshold": 0.5})})
+    (tmp_path / "tasks.jsonl").write_text(changed.model_dump_json(exclude_defaults=True) + "\n")
+    with pytest.raises(TaskError, match=r"rubric"):
+        _regrading(tmp_path)
