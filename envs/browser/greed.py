@@ -1,7 +1,7 @@
 """No page keeps a core from the others: a renderer with a thread that never waits gets a lower priority until it rests.
 
 A script that never ends is stopped at the step's deadline; until then, at an equal priority, it would have a core of the worker nearly to
-itself. With `NICER` it has what the other pages leave, and a tenth of a core beside them. Nothing is taken from a page that works hard alone.
+itself. With `NICER` it has what the other pages leave, and little beside them. Nothing is taken from a page that works hard alone.
 
 How much of a core a thread gets does not tell a loop from a page that is busy: among many it is little for both. That it never gave the
 core up by itself since the last look does. Linux tells that for each thread; elsewhere nothing is done.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.15
 """Between looks; a look costs about 1 ms."""
 
 SUSPECTS = 2
@@ -30,14 +31,17 @@ SUSPECTS = 2
 BUSY_SHARE = 0.1
 """Of a core, used since the last look: below it, nobody is kept from anything."""
 
-SPUN_LOOKS = 3
-"""Looks in a row without a wait between them after which the priority is lowered: loading a heavy page takes a moment too."""
+SPUN_LOOKS = 2
+"""Times in a row that there was no wait between two looks, after which the priority is lowered."""
 
-RESTED_LOOKS = 4
+FOR_GOOD = 6
+"""Times as many where a priority may not be raised again: loading a heavy page takes a moment of a whole core too."""
+
+RESTED_LOOKS = 6
 """Looks in a row with waits after which the priority is raised again."""
 
-NICER = 10
-"""Steps of niceness: a tenth of the weight of the others, enough to go on where priorities may not be raised again."""
+NICER = 15
+"""Steps of niceness: a thirtieth of the weight of the others, enough to answer when it is told to stop."""
 
 
 @dataclass
@@ -59,6 +63,7 @@ class GreedWatch:
         self._read = read
         self._renderers: dict[int, _Renderer] = {}
         self._looked = 0.0
+        self._spun_looks = SPUN_LOOKS if _may_raise() else FOR_GOOD * SPUN_LOOKS
         self.lowered = 0
         """Times that a priority was lowered."""
 
@@ -87,13 +92,19 @@ class GreedWatch:
             before, renderer.waits = renderer.waits, _waits(pid) if renderer.nicer or pid in busy[-SUSPECTS:] else {}
             spins = any(before.get(thread) == waits for thread, waits in renderer.waits.items())
             renderer.spun, renderer.rested = (renderer.spun + 1, 0) if spins else (0, renderer.rested + 1)
-            if not renderer.nicer and renderer.spun >= SPUN_LOOKS - 1:  # its first look has none before it
+            if not renderer.nicer and renderer.spun >= self._spun_looks:
                 renderer.nicer = _set_niceness(pid, NICER)
                 self.lowered += renderer.nicer
                 logger.info("renderer %d keeps a core to itself: its priority is lowered", pid)
             elif renderer.nicer and renderer.rested >= RESTED_LOOKS:
                 # Without the right to raise a priority it stays as it is, until the page's context is closed.
                 renderer.nicer = not _set_niceness(pid, 0)
+
+
+def _may_raise() -> bool:
+    """Whether this process may take niceness back: root may, and whom the system allows it."""
+    allowed = resource.getrlimit(resource.RLIMIT_NICE)[0] if hasattr(resource, "RLIMIT_NICE") else 0
+    return os.geteuid() == 0 or allowed >= 20 - os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def _set_niceness(pid: int, niceness: int) -> bool:
