@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +48,46 @@ def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable
 
     launches, left = asyncio.run(run())
     assert launches >= 2 and left == ()
+
+
+@pytest.mark.chaos
+def test_a_browser_of_one_episode_that_dies_concerns_no_other(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    """The next episode finds the dead browser and removes it; the episode that was on it gives it back afterwards."""
+    task = page_task("/index.html")
+
+    async def run() -> None:
+        async with pages({"index.html": TITLE}, process_per_episode=True, max_sessions=3) as (pool, site):
+            async with pool.lease(site) as other:
+                await other.reset(task, 0)
+                async with pool.lease(site) as dying:
+                    before = set(pool.browser_pids())
+                    await dying.reset(task, 0)
+                    browser = pool._browsers[-1]
+                    assert browser.process is not None and browser.process.pid not in before
+                    os.kill(browser.process.pid, signal.SIGKILL)
+                    with pytest.raises(BrowserError):
+                        await dying.step(Click(element=1))
+                    async with asyncio.timeout(30):
+                        while not browser.lost:
+                            await asyncio.sleep(0.01)
+                    assert await episode(pool, site, task) == "seen"
+                    assert browser not in pool._browsers and pool.counters.browsers_lost == 1
+                assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
+            assert pool.browser_pids() == () and not pool._of and not pool._listeners
+
+    asyncio.run(run())
+
+
+def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    async def run() -> None:
+        for options in ({}, {"process_per_episode": True}):
+            async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
+                await session.reset(page_task("/index.html"), 0)
+                await pool.close()
+
+    asyncio.run(run())
 
 
 async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleMode:
