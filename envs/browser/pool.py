@@ -104,7 +104,7 @@ class BrowserPool:
         Args:
             where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
                 the tab reaches nothing at all.
-            deadline: Real seconds for ``work``.
+            deadline: Real seconds for ``work``; to get the tab may take as long as a step.
             what: Names it in errors.
 
         Raises:
@@ -295,7 +295,11 @@ class BrowserPool:
     async def _apart_with(
         self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
     ) -> T:
-        browser, context = await self._open_on_a_browser(options)
+        try:
+            async with asyncio.timeout(self.options.step_deadline):
+                browser, context = await self._open_on_a_browser(options)
+        except TimeoutError as error:
+            raise BrowserError(f"no page for {what} within {self.options.step_deadline:g} s") from error
         try:
             return await context.guard(work(context.active), deadline, what)
         finally:

@@ -13,6 +13,7 @@ import pytest
 
 from envs.browser import BrowserPool, PoolOptions, find_chromium
 from envs.browser.chromium import LAUNCH_ARGS
+from envs.browser.context import Device
 from envs.browser.process import ChromiumProcess
 from envs.settle import SettleMode
 from envs.types import BrowserError, Click, WebTask
@@ -88,6 +89,31 @@ def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
                 await pool.close()
 
     asyncio.run(run())
+
+
+def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        pool = BrowserPool(step_deadline=0.05)
+
+        async def never(_: object) -> None:
+            await asyncio.Event().wait()
+
+        async def work(_: object) -> None:
+            raise AssertionError("there is no tab")
+
+        monkeypatch.setattr(pool, "_open_on_a_browser", never)
+        try:
+            for _ in range(3):  # more than may be apart at a time: none of them keeps its place
+                with pytest.raises(BrowserError, match=r"no page for a picture within 0\.05 s"):
+                    await pool.apart(Device((10, 10)), work, deadline=1, what="a picture")
+        finally:
+            await pool.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await run()
+
+    asyncio.run(bounded())
 
 
 async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleMode:
