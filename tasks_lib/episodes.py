@@ -79,14 +79,17 @@ class EpisodeRunner:
     async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
         episode = _Episode(self, group, sample, attempt, slot)
         started = time.perf_counter()
+        limit = asyncio.timeout(self.rollout.episode_deadline)
         try:
-            async with asyncio.timeout(self.rollout.episode_deadline):
+            async with limit:
                 await episode.play()
         except PageCrashed as error:
             episode.abstain(StopReason.CRASH, str(error))
         except BrowserError as error:
             episode.abstain(StopReason.BROWSER_ERROR, str(error))
         except TimeoutError:
+            if not limit.expired():
+                raise  # of something within, whose deadline says nothing of the episode
             episode.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
         return episode.trajectory(time.perf_counter() - started)
 
