@@ -78,7 +78,10 @@ async def turn(situation: object) -> SimpleNamespace:
     return SimpleNamespace(response="click [1]", response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
 
 
-def play(results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", deadline: float = 10) -> Trajectory:
+def play(
+    results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", deadline: float = 10, attempts: int = 1
+) -> Trajectory:
+    """The one attempt that there has to be."""
     task = WebTask(
         task_id="shop/lamp",
         site="shop",
@@ -97,7 +100,7 @@ def play(results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", dead
         assert doing != "reward" or browser.given_back, "graded while the browser was still held"
         yield
 
-    rollout = RolloutConfig(episode_deadline=deadline, attempts=1, repeats=0)
+    rollout = RolloutConfig(episode_deadline=deadline, attempts=attempts, repeats=0)
     runner: Any = EpisodeRunner(
         pool=browser,  # type: ignore[arg-type]
         sites={"shop": None},  # type: ignore[dict-item]
@@ -164,6 +167,12 @@ def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
     episode = play([OVER[0], StepResult(wall, b"", False, FACTS)], RUBRIC)
     assert (episode.stop_reason, episode.wall) == (StopReason.BLOCKED, "cloudflare")
     assert episode.reward.score is None and "Cloudflare" in (episode.reward.abstained or "")
+
+
+def test_nobody_runs_at_a_wall_again() -> None:
+    wall = StepResult(SHOP.model_copy(update={"title": "Just a moment..."}), b"", False, status=503)
+    episode = play([wall], RUBRIC, attempts=3)
+    assert (episode.stop_reason, episode.wall, episode.steps) == (StopReason.BLOCKED, "cloudflare", ())
 
 
 def test_a_changed_rubric_ends_the_run() -> None:
