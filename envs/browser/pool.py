@@ -20,6 +20,7 @@ from envs.browser.episode import EpisodePage
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.tab import Tab
+from envs.browser.to_the_end import to_the_end
 from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
@@ -369,6 +370,9 @@ class BrowserPool:
         self._browsers.remove(browser)
         idle = [context for context in self._idle if context in browser.contexts]
         self._idle = [context for context in self._idle if context not in idle]
+        await to_the_end(self._end(browser, idle))
+
+    async def _end(self, browser: Browser, idle: list[BrowserContext]) -> None:
         try:
             await browser.close()
         finally:

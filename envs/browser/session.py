@@ -13,6 +13,7 @@ from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.episode import EpisodePage
 from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
+from envs.browser.to_the_end import to_the_end
 from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 
@@ -176,7 +177,7 @@ class WebSession:
         page, self._page = self._page, None
         site_episode, self._site_episode = self._site_episode, None
         if context is not None or site_episode is not None:
-            await _to_the_end(self._release(context, page, site_episode))
+            await to_the_end(self._release(context, page, site_episode))
 
     async def _release(
         self, context: BrowserContext | None, page: EpisodePage | None, site_episode: SiteEpisode | None
@@ -210,19 +211,6 @@ async def _opened(site: StatefulSite, task: WebTask, seed: int) -> SiteEpisode:
         return await site.open_episode(task, seed)
     except SiteError as error:
         raise BrowserError(f"{task.task_id} cannot begin: {error}") from error
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work`` until it is over, also when the caller is cancelled meanwhile; the cancellation follows then."""
-    task, cancelled = asyncio.ensure_future(work), None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled from (None if task.cancelled() else task.exception())
-    task.result()
 
 
 async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> None:

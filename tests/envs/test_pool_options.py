@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -87,6 +88,30 @@ def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
             async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
                 await session.reset(page_task("/index.html"), 0)
                 await pool.close()
+
+    asyncio.run(run())
+
+
+def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -> None:
+    """The next episode removes a lost browser, within its own deadline; its process must not outlive that."""
+
+    async def run() -> None:
+        pool, ended, go_on = BrowserPool(), list[str](), asyncio.Event()
+
+        async def close() -> None:
+            await go_on.wait()
+            ended.append("browser")
+
+        browser: Any = SimpleNamespace(contexts=set(), close=close)
+        pool._browsers.append(browser)
+        removing = asyncio.create_task(pool._remove(browser))
+        await asyncio.sleep(0.01)
+        removing.cancel()
+        await pool._remove(browser)  # there is nothing left to do for others
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await removing
+        assert ended == ["browser"] and pool.browser_pids() == ()
 
     asyncio.run(run())
 
