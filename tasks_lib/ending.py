@@ -9,6 +9,9 @@ from envs.ends import RepetitionDetector, Sighting, blocked, http_error
 from envs.observation.hashes import action_signature, screen_hash
 from envs.types import Action, StopReason
 
+NO_PAGE = 400
+"""First status of an answer that is not the page that was asked for."""
+
 
 class Unusable(NamedTuple):
     """What is seen is not the site."""
@@ -30,15 +33,21 @@ class EpisodeWatch:
         """Where the row of equal steps began."""
         self._detector: RepetitionDetector | None = None
 
-    def unusable(self, result: StepResult) -> Unusable | None:
-        """Why what is seen is not the site (an abstention); ``None`` if it is."""
-        if http_error(result.status):
-            return Unusable(StopReason.HTTP_ERROR, f"{result.observation.url} answered {result.status}")
-        seen = result.observation
-        sign = blocked(url=seen.url, title=seen.title, text=seen.text, status=result.status)
-        if sign is None:
-            return None
-        return Unusable(StopReason.BLOCKED, f"{seen.url} shows {sign.hint} ({sign.name})", sign.name)
+    def unusable(self, result: StepResult, *, first: bool = False) -> Unusable | None:
+        """Why what is seen is not the site (an abstention); ``None`` if it is.
+
+        Walls come before errors, because they have the statuses of errors. On the ``first`` page of an episode a status of 400 and more is an
+        error as well: later on the policy may have asked for a page that does not exist.
+        """
+        seen, status = result.observation, result.status
+        sign = blocked(url=seen.url, title=seen.title, text=seen.text, status=status, frames=result.frames)
+        if sign is not None:
+            return Unusable(StopReason.BLOCKED, f"{seen.url} shows {sign.hint} ({sign.name})", sign.name)
+        if http_error(status):
+            return Unusable(StopReason.HTTP_ERROR, f"{seen.url} answered {status}")
+        if first and status is not None and status >= NO_PAGE:
+            return Unusable(StopReason.BROWSER_ERROR, f"{seen.url} answered {status}; expected a page to begin on")
+        return None
 
     def repeats(self, before: StepResult, action: Action) -> bool:
         """Whether this step was the last of so many equal ones: the same picture, document and action."""

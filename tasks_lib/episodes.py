@@ -64,29 +64,33 @@ class EpisodeRunner:
     """Keeps what steps change in documents (``rollout.dom_diffs``)."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
-        """Run an episode, again after a failure that is not the policy's up to ``rollout.attempts`` times; every attempt is returned, graded
-        and stored by the caller.
+        """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
+        returned, graded and stored by the caller.
 
         What it does at each moment is written into ``slot``.
         """
         attempts: list[Trajectory] = []
         for attempt in range(self.rollout.attempts):
             attempts.append(await self._attempt(group, sample, attempt, slot))
-            if attempts[-1].error is None:  # a reward that nobody can tell would be no better known
+            # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
+            if attempts[-1].error is None or attempts[-1].wall:
                 break
         return attempts
 
     async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
         episode = _Episode(self, group, sample, attempt, slot)
         started = time.perf_counter()
+        limit = asyncio.timeout(self.rollout.episode_deadline)
         try:
-            async with asyncio.timeout(self.rollout.episode_deadline):
+            async with limit:
                 await episode.play()
         except PageCrashed as error:
             episode.abstain(StopReason.CRASH, str(error))
         except BrowserError as error:
             episode.abstain(StopReason.BROWSER_ERROR, str(error))
         except TimeoutError:
+            if not limit.expired():
+                raise  # of something within, whose deadline says nothing of the episode
             episode.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
         return episode.trajectory(time.perf_counter() - started)
 
@@ -149,7 +153,7 @@ class _Episode:
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""
-        unusable = None if frame.done else self.watch.unusable(frame)
+        unusable = None if frame.done else self.watch.unusable(frame, first=not self.steps)
         if unusable is not None:
             self.abstain(unusable.reason, unusable.message)
             self.wall = unusable.wall

@@ -10,7 +10,9 @@ and plays back what was set up with `enable`.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +29,8 @@ Handler = Callable[[dict[str, Any]], None]
 MAX_MESSAGE = 256 * 2**20
 """Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; a longer one would close the socket for all pages."""
 
+LONE_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which JavaScript's strings may have and text may not."""
 
 ATTACHED_AGAIN = "Rollwright.attachedAgain"
 """Event of ours on a session: it has a new socket, and what was enabled is enabled again."""
@@ -126,7 +130,7 @@ class CdpClient:
         why = "the browser closed the connection"
         try:
             while True:
-                message = orjson.loads(await self._socket.recv(decode=False))
+                message = _read_message(await self._socket.recv(decode=False))
                 self.heard_at = asyncio.get_running_loop().time()
                 if "id" in message:
                     self._answer(message)
@@ -158,6 +162,26 @@ class CdpClient:
             self.lost.set_result(why)
         for call in self._calls.values():
             call.fail(why)
+
+
+def _read_message(raw: bytes) -> dict[str, Any]:
+    """A message of the browser. Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD."""
+    try:
+        message: dict[str, Any] = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        message = _whole(json.loads(raw.decode("utf-8", "replace")))
+    return message
+
+
+def _whole(value: Any) -> Any:
+    """A JSON value without halves of surrogate pairs."""
+    if isinstance(value, str):
+        return LONE_HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, dict):
+        return {_whole(name): _whole(each) for name, each in value.items()}
+    return value
 
 
 async def connect_client(url: str, timeout: float) -> CdpClient:

@@ -215,9 +215,9 @@ class BrowserContext:
         params = {"cookies": list(cookies), "browserContextId": self.context_id}
         await self._connection.browser.send("Storage.setCookies", params)
 
-    async def keep_downloads(self, within: Path | None) -> DownloadFolder:
-        """Have what an episode downloads kept in a folder of its own, made in ``within`` or where the system keeps such."""
-        return await DownloadFolder.open(self._connection.browser, self.context_id, within)
+    def download_folder(self, within: Path | None) -> DownloadFolder:
+        """A folder for what an episode downloads, made in ``within`` or where the system keeps such."""
+        return DownloadFolder.make(self._connection.browser, self.context_id, within)
 
     async def new_tab(self) -> Tab:
         """A blank tab, which is the active one then."""

@@ -25,7 +25,7 @@ from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.settle import Settled
-from envs.sites.base import Site
+from envs.sites.base import ForeignSite, Site
 from envs.types import Action, BrowserError, Needs, Observation, OpenTab, Recorded, WebTask
 
 T = TypeVar("T")
@@ -73,13 +73,19 @@ class EpisodePage:
     async def begin(self, seed: int, path: str = "") -> tuple[StepResult, bool]:
         """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded.
 
-        ``path`` is where the page is entered, if not at the task's own.
+        ``path`` is where the page is entered, if not at the task's own. What a site of somebody else answers is looked at whatever its status:
+        it may be a wall.
+
+        Raises:
+            BrowserError: no answer, or a site of ours has no such page.
         """
         context, task, site = self.context, self.task, self.site
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            settled = await self.run(OperationKind.NAVIGATION, lambda: self.tab.load(site.origin + (path or task.path)))
+            url = site.origin + (path or task.path)
+            go = self.tab.visit if isinstance(site, ForeignSite) else self.tab.load
+            settled = await self.run(OperationKind.NAVIGATION, lambda: go(url))
             await self._alerts(settled)
             context.path = task.path
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
@@ -212,6 +218,7 @@ class EpisodePage:
             point=point,
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
+            frames=reading.frames,
             signals=signals,
             inspected=inspected,
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 from envs.browser.cdp import CdpError
 from envs.cdp import Cdp
+from envs.types import BrowserError
 from envs.types.evidence import DomElement, Download, Told
 
 WORLD = "rollwright-evidence"
@@ -154,7 +155,7 @@ def _boxes(document: dict[str, Any], strings: list[str], styles: Sequence[str]) 
 
 
 class DownloadFolder:
-    """Where the files of one episode go, and nothing else. Made at its reset, emptied and gone after it."""
+    """Where the files of one episode go, and nothing else. Made at its reset, `remove`d after it, when its pages are gone."""
 
     def __init__(self, browser: Cdp, context_id: str, path: Path) -> None:
         self._browser = browser
@@ -162,36 +163,51 @@ class DownloadFolder:
         self._path = path
 
     @classmethod
-    async def open(cls, browser: Cdp, context_id: str, within: Path | None = None) -> DownloadFolder:
-        """Have the downloads of a context kept in a new folder of their own.
+    def make(cls, browser: Cdp, context_id: str, within: Path | None = None) -> DownloadFolder:
+        """A new folder for the downloads of a context; nothing goes there before `allow`.
 
         Args:
             browser: The session of the browser itself.
             within: Where the folder is made; the system's place for temporary files if not given.
+
+        Raises:
+            BrowserError: it cannot be made.
         """
-        path = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="rollwright-downloads-", dir=within))
-        folder = cls(browser, context_id, path.resolve())
         try:
-            await folder._behave("allow")
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
-        return folder
+            path = Path(tempfile.mkdtemp(prefix="rollwright-downloads-", dir=within)).resolve()
+        except OSError as error:
+            raise BrowserError(f"the folder for an episode's downloads cannot be made: {error}") from error
+        return cls(browser, context_id, path)
+
+    async def allow(self) -> None:
+        """Have the context's downloads kept here."""
+        await self._behave("allow")
+
+    async def deny(self) -> None:
+        """Deny its downloads again, before the context is used by another episode."""
+        await self._behave("deny")
 
     async def read(self) -> tuple[Download, ...]:
-        """The files that have arrived, by name; those on their way are waited for."""
-        end = time.monotonic() + DOWNLOAD_SECONDS
-        while any(file.suffix == UNFINISHED for file in self._path.iterdir()) and time.monotonic() < end:
-            await asyncio.sleep(LOOK_SECONDS)
-        return await asyncio.to_thread(_files, self._path)
+        """The files that have arrived, by name; those on their way are waited for.
 
-    async def close(self, *, reuse: bool) -> None:
-        """Deny downloads again, if the context is used again, and throw the files away."""
-        try:
-            if reuse:
-                await self._behave("deny")
-        finally:
-            await asyncio.to_thread(shutil.rmtree, self._path, ignore_errors=True)
+        Raises:
+            BrowserError: they cannot be read.
+        """
+        end = time.monotonic() + DOWNLOAD_SECONDS
+        while True:
+            late = time.monotonic() >= end
+            try:
+                if late or not any(file.suffix == UNFINISHED for file in self._path.iterdir()):
+                    return await asyncio.to_thread(_files, self._path)
+            except OSError as error:
+                # The browser gives a file its last name when it is whole: between our look at the names and at the file, say.
+                if late or not isinstance(error, FileNotFoundError) or not self._path.is_dir():
+                    raise BrowserError(f"the episode's downloads cannot be read: {error}") from error
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def remove(self) -> None:
+        """Throw the files away."""
+        await asyncio.to_thread(shutil.rmtree, self._path, ignore_errors=True)
 
     async def _behave(self, behavior: str) -> None:
         where = {"downloadPath": str(self._path)} if behavior == "allow" else {}

@@ -20,6 +20,7 @@ from envs.browser.episode import EpisodePage
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.tab import Tab
+from envs.browser.to_the_end import to_the_end
 from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
@@ -104,7 +105,7 @@ class BrowserPool:
         Args:
             where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
                 the tab reaches nothing at all.
-            deadline: Real seconds for ``work``.
+            deadline: Real seconds for ``work``; to get the tab may take as long as a step.
             what: Names it in errors.
 
         Raises:
@@ -204,9 +205,10 @@ class BrowserPool:
             self.counters.contexts_broken += 1
         elif old:
             self.counters.contexts_recycled += 1
-        await self._close_context(context)
-        if self.options.process_per_episode or (browser.retired and not browser.contexts):
-            await self._remove(browser)
+        try:
+            await self._close_context(context)
+        finally:
+            await self._remove_if_over(browser)
 
     # ------------------------------------------------------------------------------------------------ contexts
 
@@ -272,8 +274,14 @@ class BrowserPool:
         return not options.external if options.virtual_time is None else options.virtual_time
 
     async def _close_context(self, context: BrowserContext) -> None:
-        await self._of.pop(context).close_context(context)
-        await self._listeners.pop(context).close()
+        """Close a context and its way out; one that was closed with its browser or its pool meanwhile is closed."""
+        browser, listener = self._of.pop(context, None), self._listeners.pop(context, None)
+        try:
+            if browser is not None:
+                await browser.close_context(context)
+        finally:
+            if listener is not None:
+                await listener.close()
 
     async def _device_options(self, device: Device) -> ContextOptions:
         """Of a context that reaches nothing."""
@@ -288,13 +296,18 @@ class BrowserPool:
     async def _apart_with(
         self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
     ) -> T:
-        browser, context = await self._open_on_a_browser(options)
+        try:
+            async with asyncio.timeout(self.options.step_deadline):
+                browser, context = await self._open_on_a_browser(options)
+        except TimeoutError as error:
+            raise BrowserError(f"no page for {what} within {self.options.step_deadline:g} s") from error
         try:
             return await context.guard(work(context.active), deadline, what)
         finally:
-            await browser.close_context(context)
-            if self.options.process_per_episode or (browser.retired and not browser.contexts):
-                await self._remove(browser)
+            try:
+                await browser.close_context(context)
+            finally:
+                await self._remove_if_over(browser)
 
     async def _prewarm(self, site: Site) -> None:
         ready = sum(context.owner == site.name for context in self._idle)
@@ -311,8 +324,9 @@ class BrowserPool:
         async with self._launching:
             self._check_open()
             for browser in [browser for browser in self._browsers if browser.lost]:
-                self.counters.browsers_lost += 1
-                await self._remove(browser)
+                if browser in self._browsers:  # nobody else has removed it while we waited for the one before
+                    self.counters.browsers_lost += 1
+                    await self._remove(browser)
             fit = [browser for browser in self._browsers if not browser.retired]
             wanted = 1 if self.options.external else self.options.processes
             if self.options.process_per_episode:
@@ -344,10 +358,29 @@ class BrowserPool:
                 self._no_way_out = await self.egress.open(AllowList.of(), label="no context")
             return self._no_way_out
 
+    async def _remove_if_over(self, browser: Browser) -> None:
+        """After one of its contexts was closed."""
+        if self.options.process_per_episode or (browser.retired and not browser.contexts):
+            await self._remove(browser)
+
     async def _remove(self, browser: Browser) -> None:
+        """End a browser. The episode on it, the next episode and the watcher may all find that it is over: the first of them ends it."""
+        if browser not in self._browsers:
+            return
         self._browsers.remove(browser)
-        self._idle = [context for context in self._idle if context not in browser.contexts]
-        await browser.close()
+        idle = [context for context in self._idle if context in browser.contexts]
+        self._idle = [context for context in self._idle if context not in idle]
+        await to_the_end(self._end(browser, idle))
+
+    async def _end(self, browser: Browser, idle: list[BrowserContext]) -> None:
+        try:
+            await browser.close()
+        finally:
+            for context in idle:
+                self._of.pop(context, None)
+                listener = self._listeners.pop(context, None)
+                if listener is not None:
+                    await listener.close()
 
     async def _watch(self) -> None:
         """Retire browsers that are old or large; the next one is started by who needs it."""

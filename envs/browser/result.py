@@ -36,6 +36,8 @@ class StepResult:
     """Makes `dom_hash`, which few steps need."""
     status: int | None = None
     """HTTP status of the document."""
+    frames: tuple[str, ...] = ()
+    """Addresses of the frames that can be seen."""
     signals: PageSignals | None = None
     """What the browser says of the step, when it is asked for."""
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from envs.browser.access import SessionPage
-from envs.browser.context import BrowserContext
+from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.episode import EpisodePage
 from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
+from envs.browser.to_the_end import to_the_end
 from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 
@@ -66,20 +67,17 @@ class WebSession:
             self.step_id = 0
             self._result = self._last_action = None
             await self._give_back()
-            if isinstance(self._site, StatefulSite):
-                try:
-                    self._site_episode = await self._site.open_episode(task, seed)
-                except SiteError as error:
-                    raise BrowserError(f"{task.task_id} cannot begin: {error}") from error
             try:
                 async with asyncio.timeout(self._deadline):
+                    if isinstance(self._site, StatefulSite):
+                        self._site_episode = await _opened(self._site, task, seed)
                     self._context = await self._pool.acquire(self._site, task)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
             self._page = self._pool.episode_page(self._context, self._site, task)
             if needs(task.rubric).downloads and not self._pool.options.external:
-                keep = self._context.keep_downloads(self._pool.options.downloads)
-                self._page.downloads = await self._guarded(self._context, keep, f"downloads of {task.task_id}")
+                folder = self._page.downloads = self._context.download_folder(self._pool.options.downloads)
+                await self._guarded(self._context, folder.allow(), f"downloads of {task.task_id}")
             if isinstance(self._site, LoggedInSite) and self._site.cookies:
                 log_in = self._context.log_in(self._site.cookies)
                 await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
@@ -178,14 +176,26 @@ class WebSession:
         context, self._context = self._context, None
         page, self._page = self._page, None
         site_episode, self._site_episode = self._site_episode, None
-        if site_episode is not None:
-            await site_episode.close()
-        if page is not None:
-            page.environment.close(BrowserError("the episode is over"))
-        if context is not None:
-            if page is not None and page.downloads is not None:
-                await _forget_downloads(context, page.downloads, reuse=self._site.stateless_pages)
-            await self._pool.release(context, self._site)
+        if context is not None or site_episode is not None:
+            await to_the_end(self._release(context, page, site_episode))
+
+    async def _release(
+        self, context: BrowserContext | None, page: EpisodePage | None, site_episode: SiteEpisode | None
+    ) -> None:
+        """Each of these, whatever becomes of those before: the context, whose pages still write files and ask their server; then the files,
+        then the server's state."""
+        folder = page.downloads if page is not None else None
+        async with AsyncExitStack() as ends:  # the last one first
+            if site_episode is not None:
+                ends.push_async_callback(site_episode.close)
+            if folder is not None:
+                ends.push_async_callback(folder.remove)
+            if context is not None:
+                ends.push_async_callback(self._pool.release, context, self._site)
+            if page is not None:
+                page.environment.close(BrowserError("the episode is over"))
+            if context is not None and folder is not None and self._site.stateless_pages and context.reusable:
+                await _deny_downloads(context, folder)
 
     async def _guarded(self, context: BrowserContext, work: Coroutine[Any, Any, T], what: str) -> T:
         """Await ``work`` within the deadline; if it fails, the context is not used again."""
@@ -196,9 +206,17 @@ class WebSession:
             raise
 
 
-async def _forget_downloads(context: BrowserContext, folder: DownloadFolder, *, reuse: bool) -> None:
+async def _opened(site: StatefulSite, task: WebTask, seed: int) -> SiteEpisode:
     try:
-        await folder.close(reuse=reuse and context.reusable)
-    except BrowserError as error:
+        return await site.open_episode(task, seed)
+    except SiteError as error:
+        raise BrowserError(f"{task.task_id} cannot begin: {error}") from error
+
+
+async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await folder.deny()
+    except (BrowserError, TimeoutError) as error:
         logger.warning("downloads of a context could not be denied again: %s", error)
         context.broken = True

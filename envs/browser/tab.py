@@ -17,6 +17,9 @@ JPEG = {"format": "jpeg", "quality": 80, "optimizeForSpeed": True}
 LOADS = 4
 """Budgets that a page gets to load; one that asks for more is looked at as it is."""
 
+STATUS_ALONE = "net::ERR_HTTP_RESPONSE_CODE_FAILURE"
+"""The site answered with an error's status and nothing else; the browser shows a page of its own for it."""
+
 
 class Tab:
     """A page of a `BrowserContext`."""
@@ -47,14 +50,16 @@ class Tab:
     async def visit(self, url: str) -> Settled:
         """`load`, whatever status the site answers with."""
         await self.clock.begin()
-        answer = await self.cdp.send("Page.navigate", {"url": url})
-        if "errorText" in answer:
-            raise BrowserError(f"{url} was not loaded: {answer['errorText']}")
+        failed = (await self.cdp.send("Page.navigate", {"url": url})).get("errorText", "")
+        if failed and failed != STATUS_ALONE:
+            raise BrowserError(f"{url} was not loaded: {failed}")
         settled = await self.clock.settle(NAVIGATION_BUDGET_MS)
         for _ in range(LOADS - 1):
             if settled.reason is not SettleReason.RESTED or await self.evaluate("document.readyState") == "complete":
                 break
             settled = await self.clock.settle(NAVIGATION_BUDGET_MS)
+        if failed and self.clock.requests.main_status is None:
+            raise BrowserError(f"{url} was not loaded: {failed}")
         return settled
 
     async def evaluate(self, expression: str) -> Any:

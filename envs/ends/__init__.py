@@ -1,8 +1,8 @@
 """When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
 after it. Pure functions of values.
 
-The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `http_error`, `blocked`,
-`RepetitionDetector`, and last the horizon. All of them are a `StopReason`.
+The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `blocked`, `http_error`
+(walls answer with 503, too), `RepetitionDetector`, and last the horizon. All of them are a `StopReason`.
 """
 
 from envs.ends.blocked import BlockSign, blocked, http_error

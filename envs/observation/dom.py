@@ -65,6 +65,8 @@ class Dom:
     """First node of each document, ascending."""
     frame_ids: list[str] = field(default_factory=list)
     """CDP frame id of each document."""
+    urls: list[str] = field(default_factory=list)
+    """Address of each document."""
     parent: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
     """Last node of each node's subtree in its own document; itself for a leaf."""

@@ -12,6 +12,7 @@ from envs.observation import diff, marks
 from envs.observation.dom import Dom
 from envs.observation.elements import Found, find
 from envs.observation.focus import FocusReader
+from envs.observation.frames import seen_frames
 from envs.observation.hashes import dom_hash
 from envs.observation.ids import IdBook, Places
 from envs.observation.kinds import Kinds, classify
@@ -52,6 +53,8 @@ class Reading:
     """Lines of the text without the elements, for the diff."""
     document: str = ""
     """Which document is shown: another one after a navigation, the same after ``pushState``."""
+    frames: tuple[str, ...] = ()
+    """Addresses of the frames that can be seen."""
 
     @cached_property
     def dom_hash(self) -> str:
@@ -180,7 +183,7 @@ def compose(
     )
     handles = {element.index: _handle(dom, at) for element, at in zip(elements, found, strict=True)}
     document = Places(dom, kinds).key(0)[0]
-    return Reading(observation, handles, kinds, tuple(page.words()), document)
+    return Reading(observation, handles, kinds, tuple(page.words()), document, seen_frames(dom, scene))
 
 
 def with_diff(reading: Reading, last: Reading) -> Reading:

@@ -39,7 +39,7 @@ def decode(raw: dict[str, Any]) -> Dom:
         dom.line_rects = np.concatenate([dom.line_rects, lines]) if first else lines
     _index(dom, raw["documents"])
     main = raw["documents"][0]
-    dom.url, dom.title = dom.string(main["documentURL"]), dom.string(main["title"])
+    dom.url, dom.title = dom.urls[0], dom.string(main["title"])
     dom.scroll = (float(main.get("scrollOffsetX", 0)), float(main.get("scrollOffsetY", 0)))
     dom.page_size = (float(main.get("contentWidth", 0)), float(main.get("contentHeight", 0)))
     return dom
@@ -61,6 +61,7 @@ def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
             end[above] = end[at]
     dom.documents.append(first)
     dom.frame_ids.append(dom.string(document["frameId"]))
+    dom.urls.append(dom.string(document["documentURL"]))
     dom.parent += [first + above for above in parents] if first else parents
     dom.parent[first] = frame
     dom.end += end

@@ -133,6 +133,16 @@ class StatefulSite(Protocol):
 
 
 @runtime_checkable
+class ForeignSite(Protocol):
+    """A `Site` that somebody else serves. What it answers to a task's first address is for the episode to judge: a wall, an error, a page."""
+
+    @property
+    def foreign(self) -> bool:
+        """True."""
+        ...
+
+
+@runtime_checkable
 class LoggedInSite(Protocol):
     """A `Site` whose episodes begin with cookies."""
 

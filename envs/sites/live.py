@@ -63,6 +63,7 @@ class LiveSite:
     final_screenshot = True
     style = ""
     exclude = ""
+    foreign = True
     background = True
     """Real pages keep what they show in the browser's stores, and draw it when those have answered."""
     observation = FULL

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
-from envs.browser.evidence import MOST_TOLD
+from envs.browser.evidence import MOST_TOLD, DownloadFolder, _files
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
+from envs.types.evidence import Download
 
 HOSTILE = """
 <script>
@@ -169,6 +170,82 @@ def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(
     assert [value for value, _ in graded(rubric, both)] == [1, 1, 0]
     assert [value for value, _ in graded(rubric, none)] == [0, 0, 0]
     assert not [path for path in tmp_path.parent.rglob("*bill*")]
+
+
+class Asked:
+    """Notes what the browser is asked."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        self.said.append((params or {})["behavior"])
+        return {}
+
+    def on(self, event: Any, f: Any) -> None:
+        raise AssertionError(event)
+
+
+def test_a_folder_that_the_disk_refuses_is_the_episodes_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BrowserError, match=r"cannot be made: .*No such file"):
+        DownloadFolder.make(Asked(), "c", tmp_path / "gone")
+    folder = DownloadFolder.make(Asked(), "c", tmp_path)
+
+    def full(_: Path) -> tuple[Download, ...]:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.browser.evidence._files", full)
+        with pytest.raises(BrowserError, match=r"cannot be read: .*Input/output error"):
+            asyncio.run(folder.read())
+    asyncio.run(folder.remove())
+    with pytest.raises(BrowserError, match=r"cannot be read: .*No such file"):
+        asyncio.run(folder.read())
+    asyncio.run(folder.remove())
+
+
+def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = Asked()
+    folder, looked = DownloadFolder.make(browser, "c", tmp_path), list[Path]()
+
+    def renamed(path: Path) -> tuple[Download, ...]:
+        looked.append(path)
+        (path / "a.pdf").write_bytes(b"abc")
+        if len(looked) == 1:
+            raise FileNotFoundError(2, "No such file or directory", "Unconfirmed 7")
+        return _files(path)
+
+    monkeypatch.setattr("envs.browser.evidence._files", renamed)
+
+    async def run() -> tuple[Download, ...]:
+        await folder.allow()
+        try:
+            return await folder.read()
+        finally:
+            await folder.deny()
+            await folder.remove()
+
+    (file,) = asyncio.run(run())
+    assert (file.name, file.size, file.sha256) == ("a.pdf", 3, hashlib.sha256(b"abc").hexdigest())
+    assert len(looked) == 2 and browser.said == ["allow", "deny"] and list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_fails_the_reset_and_the_next_episode_goes_on(pages: Any, page_task: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    task = page_task("/a.html").model_copy(update={"rubric": rubric_of({"type": "download", "name": "a"})})
+
+    async def run() -> Recorded:
+        async with pages({"a.html": "x"}, max_sessions=1, downloads=kept) as (pool, site):
+            async with pool.lease(site) as session:
+                with pytest.raises(BrowserError, match="cannot be made"):
+                    await session.reset(task, 0)
+            kept.mkdir()
+            async with pool.lease(site) as session:
+                return await ended(session, task)
+
+    assert asyncio.run(run()).downloads == () and list(kept.iterdir()) == []
 
 
 def test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -11,6 +14,7 @@ import pytest
 
 from envs.browser import BrowserPool, PoolOptions, find_chromium
 from envs.browser.chromium import LAUNCH_ARGS
+from envs.browser.context import Device
 from envs.browser.process import ChromiumProcess
 from envs.settle import SettleMode
 from envs.types import BrowserError, Click, WebTask
@@ -46,6 +50,95 @@ def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable
 
     launches, left = asyncio.run(run())
     assert launches >= 2 and left == ()
+
+
+@pytest.mark.chaos
+def test_a_browser_of_one_episode_that_dies_concerns_no_other(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    """The next episode finds the dead browser and removes it; the episode that was on it gives it back afterwards."""
+    task = page_task("/index.html")
+
+    async def run() -> None:
+        async with pages({"index.html": TITLE}, process_per_episode=True, max_sessions=3) as (pool, site):
+            async with pool.lease(site) as other:
+                await other.reset(task, 0)
+                async with pool.lease(site) as dying:
+                    before = set(pool.browser_pids())
+                    await dying.reset(task, 0)
+                    browser = pool._browsers[-1]
+                    assert browser.process is not None and browser.process.pid not in before
+                    os.kill(browser.process.pid, signal.SIGKILL)
+                    with pytest.raises(BrowserError):
+                        await dying.step(Click(element=1))
+                    async with asyncio.timeout(30):
+                        while not browser.lost:
+                            await asyncio.sleep(0.01)
+                    assert await episode(pool, site, task) == "seen"
+                    assert browser not in pool._browsers and pool.counters.browsers_lost == 1
+                assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
+            assert pool.browser_pids() == () and not pool._of and not pool._listeners
+
+    asyncio.run(run())
+
+
+def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    async def run() -> None:
+        for options in ({}, {"process_per_episode": True}):
+            async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
+                await session.reset(page_task("/index.html"), 0)
+                await pool.close()
+
+    asyncio.run(run())
+
+
+def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -> None:
+    """The next episode removes a lost browser, within its own deadline; its process must not outlive that."""
+
+    async def run() -> None:
+        pool, ended, go_on = BrowserPool(), list[str](), asyncio.Event()
+
+        async def close() -> None:
+            await go_on.wait()
+            ended.append("browser")
+
+        browser: Any = SimpleNamespace(contexts=set(), close=close)
+        pool._browsers.append(browser)
+        removing = asyncio.create_task(pool._remove(browser))
+        await asyncio.sleep(0.01)
+        removing.cancel()
+        await pool._remove(browser)  # there is nothing left to do for others
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await removing
+        assert ended == ["browser"] and pool.browser_pids() == ()
+
+    asyncio.run(run())
+
+
+def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        pool = BrowserPool(step_deadline=0.05)
+
+        async def never(_: object) -> None:
+            await asyncio.Event().wait()
+
+        async def work(_: object) -> None:
+            raise AssertionError("there is no tab")
+
+        monkeypatch.setattr(pool, "_open_on_a_browser", never)
+        try:
+            for _ in range(3):  # more than may be apart at a time: none of them keeps its place
+                with pytest.raises(BrowserError, match=r"no page for a picture within 0\.05 s"):
+                    await pool.apart(Device((10, 10)), work, deadline=1, what="a picture")
+        finally:
+            await pool.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await run()
+
+    asyncio.run(bounded())
 
 
 async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleMode:

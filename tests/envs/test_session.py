@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from envs.browser import BrowserPool, StepResult
+from envs.browser.cdp import _read_message
 from envs.oracles import oracle_action
 from envs.sites import Site
 from envs.types import Action, BrowserError, Click, Invalid, Select, Type, WebTask
@@ -167,6 +168,41 @@ def test_nothing_but_the_site_is_reached(pages: Any, page_task: Callable[[str], 
             return result.observation.elements[0].text, sum(pool.metrics()["requests_refused"].values())
 
     assert asyncio.run(run()) == ("no no no", 3)
+
+
+HALVES = """<button title="x" onclick="this.textContent = 'b' + half">a</button><script>
+const half = JSON.parse('"\\\\ud83d"');
+document.title = "t" + half;
+document.querySelector("button").title = half;
+document.querySelector("button").setAttribute("data-half", half + "\\u{1f600}");
+console.log(half);
+</script>"""
+
+
+def test_half_a_surrogate_pair_is_read_as_the_replacement_character(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    """JavaScript's strings may have one, JSON's texts may not; the socket of all pages lives on."""
+
+    async def run() -> None:
+        async with pages({"index.html": HALVES}, signals=True) as (pool, site), pool.lease(site) as session:
+            first = await session.reset(page_task("/index.html"), 0)
+            assert first.observation.title == "t\ufffd" and first.observation.elements[0].text == "a"
+            after = await session.step(Click(element=1))
+            assert after.observation.elements[0].text == "b\ufffd"
+            assert after.observation.model_validate_json(after.observation.model_dump_json()) == after.observation
+            metrics = pool.metrics()
+            assert metrics["disconnects"] == 0 and metrics["browsers"][0]["reconnects"] == 0
+
+    asyncio.run(run())
+
+
+def test_only_the_half_is_replaced_in_a_message() -> None:
+    raw = b'{"id":1,"result":{"a\\ud83d":["x\\ud83d\\ude00","\\ude00y\\ud83d",1.5,null,true]}}'
+    assert _read_message(raw) == {
+        "id": 1,
+        "result": {"a\ufffd": ["x\U0001f600", "\ufffdy\ufffd", 1.5, None, True]},
+    }
 
 
 def test_a_missing_page_is_a_browser_error(pages: Any, page_task: Callable[[str], WebTask]) -> None:

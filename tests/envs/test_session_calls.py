@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,3 +75,75 @@ def test_a_cancelled_step_leaves_nothing_behind(pages: Any, page_task: Callable[
         assert sum(browser["contexts"] for browser in pool.metrics()["browsers"]) == 1
 
     play(pages, page_task, SLOW, scenario)
+
+
+class Held:
+    """A session that holds a context, downloads and a server's state, all of them stand-ins that note when they are given back."""
+
+    def __init__(self, *, stateless: bool = True, broken: bool = False, fails: str = "") -> None:
+        self.given_back: list[str] = []
+        self.fails = fails
+        self.waits = asyncio.Event()
+        self.waits.set()
+        context = SimpleNamespace(reusable=not broken, broken=broken)
+        folder = SimpleNamespace(deny=lambda: self.back("deny"), remove=lambda: self.back("files"))
+        environment = SimpleNamespace(close=lambda error: self.given_back.append("queues"))
+        pool = SimpleNamespace(release=lambda *_: self.back("context"))
+        session: Any = WebSession(pool, SimpleNamespace(stateless_pages=stateless), step_deadline=1)  # type: ignore[arg-type]
+        session._context, session._site_episode = context, SimpleNamespace(close=lambda: self.back("state"))
+        session._page = SimpleNamespace(environment=environment, downloads=folder)
+        self.session: WebSession = session
+
+    async def back(self, what: str) -> None:
+        await self.waits.wait()
+        self.given_back.append(what)
+        if what == self.fails:
+            raise BrowserError(f"{what} failed")
+
+
+def test_pages_are_given_back_before_what_they_write_and_ask() -> None:
+    async def run() -> None:
+        for options, wanted in (
+            ({}, ["queues", "deny", "context", "files", "state"]),
+            ({"broken": True}, ["queues", "context", "files", "state"]),
+            ({"stateless": False}, ["queues", "context", "files", "state"]),
+            ({"fails": "deny"}, ["queues", "deny", "context", "files", "state"]),  # the context is broken then
+        ):
+            held = Held(**options)  # type: ignore[arg-type]
+            await held.session.close()
+            assert held.given_back == wanted
+            await held.session.close()
+            assert held.given_back == wanted
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("what", ["context", "files", "state"])
+def test_what_cannot_be_given_back_keeps_nothing_else(what: str) -> None:
+    async def run() -> None:
+        held = Held(fails=what)
+        with pytest.raises(BrowserError, match=f"{what} failed"):
+            await held.session.close()
+        assert held.given_back == ["queues", "deny", "context", "files", "state"]
+
+    asyncio.run(run())
+
+
+def test_a_cancellation_while_a_session_is_given_back_leaves_nothing() -> None:
+    async def run() -> None:
+        before = asyncio.all_tasks()
+        held = Held()
+        held.waits.clear()
+        closing = asyncio.create_task(held.session.close())
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            closing.cancel()
+        await asyncio.sleep(0.01)
+        assert not closing.done() and held.given_back == ["queues"]
+        held.waits.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert held.given_back == ["queues", "deny", "context", "files", "state"]
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from PIL import Image, ImageDraw
@@ -48,6 +49,26 @@ def test_a_broken_site_and_a_wall_are_not_the_site():
     assert watch.unusable(look()) is None
     assert watch.unusable(look(status=503))[0] is StopReason.HTTP_ERROR
     assert watch.unusable(look(title="Just a moment..."))[0] is StopReason.BLOCKED
+
+
+def test_a_wall_with_the_status_of_a_broken_site_is_a_wall():
+    found = EpisodeWatch(3).unusable(look(title="Just a moment...", status=503))
+    assert (found.reason, found.wall) == (StopReason.BLOCKED, "cloudflare")
+
+
+def test_a_captcha_is_seen_by_its_frame():
+    frame = "https://geo.captcha-delivery.com/captcha/?cid=1"
+    found = EpisodeWatch(3).unusable(replace(look(status=403), frames=("https://ads.example/", frame)))
+    assert (found.reason, found.wall) == (StopReason.BLOCKED, "datadome")
+
+
+def test_a_page_that_is_not_there_is_no_beginning():
+    watch = EpisodeWatch(3)
+    assert watch.unusable(look(status=404)) is None
+    found = watch.unusable(look(status=404), first=True)
+    assert found[:2] == (StopReason.BROWSER_ERROR, "http://s/ answered 404; expected a page to begin on")
+    assert watch.unusable(look(status=503), first=True)[0] is StopReason.HTTP_ERROR
+    assert watch.unusable(look(), first=True) is watch.unusable(replace(look(), status=None), first=True) is None
 
 
 def test_one_repeat_is_refused():

@@ -12,7 +12,7 @@ from envs.observation import ObservationOptions
 from envs.rewards.server_state import SiteState
 from envs.sites.app_server import AppServer
 from envs.sites.bundled.app import COOKIE, KEY_HEADER, Application, make_app
-from envs.sites.bundled.states import EpisodeStates
+from envs.sites.bundled.states import EpisodeState, EpisodeStates
 from envs.types import WebTask
 
 VIEWPORT = (1008, 756)
@@ -75,11 +75,20 @@ class BundledSite:
     async def open_episode(self, task: WebTask, seed: int) -> BundledEpisode:
         """A copy of the world of the seed."""
         origin = self.origin
-        state = await asyncio.to_thread(self.states.open, seed)
+        opening = asyncio.get_running_loop().run_in_executor(None, self.states.open, seed)
+        try:
+            state = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._drop)  # the thread goes on, and nobody will close what it opens
+            raise
         headers = {"cookie": f"{COOKIE}={state.token}", KEY_HEADER: self._key}
         asked = SiteState(origin=origin, databases={"": state.uri}, headers=headers)
         path = f"/-/begin/{state.token}?to={quote(task.path)}"
         return BundledEpisode(path, asked, self.states, state.token)
+
+    def _drop(self, opened: asyncio.Future[EpisodeState]) -> None:
+        if not opened.cancelled() and opened.exception() is None:
+            self.states.close(opened.result().token)
 
     def reload_for(self, task: WebTask) -> bool:
         """Every episode begins with a load."""

@@ -37,12 +37,16 @@ RUBRIC = read_rubric(
 )
 
 
+Shown = StepResult | Exception | asyncio.Event
+"""A page, what is raised instead of one, or what is waited for."""
+
+
 class Browser:
     """Shows these pages one after the other; `given_back` tells when it was."""
 
     server = None
 
-    def __init__(self, results: Sequence[StepResult | Exception]) -> None:
+    def __init__(self, results: Sequence[Shown]) -> None:
         self.results = list(results)
         self.given_back = False
 
@@ -54,15 +58,18 @@ class Browser:
             self.given_back = True
 
     async def reset(self, task: WebTask, seed: int) -> StepResult:
-        return self.next()
+        return await self.next()
 
     async def step(self, action: object, step_id: int) -> StepResult:
-        return self.next()
+        return await self.next()
 
-    def next(self) -> StepResult:
+    async def next(self) -> StepResult:
         result = self.results.pop(0)
         if isinstance(result, Exception):
             raise result
+        if isinstance(result, asyncio.Event):
+            await result.wait()
+        assert isinstance(result, StepResult)
         return result
 
 
@@ -71,7 +78,10 @@ async def turn(situation: object) -> SimpleNamespace:
     return SimpleNamespace(response="click [1]", response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
 
 
-def play(results: Sequence[StepResult | Exception], rubric: Rubric | None, frozen: str = "") -> Trajectory:
+def play(
+    results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", deadline: float = 10, attempts: int = 1
+) -> Trajectory:
+    """The one attempt that there has to be."""
     task = WebTask(
         task_id="shop/lamp",
         site="shop",
@@ -90,7 +100,7 @@ def play(results: Sequence[StepResult | Exception], rubric: Rubric | None, froze
         assert doing != "reward" or browser.given_back, "graded while the browser was still held"
         yield
 
-    rollout = RolloutConfig(episode_deadline=10, attempts=1, repeats=0)
+    rollout = RolloutConfig(episode_deadline=deadline, attempts=attempts, repeats=0)
     runner: Any = EpisodeRunner(
         pool=browser,  # type: ignore[arg-type]
         sites={"shop": None},  # type: ignore[dict-item]
@@ -142,11 +152,27 @@ def test_a_failed_browser_abstains_whatever_the_rubric_says() -> None:
     assert reward.score is None and reward.abstained == "gone"
 
 
+def test_a_timeout_of_something_else_is_not_the_episodes_deadline() -> None:
+    with pytest.raises(TimeoutError, match="the model's server"):
+        play([OVER[0], TimeoutError("the model's server")], RUBRIC)
+
+
+def test_an_episode_that_is_not_over_in_time_abstains() -> None:
+    episode = play([OVER[0], asyncio.Event()], RUBRIC, deadline=0.05)
+    assert (episode.stop_reason, episode.error) == (StopReason.DEADLINE, "not over after 0.05 s")
+
+
 def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
     wall = DONE.model_copy(update={"title": "Just a moment..."})
     episode = play([OVER[0], StepResult(wall, b"", False, FACTS)], RUBRIC)
     assert (episode.stop_reason, episode.wall) == (StopReason.BLOCKED, "cloudflare")
     assert episode.reward.score is None and "Cloudflare" in (episode.reward.abstained or "")
+
+
+def test_nobody_runs_at_a_wall_again() -> None:
+    wall = StepResult(SHOP.model_copy(update={"title": "Just a moment..."}), b"", False, status=503)
+    episode = play([wall], RUBRIC, attempts=3)
+    assert (episode.stop_reason, episode.wall, episode.steps) == (StopReason.BLOCKED, "cloudflare", ())
 
 
 def test_a_changed_rubric_ends_the_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from envs.sites.bundled import APPLICATIONS
 from envs.sites.bundled import states as states_module
 from envs.sites.bundled.app import KEY_HEADER
 from envs.sites.bundled.shop import shop_world
-from envs.sites.bundled.states import EpisodeStates
+from envs.sites.bundled.states import EpisodeState, EpisodeStates
 from envs.types import SeedRange, SiteError, Split, WebTask
 
 from .serving import KEY, Served, dump
@@ -173,3 +174,34 @@ def test_worlds_that_were_not_used_for_long_are_dropped(monkeypatch: pytest.Monk
     for seed in (1, 2, 1, 3, 1, 2):
         states.open(seed)
     assert built == [1, 2, 3, 2]
+
+
+def test_an_episode_that_is_given_up_while_it_begins_leaves_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        site = BundledSite(APPLICATIONS["shop"])
+        await site.start()
+        begun, go_on, open_now = threading.Event(), threading.Event(), site.states.open
+        opened: list[str] = []
+
+        def slowly(seed: int) -> EpisodeState:
+            begun.set()
+            assert go_on.wait(10)
+            state = open_now(seed)
+            opened.append(state.token)
+            return state
+
+        monkeypatch.setattr(site.states, "open", slowly)
+        try:
+            opening = asyncio.create_task(site.open_episode(TASK, 5))
+            await asyncio.to_thread(begun.wait, 10)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            go_on.set()
+            async with asyncio.timeout(10):
+                while not opened or len(site.states):
+                    await asyncio.sleep(0.01)
+        finally:
+            await site.close()
+
+    asyncio.run(run())
