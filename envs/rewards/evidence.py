@@ -28,6 +28,8 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    dom_cut: bool = False
+    """The page has more elements than ``dom``, which has the first of them; what is not among these counts against the policy."""
     final_dom: str = ""
     """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     scripts: dict[str, Told] = Field(default_factory=dict)

@@ -73,6 +73,8 @@ class Recorded(Record):
 
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
+    dom_cut: bool = False
+    """The last page has more elements than are recorded: ``dom`` has the first of them."""
     downloads: tuple[Download, ...] | None = None
     scripts: dict[str, Told] = Field(default_factory=dict)
     """By expression."""

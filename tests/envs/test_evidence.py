@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envs.browser import WebSession
+from envs.browser import WebSession, evidence
 from envs.browser.evidence import MOST_TOLD
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
@@ -130,6 +130,24 @@ def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pa
         assert value == wanted, (fact, evidence)
     assert recorded.dom is not None and set(recorded.dom[0].styles or {}) == {"color", "display", "width"}
     assert Recorded.model_validate_json(recorded.model_dump_json(), strict=True) == recorded
+
+
+def test_of_a_large_page_the_first_elements_are_there(
+    pages: Any, page_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "MOST_NODES", 12)
+    body = """<p id="first">a</p><iframe srcdoc="<b></b><b></b>"></iframe><script>
+      for (let at = 0; at < 20; at++) document.body.append(document.createElement("i")); </script><p id="last">b</p>"""
+    rubric = rubric_of(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))
+    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+
+    async def run() -> Recorded:
+        async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            return await ended(session, task)
+
+    recorded = asyncio.run(run())
+    assert recorded.dom is not None and len(recorded.dom) == 12 and recorded.dom_cut and not recorded.absent
+    assert [value for value, _ in graded(rubric, recorded)] == [1, 0, 1]
 
 
 DOWNLOADS = """<a href="/invoice.bin" download="../../bill 1.bin">One</a> <a href="/big.bin" download>Two</a>"""

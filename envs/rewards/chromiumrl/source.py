@@ -83,12 +83,12 @@ class ReferenceSource:
             if known is not None:
                 return known
 
-            async def work(tab: Tab) -> DomSnapshot | None:
+            async def work(tab: Tab) -> DomSnapshot:
                 await tab.load(site.origin + path)
                 return await capture_page(tab.cdp)
 
             page = await self._pool.apart(site, work, deadline=DEADLINE, what=f"loading the reference {path}")
-            if page is None:
+            if page.cut:
                 raise JudgeError(f"the reference page {path} of {site.name} has too many nodes to be compared")
             while len(self._kept) >= KEPT_PAGES:
                 del self._kept[next(iter(self._kept))]

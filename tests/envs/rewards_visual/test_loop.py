@@ -265,6 +265,16 @@ def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Tra
     assert "changed in the document" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
 
 
+def test_a_dialog_that_is_left_open_does_not_keep_the_last_page_from_being_compared(tmp_path: Path) -> None:
+    asking = FORM.replace('onclick="', 'onclick="confirm(`Sure?`);')
+    site = shop(tmp_path / "shop")
+    (tmp_path / "shop" / "form.html").write_text(asking, encoding="utf-8")
+    task = order().model_copy(update={"horizon": 1})
+    (ended,) = play(site, [(task, ["click [2]"])], RunStore(tmp_path / "run"), dom_diffs=True)
+    assert ended.final is not None and ended.final.dialog and ended.stop_reason is StopReason.HORIZON
+    assert ended.final_dom and ended.reward.score is not None
+
+
 def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: Path) -> None:
     (ended,) = play(shop(tmp_path / "shop"), [(order(), RIGHT)], RunStore(tmp_path / "run"))
     assert ended.final_dom == "" and {step.dom_diff for step in ended.steps} == {""}
