@@ -59,7 +59,7 @@ class LookSources:
         if task.rubric is None or not task.reference or not evidence.final_dom:
             return evidence
         try:
-            found = await self._reference.similarity(task, evidence.final_dom)
+            found = await self._reference.similarity(task, evidence.final_dom, evidence.seed)
         except (BrowserError, JudgeError, SiteError) as error:
             return evidence.model_copy(update={"absent": {**evidence.absent, "domdiff": str(error)}})
         four = {name: getattr(found, name) for name in ("structural", "text", "layout", "style")}
