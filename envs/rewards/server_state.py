@@ -30,6 +30,12 @@ MOST_ROWS = 10_000
 """Rows of an answer. A fact compares with rows that somebody wrote down."""
 MOST_VALUE = 1_000_000
 """Bytes of a text in a row, so that one query cannot fill the memory."""
+MOST_ROW_BYTES = 4_000_000
+"""Bytes of all texts of an answer's rows, and eight for each number."""
+MOST_COLUMNS = 500
+"""Of a table or an answer that is asked for: with `MOST_VALUE` it bounds one row."""
+LOCKED_SECONDS = 0.02
+"""Between tries while somebody writes."""
 MOST_ANSWER = 4_000_000
 """Bytes of an answer over HTTP."""
 STEPS_BETWEEN_LOOKS = 10_000
@@ -135,17 +141,39 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
             connection.execute("PRAGMA query_only = ON")  # also of a database in memory, which has no read-only mode
             connection.set_authorizer(_only_reads)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
             connection.set_progress_handler(lambda: int(stop.is_set() or time.monotonic() > end), STEPS_BETWEEN_LOOKS)
-            rows = connection.execute(query).fetchmany(MOST_ROWS + 1)
+            while True:
+                try:
+                    return _fetched(connection, query)
+                except sqlite3.OperationalError as error:
+                    # SQLite itself waits for other processes, but not for other connections of this one to a shared database.
+                    if not _locked(error) or stop.wait(LOCKED_SECONDS) or time.monotonic() > end:
+                        raise
     except sqlite3.Error as error:
         late = time.monotonic() > end
         cause = f"no rows within {seconds:g} s" if late else f"{error} (only one SELECT is allowed)"
         raise SiteError(f"{_short(query)}: {cause}") from error
     except (sqlite3.Warning, ValueError, OverflowError) as error:  # two statements in one, a null byte
         raise SiteError(f"{_short(query)}: {error} (only one SELECT is allowed)") from error
-    if len(rows) > MOST_ROWS:
-        raise SiteError(f"{_short(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer")
-    return [_plain(row, query) for row in rows]
+
+
+def _fetched(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+    """All rows, one after another, as long as they are no more than may be kept."""
+    rows, size = list[tuple[Any, ...]](), 0
+    with closing(connection.execute(query)) as found:
+        for row in found:
+            rows.append(_plain(row, query))
+            size += sum(len(value.encode()) if isinstance(value, str) else 8 for value in row)
+            if len(rows) > MOST_ROWS:
+                raise SiteError(f"{_short(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer")
+            if size > MOST_ROW_BYTES:
+                raise SiteError(f"{_short(query)}: gives more than {MOST_ROW_BYTES:,} bytes; ask for less")
+    return rows
+
+
+def _locked(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _only_reads(action: int, *_: object) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -109,6 +109,31 @@ def test_too_many_rows(shop: Path) -> None:
     many = ENDLESS.replace("max(i)", "i") + f" LIMIT {MOST_ROWS + 1}"
     with pytest.raises(SiteError, match="more than 10,000 rows"):
         sql(shop, many)
+
+
+def test_the_size_of_all_rows_is_bounded(shop: Path) -> None:
+    """Each value and the number of rows may be: 5,000 rows of 900,000 letters would be 4.5 GB."""
+    each = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {} FROM n LIMIT 5000"
+    with pytest.raises(SiteError, match="more than 4,000,000 bytes; ask for less"):
+        sql(shop, each.format("printf('%900000d', i)"))
+    assert len(sql(shop, each.format("printf('%100d', i)"))) == 5000
+    with pytest.raises(SiteError, match="too many columns"):
+        sql(shop, f"SELECT {', '.join('1' * 501)}")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_while_somebody_writes_it_is_asked_again_until_the_deadline(tmp_path: Path, shared: bool) -> None:
+    place: Path | str = "file:locked-in-a-test?mode=memory&cache=shared" if shared else tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(place, uri=shared, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("CREATE TABLE t (x)")
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(SiteError, match=r"no rows within 0\.2 s|locked"):
+            sql(place, "SELECT x FROM t", deadline=0.2)
+        done = Timer(0.3, lambda: writer.execute("COMMIT"))
+        done.start()
+        assert sql(place, "SELECT x FROM t") == [(1,)]
+        done.join()
 
 
 ANSWERS: dict[str, tuple[int, bytes]] = {

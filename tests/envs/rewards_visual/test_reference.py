@@ -28,15 +28,14 @@ def task_on(site: str, path: str, reference: str) -> WebTask:
 
 async def compared(site: Site, task: WebTask, seed: int, references: list[tuple[str, int]]) -> list[DomSimilarity]:
     """An episode's first page, compared with references in the worlds of these seeds."""
-    async with BrowserPool(max_sessions=1, inspect=capture_page) as pool:
-        async with pool.lease(site) as session:
-            page = (await session.reset(task, seed)).inspected
-            assert isinstance(page, DomSnapshot)
-            blob = page.model_dump_json().encode()
-            source = ReferenceSource(pool, {site.name: site}, lambda _name: blob)
-            # The episode has the only place of the pool: a reference needs none.
-            tasks = [(task.model_copy(update={"reference": path}), each) for path, each in references]
-            return [await source.similarity(one, "last", each) for one, each in tasks]
+    async with BrowserPool(max_sessions=1, inspect=capture_page) as pool, pool.lease(site) as session:
+        page = (await session.reset(task, seed)).inspected
+        assert isinstance(page, DomSnapshot)
+        blob = page.model_dump_json().encode()
+        source = ReferenceSource(pool, {site.name: site}, lambda _name: blob)
+        # The episode has the only place of the pool: a reference needs none.
+        tasks = [(task.model_copy(update={"reference": path}), each) for path, each in references]
+        return [await source.similarity(one, "last", each) for one, each in tasks]
 
 
 def test_a_bundled_site_shows_the_world_of_the_episodes_seed() -> None:
