@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 import orjson
 
+from envs.egress import AllowList, Refused, resolve_allowed
 from envs.types import SiteError
 
 DEADLINE = 5.0
@@ -61,6 +62,9 @@ class SiteState:
     databases: Mapping[str, Path | str] = field(default_factory=dict)
     """SQLite files by the name that facts give; ``""`` is the only one, or the main one. A text that begins with ``file:`` is an SQLite
     URI, which may name a database in the memory of this process (``file:shop?mode=memory&cache=shared``)."""
+    allow: AllowList | None = None
+    """What may be reached: the address that the origin's name leads to is checked as those of pages are (a public name may not lead to this
+    machine or a private network), and only that one is connected to. ``None`` for a server of ours, which is asked where it says it is."""
     deadline: float = DEADLINE
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with every request (a log-in, say); in no error and no record."""
@@ -97,9 +101,15 @@ class SiteState:
             raise SiteError(f"{_short(path)}: is no path on {self.origin}; begin it with a /")
         try:
             async with asyncio.timeout(self.deadline):
-                status, body = await self._get(path)
+                status, body = await self._ask(path)
         except TimeoutError as error:
             raise SiteError(f"GET {_short(path)}: no answer within {self.deadline:g} s") from error
+        except Refused as error:
+            raise SiteError(
+                f"GET {_short(path)}: {self.origin} leads to an address that may not be reached: {error}"
+            ) from error
+        except OSError as error:
+            raise SiteError(f"GET {_short(path)}: {self.origin} is not known: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SiteError(f"GET {_short(path)}: {type(error).__name__}: {error}") from error
         if status == 404:
@@ -111,12 +121,31 @@ class SiteState:
         except orjson.JSONDecodeError as error:
             raise SiteError(f"GET {_short(path)}: the answer is no JSON: {error}") from error
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
+    async def _ask(self, path: str) -> tuple[int, bytes]:
+        url = httpx.URL(self.origin + path)
+        if self.allow is None:
+            return await self._get(url, path)
+        host = url.raw_host.decode("ascii")
+        for address in (addresses := await resolve_allowed(host, self.allow)):
+            try:
+                return await self._get(url, path, str(address))
+            except httpx.ConnectError:
+                if address == addresses[-1]:
+                    raise
+        raise SiteError(f"GET {_short(path)}: {host} has no address")
+
+    async def _get(self, url: httpx.URL, path: str, address: str = "") -> tuple[int, bytes]:
+        """The answer; of an address, which is spoken to as the host of the URL."""
+        headers = {"accept": "application/json", **self.headers, "host": url.netloc.decode("ascii")}
+        # The certificate has to be that of the name, whatever address it has.
+        named = {"sni_hostname": url.raw_host.decode("ascii")} if url.scheme == "https" and address else {}
         limits = httpx.Timeout(self.deadline)
         async with (
             # No proxy and no credentials from this process's environment: the site is asked, and nobody else.
             httpx.AsyncClient(verify=_trust(), trust_env=False, follow_redirects=False, timeout=limits) as client,
-            client.stream("GET", self.origin + path, headers={"accept": "application/json", **self.headers}) as answer,
+            client.stream(
+                "GET", url.copy_with(host=address) if address else url, headers=headers, extensions=named
+            ) as answer,
         ):
             body = bytearray()
             async for piece in answer.aiter_bytes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from envs.egress import AllowList
 from envs.rewards import SiteState, grade, read_rubric
 from envs.rewards.server_state import MOST_ROWS
 from envs.types import SiteError
@@ -150,8 +152,8 @@ class Api(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/api/slow":
             time.sleep(1)
-        if self.path == "/api/who":
-            status, body = 200, json.dumps(self.headers["Authorization"]).encode()
+        if self.path in ("/api/who", "/api/host"):
+            status, body = 200, json.dumps(self.headers["Host" if "host" in self.path else "Authorization"]).encode()
         else:
             status, body = ANSWERS.get(self.path, (200, b"1"))
         self.send_response(status)
@@ -206,6 +208,29 @@ def test_nobody_there_and_no_origin(origin: str) -> None:
         get("http://127.0.0.1:1", "/")
     with pytest.raises(SiteError, match="no address"):
         get("", "/")
+
+
+def test_a_site_of_others_is_asked_as_its_pages_are(origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads to this machine is not, and what is connected to is the address that was checked."""
+    port = int(origin.rpartition(":")[2])
+    asked: list[str] = []
+
+    def getaddrinfo(host: Any, *_: Any, **__: Any) -> list[Any]:
+        name = host.decode() if isinstance(host, bytes) else host
+        asked.append(name)
+        answer = {"shop.example": "127.0.0.1", "net.example": "10.0.0.7"}.get(name, name)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answer, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    for name, cause in (("shop", "loopback"), ("net", "private")):
+        theirs = f"http://{name}.example:{port}"
+        with pytest.raises(SiteError, match=f"leads to an address that may not be reached: {cause}"):
+            get(theirs, "/api/order/12?full=1", allow=AllowList.of(theirs))
+    assert asked == ["shop.example", "net.example"]
+    assert get(origin, "/api/order/12?full=1", allow=AllowList.of(origin))["total"] == 42.5
+    local = f"http://localhost:{port}"
+    assert get(local, "/api/host", allow=AllowList.of(local)) == f"localhost:{port}"
+    assert set(asked[2:]) <= {"127.0.0.1", "::1"}
 
 
 def test_credentials_are_sent_and_not_shown(origin: str) -> None:
