@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -185,6 +186,24 @@ def test_tasks_of_other_sites_have_no_visual_part_and_a_missing_reference_is_tol
         asyncio.run(source.parts(task, EpisodeEvidence.model_construct(steps=(step,))))
     with pytest.raises(SiteError, match=r"99\.html is not there"):
         Design2CodeSite().reference(task.model_copy(update={"path": "/99.png"}))
+
+
+def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "1.html").write_bytes(b"<p>\xff</p>")
+    task = import_tasks()[0].model_copy(update={"path": "/1.png"})
+    site, threads = Design2CodeSite(tmp_path), list[int]()
+    with pytest.raises(SiteError, match=r"1\.html cannot be read as UTF-8"):
+        site.reference(task)
+
+    def reference(task: WebTask) -> str:
+        threads.append(threading.get_ident())
+        return site.reference(task)
+
+    step = SimpleNamespace(action=Submit(html="<p>"), error=None)
+    source = DesignSource(Drawer(None), reference)  # type: ignore[arg-type]
+    with pytest.raises(SiteError, match="cannot be read"):
+        asyncio.run(source.parts(task, EpisodeEvidence.model_construct(steps=(step,))))
+    assert threads and threads != [threading.get_ident()]
 
 
 def shop(folder: Path) -> StaticSite:

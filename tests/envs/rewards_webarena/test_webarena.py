@@ -25,7 +25,7 @@ from envs.rewards.webarena import (
     read_task,
 )
 from envs.rewards.webarena.evaluate import partial, product
-from envs.rewards.webarena.helpers import PAGE, UnknownHelper, read_call, reddit_get_post_url
+from envs.rewards.webarena.helpers import PAGE, UnknownHelper, call, read_call, reddit_get_post_url
 from envs.rewards.webarena.match import clean, exact_match, includes_one, must_include, url_match
 from envs.types import BrowserError, TaskError
 
@@ -328,6 +328,25 @@ def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, WebArenaT
     assert found.score is None and found.partial == 1.0 and page.visits == [POST]
     assert "no helper 'gitlab_get_project_memeber_role'; there are reddit_get_post_url" in str(found.abstained)
     assert page.ran == ["document.querySelector('details').open = true", BOLD]  # a failed preparation does not matter
+
+
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        ("func:post()", "does not take these arguments: missing a required argument"),
+        ("func:post('a', 'b')", "does not take these arguments: too many"),
+        ("func:post(7)", "can do nothing with these arguments"),
+        ("func:post('http://[')", "can do nothing with these arguments"),
+        ("func:late('x')", "can do nothing with these arguments: inside"),
+    ],
+)
+def test_arguments_that_a_helper_cannot_use_make_it_unavailable(program: str, cause: str) -> None:
+    async def late(text: str) -> str:
+        raise TypeError("inside")
+
+    helpers = {"post": reddit_get_post_url, "late": late}
+    with pytest.raises(UnknownHelper, match=cause):
+        asyncio.run(call(program, helpers, page=None, last_url=""))
 
 
 def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
