@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import shutil
 import tempfile
 import time
@@ -25,8 +24,6 @@ SCRIPT_SECONDS = 1.0
 """Real seconds that a predicate may take; one that reads a page takes a thousandth."""
 MOST_NODES = 20_000
 """Elements of a page that are recorded, ten times those of a large one (2 MB in the trajectory); of a larger page the first ones are."""
-MOST_TOLD = 10_000
-"""Characters of a predicate's value that are kept: whatever is not true or false is only shown."""
 DOWNLOAD_SECONDS = 10.0
 """Real seconds that files which are on their way get to arrive."""
 LOOK_SECONDS = 0.05
@@ -80,12 +77,13 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
     if "exceptionDetails" in answer:
         return Told(trouble=script_cause(answer["exceptionDetails"]))
     result = answer["result"]
-    if "value" not in result:
-        return Told(
-            trouble=f"the expression is {result.get('unserializableValue', result['type'])}; expected true or false"
-        )
-    written = json.dumps(result["value"])
-    return Told(value=result["value"] if len(written) <= MOST_TOLD else f"{written[:MOST_TOLD]}…")
+    value = result.get("value")
+    if isinstance(value, bool | int | float):
+        return Told(value=value)
+    # A text may be anything that a logged-in page shows, and no predicate: what it says is not kept.
+    kinds: dict[type, str] = {str: "a text", list: "a list", dict: "an object", type(None): "null"}
+    name = kinds[type(value)] if "value" in result else result.get("unserializableValue", result["type"])
+    return Told(trouble=f"the expression is {name}; expected true or false")
 
 
 def script_cause(details: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from envs.rewards.compare import compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.pages import Pages
-from envs.rewards.server_answers import asked, find_answer
+from envs.rewards.server_answers import asked, find_answer, inside
 from envs.types import Cost, FactGroup, JudgeFact, Record
 from envs.types.rubrics import (
     AnswerFact,
@@ -290,7 +290,9 @@ def _server(fact: SqlFact | HttpFact, pages: Pages) -> FactResult:
         return unavailable(f"the server was not asked: {asked(fact)}")
     if answer.error is not None:
         return unavailable(answer.error)
-    return _of_rows(fact, answer.rows) if isinstance(fact, SqlFact) else _of_value(fact, answer.value)
+    if isinstance(fact, SqlFact):
+        return _of_rows(fact, answer.rows)
+    return _of_value(fact, inside(answer.value, fact.at[len(answer.at) :]))
 
 
 def _judge(fact: JudgeFact, pages: Pages) -> FactResult:
@@ -321,7 +323,7 @@ async def ask_server(fact: SqlFact | HttpFact, state: ServerState) -> FactResult
     """Check a fact about the server's state. Raises ``SiteError``."""
     if isinstance(fact, SqlFact):
         return _of_rows(fact, await state.sql(fact.query, fact.database))
-    return _of_value(fact, await state.get_json(fact.path))
+    return _of_value(fact, inside(await state.get_json(fact.path), fact.at))
 
 
 def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
@@ -330,19 +332,13 @@ def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
 
 
 def _of_value(fact: HttpFact, value: Any) -> FactResult:
+    """``value`` is what the answer has where the fact's ``at`` leads."""
     where = f"{fact.path} {'.'.join(map(str, fact.at))}".strip()
-    for key in fact.at:
-        value = _inside(value, key)
-    return yes(compare(value, fact.op, fact.value), f"{where} is {value!r}")
+    return yes(compare(value, fact.op, fact.value), f"{where} is {_shown(value)}")
 
 
-def _inside(value: Any, key: str | int) -> Any:
-    """What a JSON value has at a key or position; ``None`` if it has nothing there."""
-    if isinstance(value, dict):
-        return value.get(str(key))
-    if isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
-        return value[key]
-    return None
+def _shown(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value)
 
 
 def _same_rows(rows: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]], ordered: bool) -> bool:

@@ -11,7 +11,6 @@ import pytest
 
 from envs.browser import WebSession
 from envs.browser import evidence as reading
-from envs.browser.evidence import MOST_TOLD
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
 
@@ -62,6 +61,10 @@ PREDICATES: dict[str, bool | str] = {
     "NaN": "NaN",
     "(() => { const a = {}; a.a = a; return a; })()": "",
     "'x'.repeat(20000)": "expected true or false",
+    "['secret']": "is a list",
+    "null": "is null",
+    "({secret: 1})": "is an object",
+    "$$('.line').length": "expected true or false",
 }
 
 
@@ -100,7 +103,12 @@ def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: 
             assert value == float(wanted), (expression, evidence)
         else:
             assert value is None and wanted in evidence, (expression, value, evidence)
-    assert len(str(first.scripts["'x'.repeat(20000)"].value)) <= MOST_TOLD + 1
+    assert first.scripts["$('#total').textContent"].model_dump() == {
+        "value": None,
+        "trouble": "the expression is a text; expected true or false",
+    }
+    assert {type(told.value) for told in first.scripts.values()} == {bool, int, type(None)}
+    assert max(len(told.trouble) for told in first.scripts.values()) < 200
     assert [told.value for told in again.scripts.values()] == [True]
     assert "SEEN" not in text
     assert first.dom is None and first.downloads is None and not first.absent
