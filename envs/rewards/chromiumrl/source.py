@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+from envs.browser.cdp import ConnectionLost
 from envs.browser.pool import BrowserPool
 from envs.browser.tab import Tab
 from envs.rewards.chromiumrl.capture import MOST_NODES, capture_page
@@ -110,6 +111,8 @@ class ReferenceSource:
                     raise failure.with_traceback(None)
             try:
                 page = await self._load(site, task, key[2])
+            except ConnectionLost:
+                raise  # the browser's end is not the page's fault, and the next one may load it
             except (BrowserError, JudgeError, SiteError) as error:
                 self._failed[key] = time.monotonic(), error
                 raise

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from envs.browser import BrowserPool
+from envs.browser.cdp import ConnectionLost
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl import source as sources
 from envs.rewards.chromiumrl.capture import capture_page
@@ -91,6 +92,8 @@ class SlowPool:
         self.loaded.append(what.rpartition("/")[2])
         if what.endswith("/slow"):
             await self.go.wait()
+        if what.endswith("/lost"):
+            raise ConnectionLost("the browser went away")
         if what.endswith("/gone"):
             raise BrowserError("/gone answered 404")
         return DomSnapshot.model_validate({"nodes": [{"tag": "html", "xpath": "/html[1]"}]})
@@ -115,6 +118,8 @@ def test_references_do_not_wait_for_each_other_and_failures_are_remembered(
             for _ in range(2):
                 with pytest.raises(BrowserError, match="answered 404"):
                     await asked("/gone")
+                with pytest.raises(ConnectionLost):
+                    await asked("/lost")
             monkeypatch.setattr(sources, "FAILED_SECONDS", 0.0)
             with pytest.raises(BrowserError, match="answered 404"):
                 await asked("/gone")
@@ -123,4 +128,4 @@ def test_references_do_not_wait_for_each_other_and_failures_are_remembered(
             await asyncio.gather(*slow)
         return pool.loaded
 
-    assert asyncio.run(run()) == ["slow", "quick", "gone", "gone"]
+    assert asyncio.run(run()) == ["slow", "quick", "gone", "lost", "lost", "gone"]
