@@ -166,7 +166,7 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
     end = time.monotonic() + seconds
     uri = place if isinstance(place, str) else f"{place.resolve().as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=seconds, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(uri, uri=True, timeout=LOCKED_SECONDS, isolation_level=None)) as connection:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
             connection.execute("PRAGMA query_only = ON")  # also of a database in memory, which has no read-only mode
             connection.set_authorizer(_only_reads)
@@ -176,7 +176,7 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
                 try:
                     return _fetched(connection, query)
                 except sqlite3.OperationalError as error:
-                    # SQLite itself waits for other processes, but not for other connections of this one to a shared database.
+                    # SQLite itself could wait for other processes, but not for other connections of this one to a shared database.
                     if not _locked(error) or stop.wait(LOCKED_SECONDS) or time.monotonic() > end:
                         raise
     except sqlite3.Error as error:
