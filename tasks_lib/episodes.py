@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
@@ -145,6 +145,11 @@ class _Episode:
         self._over(frame)
         self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
         if self.runner.evidence is not None and self.task.reference:
+            if (
+                frame.inspected is None and self.error is None
+            ):  # a dialog is open, behind which the page is the last one
+                with self.runner.clock("browser"):
+                    frame = replace(frame, inspected=await session.look(lambda page: page.inspected()))
             self.final_dom = await asyncio.to_thread(self.runner.evidence.page, frame)
         if self.error is None:
             with self.runner.clock("browser"):

@@ -26,9 +26,9 @@ class PageEvidence:
     """Stores a blob and gives its name."""
 
     def change(self, before: StepResult, after: StepResult) -> str:
-        """Name of the blob of what a step changed; empty if one of the pages could not be read, or the page was not touched."""
+        """Name of the blob of what a step changed; empty if one of the pages could not be read whole, or the page was not touched."""
         old, new = before.inspected, after.inspected
-        if not isinstance(old, DomSnapshot) or not isinstance(new, DomSnapshot) or old is new:
+        if not isinstance(old, DomSnapshot) or not isinstance(new, DomSnapshot) or old is new or old.cut or new.cut:
             return ""
         return self.put(step_diff(old, new).model_dump_json().encode())
 
@@ -59,7 +59,7 @@ class LookSources:
         if task.rubric is None or not task.reference or not evidence.final_dom:
             return evidence
         try:
-            found = await self._reference.similarity(task, evidence.final_dom)
+            found = await self._reference.similarity(task, evidence.final_dom, evidence.seed)
         except (BrowserError, JudgeError, SiteError) as error:
             return evidence.model_copy(update={"absent": {**evidence.absent, "domdiff": str(error)}})
         four = {name: getattr(found, name) for name in ("structural", "text", "layout", "style")}

@@ -3,7 +3,7 @@ site, with the episode's log-in."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from envs.browser.evidence import own_world, script_cause
 from envs.browser.operations import OperationKind
@@ -47,6 +47,10 @@ class SessionPage:
     async def content(self) -> str:
         """HTML of the whole page."""
         return str(await self.evaluate("document.documentElement ? document.documentElement.outerHTML : ''"))
+
+    async def inspected(self) -> Any:
+        """The page as `PoolOptions.inspect` has it, which after a step that ended with a dialog open is not known."""
+        return await self._page.inspected()
 
     async def evaluate(self, expression: str) -> object:
         """Value of a JavaScript expression, after which the page comes to rest.

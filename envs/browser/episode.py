@@ -141,15 +141,20 @@ class EpisodePage:
         await self.clear_dialogs()
         tab, absent = self.tab, dict[str, str]()
         scripts = await self.run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
-        nodes = (
-            await self.run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles)) if needs.dom else None
+        nodes, cut = (
+            await self.run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles))
+            if needs.dom
+            else (None, False)
         )
-        if isinstance(nodes, str):
-            absent["dom"] = nodes
         files = await self.downloads.read() if needs.downloads and self.downloads else None
         if needs.downloads and files is None:
             absent["downloads"] = "this browser's downloads are not ours to see"
-        return Recorded(dom=None if isinstance(nodes, str) else nodes, downloads=files, scripts=scripts, absent=absent)
+        return Recorded(dom=nodes, dom_cut=cut, downloads=files, scripts=scripts, absent=absent)
+
+    async def inspected(self) -> Any:
+        """What `inspect` makes of the page as it is; ``None`` without one."""
+        inspect, tab = self.inspect, self.tab
+        return await self.run(OperationKind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
 
     async def clear_dialogs(self) -> None:
         """Cancel what the page asks, and let it come to rest."""
@@ -207,8 +212,7 @@ class EpisodePage:
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
-        inspect, reader = self.inspect, tab.signals
-        inspected = await self.run(kind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
+        reader, inspected = tab.signals, await self.inspected()
         signals = await self.run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
         return StepResult(
             observation=self._complete(reading.observation, tuple(notices)),

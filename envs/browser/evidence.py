@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import shutil
 import tempfile
 import time
@@ -25,9 +24,7 @@ WORLD = "rollwright-evidence"
 SCRIPT_SECONDS = 1.0
 """Real seconds that a predicate may take; one that reads a page takes a thousandth."""
 MOST_NODES = 20_000
-"""Nodes of a page that are recorded, ten times those of a large one (2 MB in the trajectory)."""
-MOST_TOLD = 10_000
-"""Characters of a predicate's value that are kept: whatever is not true or false is only shown."""
+"""Elements of a page that are recorded, ten times those of a large one (2 MB in the trajectory); of a larger page the first ones are."""
 DOWNLOAD_SECONDS = 10.0
 """Real seconds that files which are on their way get to arrive."""
 LOOK_SECONDS = 0.05
@@ -81,12 +78,13 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
     if "exceptionDetails" in answer:
         return Told(trouble=script_cause(answer["exceptionDetails"]))
     result = answer["result"]
-    if "value" not in result:
-        return Told(
-            trouble=f"the expression is {result.get('unserializableValue', result['type'])}; expected true or false"
-        )
-    written = json.dumps(result["value"])
-    return Told(value=result["value"] if len(written) <= MOST_TOLD else f"{written[:MOST_TOLD]}…")
+    value = result.get("value")
+    if isinstance(value, bool | int | float):
+        return Told(value=value)
+    # A text may be anything that a logged-in page shows, and no predicate: what it says is not kept.
+    kinds: dict[type, str] = {str: "a text", list: "a list", dict: "an object", type(None): "null"}
+    name = kinds[type(value)] if "value" in result else result.get("unserializableValue", result["type"])
+    return Told(trouble=f"the expression is {name}; expected true or false")
 
 
 def script_cause(details: dict[str, Any]) -> str:
@@ -100,13 +98,13 @@ def script_cause(details: dict[str, Any]) -> str:
     return cause[:500]
 
 
-async def read_nodes(cdp: Cdp, styles: Sequence[str]) -> tuple[DomElement, ...] | str:
-    """The elements of the tab's page, its frames and shadow trees in document order; or why they are too many."""
+async def read_nodes(cdp: Cdp, styles: Sequence[str]) -> tuple[tuple[DomElement, ...], bool]:
+    """The elements of the tab's page, its frames and shadow trees in document order; and whether there are more, which are left out."""
     params = {"computedStyles": list(styles), "includePaintOrder": False}
     return elements_of(await cdp.send("DOMSnapshot.captureSnapshot", params), styles)
 
 
-def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[DomElement, ...] | str:
+def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[tuple[DomElement, ...], bool]:
     """`read_nodes` from a raw snapshot. Pure.
 
     An element without a box has the style ``display: none`` and no other that a fact could ask for.
@@ -114,16 +112,21 @@ def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[DomElement,
     strings, found = raw["strings"], list[DomElement]()
     boxes = [_boxes(document, strings, styles) for document in raw["documents"]]
     hidden = {name: "none" if name == "display" else "" for name in styles}
+    cut = False
 
     def walk(number: int, frame: int | None) -> None:
+        nonlocal cut
         nodes = raw["documents"][number]["nodes"]
         inside = _sparse(nodes.get("contentDocumentIndex"))
         pseudo = _sparse(nodes.get("pseudoType"))
         at: dict[int, int | None] = {-1: frame}
         for node, (above, kind) in enumerate(zip(nodes["parentIndex"], nodes["nodeType"], strict=True)):
             at[node] = at[above]
-            if kind != _ELEMENT or node in pseudo or len(found) > MOST_NODES:
+            if kind != _ELEMENT or node in pseudo:
                 continue
+            if len(found) >= MOST_NODES:
+                cut = True
+                return
             written = [strings[index] if index >= 0 else "" for index in nodes["attributes"][node]]
             found.append(
                 DomElement(
@@ -138,7 +141,7 @@ def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[DomElement,
                 walk(inside[node], at[node])
 
     walk(0, None)
-    return f"the page has more than {MOST_NODES:,} elements" if len(found) > MOST_NODES else tuple(found)
+    return tuple(found), cut
 
 
 def _sparse(table: dict[str, list[int]] | None) -> dict[int, int]:

@@ -4,7 +4,8 @@ Chromium is given a proxy on loopback for everything, loopback included (`chromi
 allow list of its own (`EgressProxy.open`), so that a refusal is known by the episode that asked. The proxy resolves names, checks what they
 resolve to, and connects to the address that it checked: a name that changes its answer gains nothing.
 
-``addresses`` and ``allow`` are pure. ``message`` reads the heads of HTTP/1.1 messages, ``relay`` passes one connection's messages on,
+``addresses`` and ``allow`` are pure, ``resolve`` asks for what a name leads to. ``message`` reads the heads of HTTP/1.1 messages,
+``relay`` passes one connection's messages on,
 ``proxy`` owns listeners and counters, ``hardening`` holds the flags and the settings of a browser context. It knows no site and no task.
 """
 
@@ -19,6 +20,7 @@ from envs.egress.hardening import (
     harden_page,
 )
 from envs.egress.proxy import EgressProxy, Listener, Refusal
+from envs.egress.resolve import Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
 
 __all__ = [
@@ -30,8 +32,10 @@ __all__ = [
     "Listener",
     "Reason",
     "Refusal",
+    "Refused",
     "SiteSecrets",
     "chromium_args",
     "harden",
     "harden_page",
+    "resolve_allowed",
 ]

@@ -7,18 +7,17 @@ own, and what its pages were refused is counted there. Nothing of a request but 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from envs.egress.addresses import MAX_HOST, IpAddress, Reason, as_address, canonical_host, is_local_name
+from envs.egress.addresses import MAX_HOST, Reason, canonical_host
 from envs.egress.allow import AllowList
 from envs.egress.message import Request
-from envs.egress.relay import Refused, Relay, Upstream
+from envs.egress.relay import Relay, Upstream
+from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
 from envs.types import BrowserError
 
@@ -31,7 +30,6 @@ BACKLOG = 128
 MAX_HOSTS = 256
 """Different (reason, host) pairs that are counted apart; a page may invent any number of names. The rest counts under `OTHERS`."""
 OTHERS = "(others)"
-LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +129,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{request.host} has no address")
         async with asyncio.timeout(CONNECT_SECONDS):
-            addresses = await _resolve(request.host)
-            for reason in (self.allow.refuse_answer(request.host, address) for address in addresses):
-                if reason is not None:
-                    raise Refused(reason)
-            for address in addresses:
+            for address in await resolve_allowed(request.host, self.allow):
                 try:
                     await loop.create_connection(lambda: upstream, str(address), request.port)
                     return
@@ -234,16 +228,3 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
-
-
-async def _resolve(host: str) -> list[IpAddress]:
-    """The addresses of a host that is allowed: itself, loopback for its names, else what the system's resolver says."""
-    name = canonical_host(host)
-    if name is None:
-        raise Refused(Reason.BAD_HOST)
-    if (literal := as_address(name)) is not None:
-        return [literal]
-    if is_local_name(name):
-        return [ipaddress.ip_address(text) for text in LOOPBACK]
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))

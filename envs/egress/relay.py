@@ -25,20 +25,13 @@ from envs.egress.message import (
     refusal,
     unreachable,
 )
+from envs.egress.resolve import Refused
 
 LINGER_SECONDS = 2.0
 """How long a connection is kept after its last answer, so that a body that is still on its way does not reset it before the answer is
 read. Browsers close it at once."""
 RETRIED = frozenset({"GET", "HEAD"})
 """Methods that may use a kept connection: it may have been closed meanwhile, and only these can be sent again."""
-
-
-class Refused(Exception):
-    """The request is not allowed."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Gate(Protocol):

@@ -15,6 +15,8 @@ class EpisodeEvidence(Record):
     """What an episode left behind. ``None`` means that something was not recorded, which never depends on what the policy did; then facts
     about it are not available. What was recorded and is not there makes a fact false."""
 
+    seed: int = 0
+    """Of the episode, whose world a reference page is loaded in."""
     steps: tuple[Step, ...] = ()
     """Each with what the policy saw before its action."""
     final: Observation | None = None
@@ -28,6 +30,8 @@ class EpisodeEvidence(Record):
     downloads: tuple[Download, ...] | None = None
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
+    dom_cut: bool = False
+    """The page has more elements than ``dom``, which has the first of them; what is not among these counts against the policy."""
     final_dom: str = ""
     """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     scripts: dict[str, Told] = Field(default_factory=dict)
@@ -52,6 +56,7 @@ class EpisodeEvidence(Record):
         """From a stored episode."""
         recorded = trajectory.recorded or Recorded()
         return cls(
+            seed=trajectory.seed,
             steps=trajectory.steps,
             final=trajectory.final,
             answer=trajectory.answer if trajectory.stop_reason is StopReason.ANSWER else "",

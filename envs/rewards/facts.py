@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from envs.rewards.compare import compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.pages import Pages
-from envs.rewards.server_answers import asked, find_answer
+from envs.rewards.server_answers import asked, find_answer, inside
 from envs.types import Cost, FactGroup, JudgeFact, Record
 from envs.types.rubrics import (
     AnswerFact,
@@ -168,7 +168,7 @@ def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:
     if dom is None:
         return unavailable(pages.evidence.absent.get("dom", NO_DOM))
     count = len(parse_selector(fact.selector).select(dom))
-    return yes(count > 0, f"{count} nodes match {fact.selector}")
+    return yes(True, f"{count} nodes match {fact.selector}") if count else _not_seen(fact, pages, "0 nodes match")
 
 
 def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
@@ -177,7 +177,7 @@ def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
         return unavailable(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.attribute.lower()
     found = [dom[at].attributes.get(name) for at in parse_selector(fact.selector).select(dom)]
-    return _one_of(found, fact.selector, name, fact.expected_value)
+    return _one_of(fact, pages, found, name)
 
 
 def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
@@ -189,7 +189,7 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
     read = [style for style in styles if style is not None and name in style]
     if styles and not read:
         return unavailable(f"style {name} of {fact.selector} was not recorded")
-    return _one_of([style[name] for style in read], fact.selector, name, fact.expected_value)
+    return _one_of(fact, pages, [style[name] for style in read], name)
 
 
 def _js(fact: JsFact, pages: Pages) -> FactResult:
@@ -201,10 +201,21 @@ def _js(fact: JsFact, pages: Pages) -> FactResult:
     return yes(told.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(told.value).lower()}")
 
 
-def _one_of(found: list[str | None], selector: str, name: str, expected: str) -> FactResult:
+def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, found: Sequence[str | None], name: str) -> FactResult:
     if not found:
-        return yes(False, f"no node matches {selector}")
-    return yes(expected in found, f"{name} is {expected if expected in found else found[0]!r}")
+        return _not_seen(fact, pages, "no node matches")
+    if fact.expected_value in found:
+        return yes(True, f"{name} is {fact.expected_value!r}")
+    return _not_seen(fact, pages, f"{name} is {found[0]!r} for")
+
+
+def _not_seen(fact: DomPresentFact | DomAttributeFact | DomStyleFact, pages: Pages, seen: str) -> FactResult:
+    """Of a page that was recorded whole: the fact is false. What may be among the elements that were left out counts against the policy,
+    also where a fact asks that it is *not* there: or a large page would hide it."""
+    dom = pages.evidence.dom or ()
+    if not pages.evidence.dom_cut:
+        return yes(False, f"{seen} {fact.selector}")
+    return yes(fact.negate, f"{seen} {fact.selector} among the first {len(dom):,} elements; the page has more")
 
 
 def _page_fact(fact: PageFact, pages: Pages) -> FactResult:
@@ -279,7 +290,9 @@ def _server(fact: SqlFact | HttpFact, pages: Pages) -> FactResult:
         return unavailable(f"the server was not asked: {asked(fact)}")
     if answer.error is not None:
         return unavailable(answer.error)
-    return _of_rows(fact, answer.rows) if isinstance(fact, SqlFact) else _of_value(fact, answer.value)
+    if isinstance(fact, SqlFact):
+        return _of_rows(fact, answer.rows)
+    return _of_value(fact, inside(answer.value, fact.at[len(answer.at) :]))
 
 
 def _judge(fact: JudgeFact, pages: Pages) -> FactResult:
@@ -310,7 +323,7 @@ async def ask_server(fact: SqlFact | HttpFact, state: ServerState) -> FactResult
     """Check a fact about the server's state. Raises ``SiteError``."""
     if isinstance(fact, SqlFact):
         return _of_rows(fact, await state.sql(fact.query, fact.database))
-    return _of_value(fact, await state.get_json(fact.path))
+    return _of_value(fact, inside(await state.get_json(fact.path), fact.at))
 
 
 def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
@@ -319,19 +332,13 @@ def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
 
 
 def _of_value(fact: HttpFact, value: Any) -> FactResult:
+    """``value`` is what the answer has where the fact's ``at`` leads."""
     where = f"{fact.path} {'.'.join(map(str, fact.at))}".strip()
-    for key in fact.at:
-        value = _inside(value, key)
-    return yes(compare(value, fact.op, fact.value), f"{where} is {value!r}")
+    return yes(compare(value, fact.op, fact.value), f"{where} is {_shown(value)}")
 
 
-def _inside(value: Any, key: str | int) -> Any:
-    """What a JSON value has at a key or position; ``None`` if it has nothing there."""
-    if isinstance(value, dict):
-        return value.get(str(key))
-    if isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
-        return value[key]
-    return None
+def _shown(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value)
 
 
 def _same_rows(rows: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]], ordered: bool) -> bool:

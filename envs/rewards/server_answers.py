@@ -18,21 +18,39 @@ class Asked(Protocol):
 
 
 async def record_answers(rubric: Rubric, state: Asked) -> tuple[ServerAnswer, ...]:
-    """Ask everything that the rubric wants to know of the server, each question once and all at once.
+    """Ask everything that the rubric wants to know of the server, each question once and all at once. Of a JSON answer only what a fact is about
+    is kept: pages behind a log-in say much else.
 
     A question that fails is kept with its error: its fact is not available then.
     """
-    facts: dict[tuple[str | None, str], SqlFact | HttpFact] = {}
+    facts: dict[_Question, list[SqlFact | HttpFact]] = {}
     for fact in rubric.facts():
         if isinstance(fact, SqlFact | HttpFact):
-            facts.setdefault(_key(fact), fact)
-    return tuple(await asyncio.gather(*(_ask(fact, state) for fact in facts.values())))
+            facts.setdefault(_key(fact), []).append(fact)
+    answers = await asyncio.gather(*(_ask(alike, state) for alike in facts.values()))
+    return tuple(answer for each in answers for answer in each)
 
 
 def find_answer(fact: SqlFact | HttpFact, answers: Sequence[ServerAnswer]) -> ServerAnswer | None:
     """The answer to a fact's question, if it was asked."""
-    key = _key(fact)
-    return next((answer for answer in answers if (answer.database, answer.asked) == key), None)
+    key, at = _key(fact), fact.at if isinstance(fact, HttpFact) else ()
+    to_it = [answer for answer in answers if (answer.database, answer.asked) == key]
+    # An answer that failed, or that was kept whole, is to all facts of its path; what is empty may have been emptied.
+    exact = [answer for answer in to_it if answer.at == at]
+    whole = [answer for answer in to_it if not answer.at and answer.value not in ({}, [])]
+    return next(iter((*exact, *whole)), None)
+
+
+def inside(value: Any, at: Sequence[str | int]) -> Any:
+    """What a JSON value has where these keys and positions lead; ``None`` if it has nothing there."""
+    for key in at:
+        if isinstance(value, dict):
+            value = value.get(str(key))
+        elif isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
+            value = value[key]
+        else:
+            return None
+    return value
 
 
 def asked(fact: SqlFact | HttpFact) -> str:
@@ -40,16 +58,28 @@ def asked(fact: SqlFact | HttpFact) -> str:
     return fact.query if isinstance(fact, SqlFact) else fact.path
 
 
-def _key(fact: SqlFact | HttpFact) -> tuple[str | None, str]:
+_Question = tuple[str | None, str]
+
+
+def _key(fact: SqlFact | HttpFact) -> _Question:
     return (fact.database if isinstance(fact, SqlFact) else None), asked(fact)
 
 
-async def _ask(fact: SqlFact | HttpFact, state: Asked) -> ServerAnswer:
+async def _ask(facts: Sequence[SqlFact | HttpFact], state: Asked) -> list[ServerAnswer]:
+    """The answers to facts with one question."""
+    fact = facts[0]
     database, question = _key(fact)
     try:
         if isinstance(fact, SqlFact):
             rows = tuple(tuple(row) for row in await state.sql(fact.query, fact.database))
-            return ServerAnswer(database=database, asked=question, rows=rows)
-        return ServerAnswer(asked=question, value=await state.get_json(fact.path))
+            return [ServerAnswer(database=database, asked=question, rows=rows)]
+        answer = await state.get_json(fact.path)
     except SiteError as error:
-        return ServerAnswer(database=database, asked=question, error=str(error))
+        return [ServerAnswer(database=database, asked=question, error=str(error))]
+    places = dict.fromkeys(fact.at for fact in facts if isinstance(fact, HttpFact))
+    return [ServerAnswer(asked=question, at=at, value=_scalar(inside(answer, at))) for at in places]
+
+
+def _scalar(value: Any) -> Any:
+    """A value that a fact can be equal to; of a list or an object, which none is, only that it is one."""
+    return [] if isinstance(value, list) else {} if isinstance(value, dict) else value

@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 import orjson
 
+from envs.egress import AllowList, Refused, resolve_allowed
 from envs.types import SiteError
 
 DEADLINE = 5.0
@@ -30,6 +31,12 @@ MOST_ROWS = 10_000
 """Rows of an answer. A fact compares with rows that somebody wrote down."""
 MOST_VALUE = 1_000_000
 """Bytes of a text in a row, so that one query cannot fill the memory."""
+MOST_ROW_BYTES = 4_000_000
+"""Bytes of all texts of an answer's rows, and eight for each number."""
+MOST_COLUMNS = 500
+"""Of a table or an answer that is asked for: with `MOST_VALUE` it bounds one row."""
+LOCKED_SECONDS = 0.02
+"""Between tries while somebody writes."""
 MOST_ANSWER = 4_000_000
 """Bytes of an answer over HTTP."""
 STEPS_BETWEEN_LOOKS = 10_000
@@ -55,6 +62,9 @@ class SiteState:
     databases: Mapping[str, Path | str] = field(default_factory=dict)
     """SQLite files by the name that facts give; ``""`` is the only one, or the main one. A text that begins with ``file:`` is an SQLite
     URI, which may name a database in the memory of this process (``file:shop?mode=memory&cache=shared``)."""
+    allow: AllowList | None = None
+    """What may be reached: the address that the origin's name leads to is checked as those of pages are (a public name may not lead to this
+    machine or a private network), and only that one is connected to. ``None`` for a server of ours, which is asked where it says it is."""
     deadline: float = DEADLINE
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with every request (a log-in, say); in no error and no record."""
@@ -91,9 +101,15 @@ class SiteState:
             raise SiteError(f"{_short(path)}: is no path on {self.origin}; begin it with a /")
         try:
             async with asyncio.timeout(self.deadline):
-                status, body = await self._get(path)
+                status, body = await self._ask(path)
         except TimeoutError as error:
             raise SiteError(f"GET {_short(path)}: no answer within {self.deadline:g} s") from error
+        except Refused as error:
+            raise SiteError(
+                f"GET {_short(path)}: {self.origin} leads to an address that may not be reached: {error}"
+            ) from error
+        except OSError as error:
+            raise SiteError(f"GET {_short(path)}: {self.origin} is not known: {error}") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SiteError(f"GET {_short(path)}: {type(error).__name__}: {error}") from error
         if status == 404:
@@ -105,12 +121,31 @@ class SiteState:
         except orjson.JSONDecodeError as error:
             raise SiteError(f"GET {_short(path)}: the answer is no JSON: {error}") from error
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
+    async def _ask(self, path: str) -> tuple[int, bytes]:
+        url = httpx.URL(self.origin + path)
+        if self.allow is None:
+            return await self._get(url, path)
+        host = url.raw_host.decode("ascii")
+        for address in (addresses := await resolve_allowed(host, self.allow)):
+            try:
+                return await self._get(url, path, str(address))
+            except httpx.ConnectError:
+                if address == addresses[-1]:
+                    raise
+        raise SiteError(f"GET {_short(path)}: {host} has no address")
+
+    async def _get(self, url: httpx.URL, path: str, address: str = "") -> tuple[int, bytes]:
+        """The answer; of an address, which is spoken to as the host of the URL."""
+        headers = {"accept": "application/json", **self.headers, "host": url.netloc.decode("ascii")}
+        # The certificate has to be that of the name, whatever address it has.
+        named = {"sni_hostname": url.raw_host.decode("ascii")} if url.scheme == "https" and address else {}
         limits = httpx.Timeout(self.deadline)
         async with (
             # No proxy and no credentials from this process's environment: the site is asked, and nobody else.
             httpx.AsyncClient(verify=_trust(), trust_env=False, follow_redirects=False, timeout=limits) as client,
-            client.stream("GET", self.origin + path, headers={"accept": "application/json", **self.headers}) as answer,
+            client.stream(
+                "GET", url.copy_with(host=address) if address else url, headers=headers, extensions=named
+            ) as answer,
         ):
             body = bytearray()
             async for piece in answer.aiter_bytes():
@@ -131,21 +166,43 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
     end = time.monotonic() + seconds
     uri = place if isinstance(place, str) else f"{place.resolve().as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=seconds, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(uri, uri=True, timeout=LOCKED_SECONDS, isolation_level=None)) as connection:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
             connection.execute("PRAGMA query_only = ON")  # also of a database in memory, which has no read-only mode
             connection.set_authorizer(_only_reads)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
             connection.set_progress_handler(lambda: int(stop.is_set() or time.monotonic() > end), STEPS_BETWEEN_LOOKS)
-            rows = connection.execute(query).fetchmany(MOST_ROWS + 1)
+            while True:
+                try:
+                    return _fetched(connection, query)
+                except sqlite3.OperationalError as error:
+                    # SQLite itself could wait for other processes, but not for other connections of this one to a shared database.
+                    if not _locked(error) or stop.wait(LOCKED_SECONDS) or time.monotonic() > end:
+                        raise
     except sqlite3.Error as error:
         late = time.monotonic() > end
         cause = f"no rows within {seconds:g} s" if late else f"{error} (only one SELECT is allowed)"
         raise SiteError(f"{_short(query)}: {cause}") from error
     except (sqlite3.Warning, ValueError, OverflowError) as error:  # two statements in one, a null byte
         raise SiteError(f"{_short(query)}: {error} (only one SELECT is allowed)") from error
-    if len(rows) > MOST_ROWS:
-        raise SiteError(f"{_short(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer")
-    return [_plain(row, query) for row in rows]
+
+
+def _fetched(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+    """All rows, one after another, as long as they are no more than may be kept."""
+    rows, size = list[tuple[Any, ...]](), 0
+    with closing(connection.execute(query)) as found:
+        for row in found:
+            rows.append(_plain(row, query))
+            size += sum(len(value.encode()) if isinstance(value, str) else 8 for value in row)
+            if len(rows) > MOST_ROWS:
+                raise SiteError(f"{_short(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer")
+            if size > MOST_ROW_BYTES:
+                raise SiteError(f"{_short(query)}: gives more than {MOST_ROW_BYTES:,} bytes; ask for less")
+    return rows
+
+
+def _locked(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _only_reads(action: int, *_: object) -> int:

@@ -94,9 +94,12 @@ class Design2CodeSite(StaticSite):
         """The HTML of the page whose picture a task shows.
 
         Raises:
-            SiteError: the folder has no such page.
+            SiteError: the folder has no such page, or it cannot be read.
         """
         file = self._folder / f"{Path(task.path).stem}.html"
         if not file.is_file():
             raise SiteError(f"{task.task_id}: {file} is not there; expected the page of {task.path} beside its picture")
-        return file.read_text(encoding="utf-8")
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SiteError(f"{task.task_id}: {file} cannot be read as UTF-8: {error}") from error

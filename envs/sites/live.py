@@ -97,7 +97,7 @@ class LiveSite:
 
     async def open_episode(self, task: WebTask, seed: int) -> LiveEpisode:
         """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
-        return LiveEpisode(self._below + task.path, SiteState(origin=self.origin))
+        return LiveEpisode(self._below + task.path, SiteState(origin=self.origin, allow=AllowList.of(self.origin)))
 
     def reload_for(self, task: WebTask) -> bool:
         """Every episode begins with a load."""

@@ -39,6 +39,7 @@ class Told(Record):
     """The answer of a page to one question: a value, or why there is none."""
 
     value: JsonValue = None
+    """True, false or a number; of anything else only the type is kept, as the trouble."""
     trouble: str = ""
     """Why there is no value; empty if there is one."""
 
@@ -50,10 +51,12 @@ class ServerAnswer(Record):
     """Which database was queried; ``None``: the server was sent a GET."""
     asked: str
     """The query, or the path."""
+    at: tuple[str | int, ...] = ()
+    """Where in the JSON of the path the value is; the rest of the answer is not kept."""
     rows: tuple[tuple[bool | int | float | str | None, ...], ...] = ()
     """Of a query."""
     value: Any = None
-    """The JSON of a GET; ``None`` for a 404."""
+    """What the JSON of a GET has there; ``None`` for nothing, and for a 404."""
     error: str | None = None
     """Why there is no answer."""
 
@@ -64,6 +67,7 @@ class PageText(Record):
     address: str
     """That was looked at; empty if it could not be told."""
     text: str = ""
+    """Of a long one, as much as the check's comparison needs."""
     trouble: str = ""
     """Why nothing was seen; empty if something was."""
 
@@ -73,6 +77,8 @@ class Recorded(Record):
 
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
+    dom_cut: bool = False
+    """The last page has more elements than are recorded: ``dom`` has the first of them."""
     downloads: tuple[Download, ...] | None = None
     scripts: dict[str, Told] = Field(default_factory=dict)
     """By expression."""

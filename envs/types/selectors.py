@@ -7,11 +7,12 @@ Supported: ``tag``, ``*``, ``#id``, ``.class``, ``[attribute]`` with ``=``, ``~=
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-_NAME = r"(?:[\w-]|[^\x00-\x7f]|\\.)+"
+_NAME = r"(?:[A-Za-z0-9_-]|[^\x00-\x7f]|\\.)+"  # no sign has two readings, or a long name that ends badly would be tried in all ways
 _PIECE = re.compile(
     rf"""(?P<tag>\*|[A-Za-z]{_NAME}|[A-Za-z])
     |\#(?P<id>{_NAME})
@@ -57,9 +58,9 @@ class Selector:
 
     def select(self, nodes: Sequence[Node]) -> list[int]:
         """Positions of the nodes that match, in order. ``nodes`` is in document order: parents before their children."""
-        return [
-            at for at in range(len(nodes)) if any(_matches(way, len(way) - 1, nodes, at) for way in self.alternatives)
-        ]
+        page = _Page(nodes)
+        found = [page.matches(way) for way in self.alternatives]
+        return [at for at, ways in enumerate(zip(*found, strict=True)) if any(ways)]
 
 
 def parse_selector(text: str) -> Selector:
@@ -118,34 +119,53 @@ def _plain(name: str) -> str:
     return re.sub(r"\\(.)", r"\1", name)
 
 
-def _matches(way: Sequence[_Compound], last: int, nodes: Sequence[Node], at: int) -> bool:
-    """Whether the node matches the selector's compounds up to ``last``."""
-    if not all(_holds(test, nodes, at) for test in way[last].tests):
-        return False
-    if last == 0:
-        return True
-    above = nodes[at].parent
-    while above is not None:
-        if _matches(way, last - 1, nodes, above):
-            return True
-        above = None if way[last - 1].child else nodes[above].parent
-    return False
+class _Page:
+    """Nodes that are looked through, with what selectors need to know of all of them, counted once."""
 
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._tags = [node.tag.lower() for node in nodes]
+        self._places: dict[str, list[int]] = {}
 
-def _holds(test: _Test, nodes: Sequence[Node], at: int) -> bool:
-    node = nodes[at]
-    if test.kind == "tag":
-        return test.name in ("*", node.tag.lower())
-    if test.kind.startswith("nth"):
-        same = test.kind == "nth-of-type"
-        before = sum(
-            other.parent == node.parent and (not same or other.tag.lower() == node.tag.lower()) for other in nodes[:at]
-        )
-        return before + 1 == int(test.value)
-    actual = node.attributes.get(test.name)
-    if actual is None:
-        return False
-    return _compare(test.kind, actual, test.value)
+    def matches(self, way: Sequence[_Compound]) -> list[bool]:
+        """Of each node whether it matches, in one pass for each compound: whether an ancestor matches what comes before a compound is known
+        from the parent alone."""
+        matched: list[bool] = []
+        for number, compound in enumerate(way):
+            above = self._above(matched, child=way[number - 1].child) if number else None
+            matched = [
+                (above is None or above[at]) and all(self._holds(test, at) for test in compound.tests)
+                for at in range(len(self._nodes))
+            ]
+        return matched
+
+    def _above(self, matched: Sequence[bool], *, child: bool) -> list[bool]:
+        """Of each node whether its parent matched, or (no ``child``) any of its ancestors did."""
+        found: list[bool] = []
+        for node in self._nodes:
+            over = node.parent
+            found.append(over is not None and (matched[over] or (not child and found[over])))
+        return found
+
+    def _holds(self, test: _Test, at: int) -> bool:
+        if test.kind == "tag":
+            return test.name in ("*", self._tags[at])
+        if test.kind.startswith("nth"):
+            if test.kind not in self._places:
+                self._places[test.kind] = self._count(of_type=test.kind == "nth-of-type")
+            return self._places[test.kind][at] == int(test.value)
+        actual = self._nodes[at].attributes.get(test.name)
+        return actual is not None and _compare(test.kind, actual, test.value)
+
+    def _count(self, *, of_type: bool) -> list[int]:
+        """The place of each node among its siblings, from 1."""
+        seen = Counter[tuple[int | None, str]]()
+        places = []
+        for node, tag in zip(self._nodes, self._tags, strict=True):
+            among = (node.parent, tag if of_type else "")
+            seen[among] += 1
+            places.append(seen[among])
+        return places
 
 
 def _compare(operator: str, actual: str, value: str) -> bool:

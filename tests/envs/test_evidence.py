@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
-from envs.browser.evidence import MOST_TOLD, DownloadFolder, _files
+from envs.browser import evidence as reading
+from envs.browser.evidence import DownloadFolder, _files
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
 from envs.types.evidence import Download
@@ -62,6 +63,10 @@ PREDICATES: dict[str, bool | str] = {
     "NaN": "NaN",
     "(() => { const a = {}; a.a = a; return a; })()": "",
     "'x'.repeat(20000)": "expected true or false",
+    "['secret']": "is a list",
+    "null": "is null",
+    "({secret: 1})": "is an object",
+    "$$('.line').length": "expected true or false",
 }
 
 
@@ -100,7 +105,12 @@ def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: 
             assert value == float(wanted), (expression, evidence)
         else:
             assert value is None and wanted in evidence, (expression, value, evidence)
-    assert len(str(first.scripts["'x'.repeat(20000)"].value)) <= MOST_TOLD + 1
+    assert first.scripts["$('#total').textContent"].model_dump() == {
+        "value": None,
+        "trouble": "the expression is a text; expected true or false",
+    }
+    assert {type(told.value) for told in first.scripts.values()} == {bool, int, type(None)}
+    assert max(len(told.trouble) for told in first.scripts.values()) < 200
     assert [told.value for told in again.scripts.values()] == [True]
     assert "SEEN" not in text
     assert first.dom is None and first.downloads is None and not first.absent
@@ -131,6 +141,24 @@ def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pa
         assert value == wanted, (fact, evidence)
     assert recorded.dom is not None and set(recorded.dom[0].styles or {}) == {"color", "display", "width"}
     assert Recorded.model_validate_json(recorded.model_dump_json(), strict=True) == recorded
+
+
+def test_of_a_large_page_the_first_elements_are_there(
+    pages: Any, page_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_NODES", 12)
+    body = """<p id="first">a</p><iframe srcdoc="<b></b><b></b>"></iframe><script>
+      for (let at = 0; at < 20; at++) document.body.append(document.createElement("i")); </script><p id="last">b</p>"""
+    rubric = rubric_of(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))
+    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+
+    async def run() -> Recorded:
+        async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+            return await ended(session, task)
+
+    recorded = asyncio.run(run())
+    assert recorded.dom is not None and len(recorded.dom) == 12 and recorded.dom_cut and not recorded.absent
+    assert [value for value, _ in graded(rubric, recorded)] == [1, 0, 1]
 
 
 DOWNLOADS = """<a href="/invoice.bin" download="../../bill 1.bin">One</a> <a href="/big.bin" download>Two</a>"""

@@ -10,23 +10,60 @@ from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture
 from envs.rewards.chromiumrl.records import DomSnapshot
 
 MOST_NODES = 20_000
-"""Nodes of a page that is compared: converting takes some 50 microseconds each, and the page is converted at each step."""
+"""Nodes of a page that are compared: converting takes some 50 microseconds each, and the page is converted at each step. Of a larger page these
+are the first ones."""
 
 
-async def capture_page(cdp: Cdp) -> DomSnapshot | None:
-    """The page as it is now, with frames, shadow roots and live form state; ``None`` if it has more than `MOST_NODES` nodes.
+async def capture_page(cdp: Cdp) -> DomSnapshot:
+    """The page as it is now, with frames, shadow roots and live form state; cut off after `MOST_NODES` nodes.
 
     Raises:
         BrowserError: the page does not answer.
     """
     params = {"computedStyles": list(CAPTURED), "includePaintOrder": True}
     raw = await cdp.send("DOMSnapshot.captureSnapshot", params)
-    if sum(len(one["nodes"]["parentIndex"]) for one in raw["documents"]) > MOST_NODES:
-        return None
     tree = await cdp.send("Page.getFrameTree")
     loader = str(tree["frameTree"]["frame"]["loaderId"])
-    return await asyncio.to_thread(_converted, raw, loader)
+    return await asyncio.to_thread(snapshot_of_first, raw, loader, MOST_NODES)
 
 
-def _converted(raw: dict[str, Any], loader: str) -> DomSnapshot:
+def snapshot_of_first(raw: dict[str, Any], loader: str, most: int) -> DomSnapshot:
+    """The first nodes of a raw capture; a frame whose document does not fit is empty. Pure."""
+    documents, left = list[dict[str, Any]](), most
+    for document in raw["documents"]:
+        size = len(document["nodes"]["parentIndex"])
+        if left:
+            documents.append(document if size <= left else _first_of(document, left))
+        if size > left:  # frames of what is left out come after it
+            snapshot = snapshot_of_capture({**raw, "documents": documents}, document=loader)
+            return snapshot.model_copy(update={"cut": True})
+        left -= size
     return snapshot_of_capture(raw, document=loader)
+
+
+def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
+    """A document without the nodes after the first ones, and their boxes; nodes are in its order, parents before children."""
+    layout, boxes = document["layout"], document["textBoxes"]
+    rows = [row for row, node in enumerate(layout["nodeIndex"]) if node < most]
+    at = {row: number for number, row in enumerate(rows)}
+    lines = [line for line, row in enumerate(boxes["layoutIndex"]) if row in at]
+    chosen = {name: [boxes[name][line] for line in lines] for name in boxes}
+    return {
+        **document,
+        "nodes": {name: _before(table, most) for name, table in document["nodes"].items()},
+        "layout": {
+            name: [table[row] for row in rows]
+            if isinstance(table, list) and len(table) == len(layout["nodeIndex"])
+            else table
+            for name, table in layout.items()
+        },
+        "textBoxes": {**chosen, "layoutIndex": [at[row] for row in chosen["layoutIndex"]]},
+    }
+
+
+def _before(table: Any, most: int) -> Any:
+    """A column of nodes (a list, or sparse: numbers of nodes with or without values) without the rows from a number on."""
+    if isinstance(table, list):
+        return table[:most]
+    kept = [at for at, node in enumerate(table["index"]) if node < most]
+    return {name: [column[at] for at in kept] for name, column in table.items()}

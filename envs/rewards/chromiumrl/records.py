@@ -50,6 +50,8 @@ class DomSnapshot(Record):
     """Which document this is (a loader id, for example); empty when unknown."""
     nodes: tuple[DomNode, ...] = ()
     """Parents before children."""
+    cut: bool = False
+    """The page has more nodes than are in the table, which has the first of them."""
 
     @model_validator(mode="after")
     def _parents_come_first(self) -> Self:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+from envs.browser.cdp import ConnectionLost
 from envs.browser.pool import BrowserPool
 from envs.browser.tab import Tab
-from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards.chromiumrl.capture import MOST_NODES, capture_page
 from envs.rewards.chromiumrl.records import DomSnapshot
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.view import Mode
 from envs.rewards.compose import Component
 from envs.rewards.evidence import EpisodeEvidence
-from envs.sites.base import Site
-from envs.types import JudgeError, RewardPart, WebTask
+from envs.sites.base import LoggedInSite, Site, StatefulSite
+from envs.types import BrowserError, JudgeError, RewardPart, SiteError, WebTask
 
 DEADLINE = 60.0
 """Real seconds for a reference page; it is loaded once for each run of a worker."""
+
+FAILED_SECONDS = 300.0
+"""Real seconds before a reference that could not be loaded is tried again; until then everybody is told the same."""
+
+MOST_STARTS = 20
+"""Budgets that a site's page gets to be ready, as in an episode."""
+
+MOST_ALERTS = 10
+"""That are confirmed after a load, as in an episode."""
 
 KEPT_PAGES = 64
 """Reference pages that are remembered; one of 5,000 nodes takes some megabytes."""
@@ -29,8 +40,16 @@ KEPT = 256
 NOT_RECORDED = "the last page's nodes were not recorded; set rollout.dom_diffs=true"
 
 
+_Key = tuple[str, str, int]
+"""Site, path and seed of a reference; the seed is 0 where it makes no difference."""
+
+
 class ReferenceSource:
-    """Loads the page that a task names, as an episode would see it at its beginning, and compares the episode's last page with it."""
+    """Loads the page that a task names, as an episode of that seed would see it if it began there, and compares the episode's last page with it.
+
+    It is entered in the way of an episode: through the site's own entrance and below the path of its address, with its log-in, reset to the
+    seed, in a context that is no episode's.
+    """
 
     component: ClassVar = Component.SEMANTIC
 
@@ -47,53 +66,102 @@ class ReferenceSource:
         self._sites = sites
         self._blob = blob
         self._mode: Mode = mode
-        self._kept: dict[tuple[str, str], DomSnapshot] = {}
-        self._found: dict[tuple[str, str, str], DomSimilarity] = {}
-        self._loading = asyncio.Lock()
+        self._kept: dict[_Key, DomSnapshot] = {}
+        self._failed: dict[_Key, tuple[float, BrowserError | JudgeError | SiteError]] = {}
+        self._found: dict[tuple[_Key, str], DomSimilarity] = {}
+        self._loading: dict[_Key, asyncio.Lock] = {}
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
         """One part for tasks with a reference, not available where the last page's nodes were not recorded.
 
         Raises:
-            BrowserError: the reference could not be loaded. JudgeError: it is too large.
+            BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large.
         """
         if not task.reference:
             return ()
         if not evidence.final_dom:
             return (RewardPart(name="dom_similarity", value=None, weight=1.0, evidence=NOT_RECORDED),)
-        return ((await self.similarity(task, evidence.final_dom)).part(),)
+        return ((await self.similarity(task, evidence.final_dom, evidence.seed)).part(),)
 
-    async def similarity(self, task: WebTask, page: str) -> DomSimilarity:
-        """How like the task's reference a page is, by the name of its blob.
+    async def similarity(self, task: WebTask, page: str, seed: int = 0) -> DomSimilarity:
+        """How like the task's reference in the world of a seed a page is, by the name of its blob.
 
         Raises:
-            BrowserError: the reference could not be loaded. JudgeError: it is too large.
+            BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large.
         """
-        key = (task.site, task.reference, page)
-        if key not in self._found:
-            reference = await self._page(self._sites[task.site], task.reference)
-            self._found[key] = await asyncio.to_thread(self._compared, reference, page)
+        site, there = self._sites[task.site], task.model_copy(update={"path": task.reference})
+        seeded = isinstance(site, StatefulSite) or bool(site.reset_script(there, seed))
+        key = (task.site, task.reference, seed if seeded else 0)
+        if (key, page) not in self._found:
+            reference = await self._page(key, site, there)
+            self._found[key, page] = await asyncio.to_thread(self._compared, reference, page)
             while len(self._found) > KEPT:
                 del self._found[next(iter(self._found))]
-        return self._found[key]
+        return self._found[key, page]
 
-    async def _page(self, site: Site, path: str) -> DomSnapshot:
-        async with self._loading:
-            known = self._kept.get((site.name, path))
-            if known is not None:
-                return known
-
-            async def work(tab: Tab) -> DomSnapshot | None:
-                await tab.load(site.origin + path)
-                return await capture_page(tab.cdp)
-
-            page = await self._pool.apart(site, work, deadline=DEADLINE, what=f"loading the reference {path}")
-            if page is None:
-                raise JudgeError(f"the reference page {path} of {site.name} has too many nodes to be compared")
+    async def _page(self, key: _Key, site: Site, task: WebTask) -> DomSnapshot:
+        """The reference, loaded by the first who asks; who asks for another one does not wait for it."""
+        async with self._loading.setdefault(key, asyncio.Lock()):
+            if key in self._kept:
+                return self._kept[key]
+            if key in self._failed:
+                when, failure = self._failed.pop(key)
+                if time.monotonic() - when < FAILED_SECONDS:
+                    self._failed[key] = when, failure
+                    raise failure.with_traceback(None)
+            try:
+                page = await self._load(site, task, key[2])
+            except ConnectionLost:
+                raise  # the browser's end is not the page's fault, and the next one may load it
+            except (BrowserError, JudgeError, SiteError) as error:
+                self._failed[key] = time.monotonic(), error
+                raise
             while len(self._kept) >= KEPT_PAGES:
-                del self._kept[next(iter(self._kept))]
-            self._kept[site.name, path] = page
+                oldest = next(iter(self._kept))
+                del self._kept[oldest]
+                self._loading.pop(oldest, None)
+            self._kept[key] = page
             return page
+
+    async def _load(self, site: Site, task: WebTask, seed: int) -> DomSnapshot:
+        episode = await site.open_episode(task, seed) if isinstance(site, StatefulSite) else None
+        path = episode.path if episode is not None else task.path
+        try:
+            page = await self._pool.apart(
+                site,
+                lambda tab: self._begun(tab, site, task, seed, path),
+                deadline=DEADLINE,
+                what=f"loading the reference {task.path}",
+            )
+        finally:
+            if episode is not None:
+                await episode.close()
+        if page.cut:
+            raise JudgeError(
+                f"the reference page {task.path} of {site.name} has more than {MOST_NODES:,} nodes, and is not compared"
+            )
+        return page
+
+    async def _begun(self, tab: Tab, site: Site, task: WebTask, seed: int, path: str) -> DomSnapshot:
+        """The page as an episode is shown it first."""
+        budget = self._pool.options.settle_budget_ms
+        if isinstance(site, LoggedInSite) and site.cookies:
+            await tab.cdp.send("Network.setCookies", {"cookies": [dict(cookie) for cookie in site.cookies]})
+        await tab.load(site.origin + path)
+        for _ in range(MOST_ALERTS):
+            if tab.dialogs.pending is None:
+                break
+            await tab.dialogs.answer(True, None)
+            await tab.clock.settle(budget)
+        script = site.reset_script(task, seed)
+        if script:
+            await tab.evaluate(script)
+            await tab.clock.settle(budget)
+        for _ in range(MOST_STARTS):
+            if await tab.evaluate(site.ready_script(task)):
+                return await capture_page(tab.cdp)
+            await tab.clock.settle(budget)
+        raise BrowserError(f"the reference {task.path} of {site.name} is not ready after {MOST_STARTS} budgets")
 
     def _compared(self, reference: DomSnapshot, name: str) -> DomSimilarity:
         return dom_similarity(reference, DomSnapshot.model_validate_json(self._blob(name)), self._mode)

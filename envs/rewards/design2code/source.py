@@ -49,7 +49,7 @@ class DesignSource:
         html = submitted(evidence)
         if html is None:
             return (RewardPart(name=SITE, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
-        reference = await self._drawer.reference(self._reference(task))
+        reference = await self._drawer.reference(await asyncio.to_thread(self._reference, task))
         built = await self._drawer.draw(html)
         part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)

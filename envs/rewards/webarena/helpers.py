@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,7 +34,7 @@ async def call(program: str, helpers: Mapping[str, Helper], *, page: object, las
     """The result of ``func:name(arguments)``.
 
     Raises:
-        UnknownHelper: there is no such helper, or it is no plain call.
+        UnknownHelper: there is no such helper, it is no plain call, or its arguments are not what the helper takes.
     """
     name, arguments = read_call(program)
     helper = helpers.get(name)
@@ -41,9 +42,13 @@ async def call(program: str, helpers: Mapping[str, Helper], *, page: object, las
         raise UnknownHelper(f"no helper {name!r}; there are {', '.join(sorted(helpers)) or 'none'}")
     given = [page if each is PAGE else _with_last(each, last_url) for each in arguments]
     try:
-        return str(await helper(*given))
+        inspect.signature(helper).bind(*given)
     except TypeError as error:
         raise UnknownHelper(f"helper {name!r} does not take these arguments: {error}") from error
+    try:
+        return str(await helper(*given))
+    except (AttributeError, TypeError, ValueError) as error:  # a number for an address, an address that is none
+        raise UnknownHelper(f"helper {name!r} can do nothing with these arguments: {error}") from error
 
 
 PAGE = object()

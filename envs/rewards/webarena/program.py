@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, call
-from envs.rewards.webarena.match import exact_match, includes_one
+from envs.rewards.webarena.match import OR, clean, exact_match, includes_one
 from envs.types import BrowserError, PageScriptError, SiteError
 from envs.types.evidence import PageText
 from envs.types.webarena import PLACEHOLDER, EvalType, PageCheck, WebArenaEval
 
 __all__ = ["PageAccess", "PageScriptError", "compare_page", "look_at_page", "look_at_pages"]
 
+MOST_TEXT = 10_000
+"""Characters of a text that are kept as they are. A longer one may be a whole page behind a log-in: of it only what the comparison needs is."""
+AROUND = 40
+"""Characters that are kept around what was found in a longer one."""
 MAX_SHOWN = 160
 """Characters of the page that go into evidence."""
 
@@ -70,7 +74,8 @@ async def look_at_page(check: PageCheck, page: PageAccess, helpers: Mapping[str,
             )
         if (await page.url()) != address:
             await page.goto(address)
-        return PageText(address=address, text=html.unescape(await _text(check, page, helpers, last_url)))
+        text = html.unescape(await _text(check, page, helpers, last_url))
+        return PageText(address=address, text=as_needed(check, text))
     except UnknownHelper as error:
         return PageText(address=address, trouble=str(error))
     except (BrowserError, SiteError) as error:
@@ -89,6 +94,25 @@ def compare_page(check: PageCheck, seen: PageText) -> tuple[float | None, str]:
     missing = [each for each in wanted.must_include if not includes_one(each, text)]
     share = 1 - len(missing) / len(wanted.must_include)
     return share, f"lacks {', '.join(map(repr, missing))}: {shown}" if missing else f"has all: {shown}"
+
+
+def as_needed(check: PageCheck, text: str) -> str:
+    """As much of a text as the check's comparison needs to come out as with all of it: its beginning, and what was looked for with a little
+    around it. Pure."""
+    if len(text) <= MOST_TEXT:
+        return text
+    wanted, plain = check.required_contents, clean(text)
+    if wanted.exact_match is not None:
+        kept = plain[:MOST_TEXT]
+    else:
+        kept = plain[:MAX_SHOWN]
+        for needle in (clean(each) for alternatives in wanted.must_include for each in alternatives.split(OR)):
+            place = plain.find(needle)
+            if place >= 0:
+                kept += f" … {plain[max(0, place - AROUND) : place + len(needle) + AROUND]}"
+        kept += " …"
+    whole, short = (compare_page(check, PageText(address="", text=each))[0] for each in (text, kept))
+    return kept if whole == short else text  # equal to a long reference, or found across a gap
 
 
 async def _address(check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str) -> str:

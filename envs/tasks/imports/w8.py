@@ -1,13 +1,15 @@
 """W8's tasks: folders with a ``rubric.json``, anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``).
 
 Of such a folder only ``rubric.json`` is described publicly. What a task needs besides, its start page and its instruction, is read from a
-``task.json`` beside it (``start_url``, ``instruction``), the instruction also from ``instruction.md``; a key of ``rubric.json`` itself serves where
+``task.json`` beside it (``start_url``, ``instruction``, and ``reference``: the page that similarities are computed with, as a path of the same site
+or its whole address), the instruction also from ``instruction.md``; a key of ``rubric.json`` itself serves where
 those have none.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from envs.ends import Bucket
 from envs.rewards.formats import from_w8, to_w8
 from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, frozen, place_of, sized, start_of
 from envs.tasks.rows import CHECKS, Found, OnProblem, TaskProblem, parse_object, refuse
-from envs.types import Split, TaskError, WebTask
+from envs.types import Rubric, Split, TaskError, WebTask
+from envs.types.rubrics import SubscoreFact
 
 RUBRIC, ABOUT, SAID = "rubric.json", "task.json", "instruction.md"
 
@@ -73,9 +76,16 @@ class W8(Format):
             raise ValueError(f"start_url: is missing; give the page that the task starts at in {ABOUT}")
         above = [name for name in folder.parts[:-1] if name not in set(Bucket)]
         rubric = frozen(lambda data: from_w8(data, RUBRIC), reference[RUBRIC])
+        place = start_of(url, "start_url")
+        page = _reference_page(reference, place["site"])
+        if not page and _needs_reference(rubric["rubric"]):
+            raise ValueError(
+                f"reference: is missing, and the rubric asks how like it the last page is; give the path of that page in {ABOUT}"
+            )
         return WebTask(
             task_id=f"{self.name}/{folder.as_posix()}",
-            **start_of(url, "start_url"),
+            **place,
+            reference=page,
             kind=above[-1] if above else self.name,
             instruction=_instruction(reference),
             seeds={split: ONE_SEED},
@@ -117,11 +127,30 @@ def _instruction(reference: Mapping[str, Any]) -> str | None:
     return said or None
 
 
+def _reference_page(reference: Mapping[str, Any], site: str) -> str:
+    """Path of the reference page on the task's site; empty without one."""
+    given = _key(reference, "reference") or ""
+    if not isinstance(given, str):
+        raise ValueError("reference: expected a path or an address")
+    if not given or re.fullmatch(r"/([^/\s]\S*)?", given):
+        return given
+    place = start_of(given, "reference")
+    if place["site"] != site:
+        raise ValueError(f"reference: {given!r} is not on {site}, where the task is")
+    return place["path"]
+
+
+def _needs_reference(rubric: Rubric) -> bool:
+    return bool(rubric.pass_requirements.floors) or any(isinstance(fact, SubscoreFact) for fact in rubric.facts())
+
+
 def _about_now(item: ImportedTask) -> dict[str, Any]:
     """``task.json`` with what was changed in the task."""
     about, task = dict(item.reference.get(ABOUT, {})), item.task
     if place_of(_key(item.reference, "start_url")) != (task.site, task.path):
         about["start_url"] = f"https://{task.site}{task.path}"
+    if _reference_page(item.reference, place_of(_key(item.reference, "start_url"))[0]) != task.reference:
+        about["reference"] = task.reference
     elsewhere = SAID in item.reference and not _key(item.reference, "instruction")
     if task.instruction != _instruction(item.reference) and not elsewhere:
         about["instruction"] = task.instruction

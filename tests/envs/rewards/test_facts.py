@@ -196,6 +196,24 @@ def test_what_was_recorded_at_the_end_is_graded_from_the_stored_episode_alone() 
     assert grade_by_program(rubric_of(type="download", name="a"), failed).parts[0].evidence == "no folder"
 
 
+@pytest.mark.parametrize("negate", [False, True])
+@pytest.mark.parametrize(
+    "fact",
+    [
+        {"type": "dom_element_present", "selector": "#gone"},
+        {"type": "dom_element_attribute_equals", "selector": "a", "attribute": "href", "expected_value": "/x"},
+        STYLE | {"selector": "#total", "property": "color", "expected_value": "blue"},
+    ],
+)
+def test_what_may_be_left_out_of_a_large_page_counts_against_the_policy(fact: dict[str, Any], negate: bool) -> None:
+    """Also for a fact that asks that it is not there: or a page that is blown up would hide it."""
+    evidence = EpisodeEvidence(dom=DOM, dom_cut=True)
+    (part,) = grade_by_program(rubric_of(**fact, negate=negate), evidence).parts
+    assert part.value == 0 and "among the first 5 elements; the page has more" in part.evidence
+    (part,) = grade_by_program(rubric_of(**fact, negate=negate), EpisodeEvidence(dom=DOM)).parts
+    assert part.value == negate
+
+
 def test_what_a_rubric_needs_to_be_recorded() -> None:
     assert not needs(None) and needs(None) == Needs()
     assert not needs(rubric_of(**URL, url="/")) and not needs(rubric_of(**FILE, name="a")).dom

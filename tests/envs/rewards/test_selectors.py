@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rewards import DomElement
-from envs.types.selectors import parse_selector
+from envs.types.selectors import Selector, _compare, _Compound, _Test, parse_selector
 
 NODES = (
     DomElement(tag="html"),
@@ -68,3 +72,57 @@ def test_anything_else_is_read_or_refused(text: str) -> None:
     except ValueError:
         return
     assert found == sorted(set(found))
+
+
+def slow(selector: Selector, nodes: Sequence[DomElement]) -> list[int]:
+    """What a selector means, by trying every ancestor in turn and counting siblings for each node."""
+
+    def holds(test: _Test, at: int) -> bool:
+        node = nodes[at]
+        if test.kind == "tag":
+            return test.name in ("*", node.tag.lower())
+        if test.kind.startswith("nth"):
+            same = test.kind == "nth-of-type"
+            before = [each for each in nodes[:at] if each.parent == node.parent and (not same or each.tag == node.tag)]
+            return len(before) + 1 == int(test.value)
+        actual = node.attributes.get(test.name)
+        return actual is not None and _compare(test.kind, actual, test.value)
+
+    def matches(way: Sequence[_Compound], last: int, at: int) -> bool:
+        if not all(holds(test, at) for test in way[last].tests):
+            return False
+        above = nodes[at].parent
+        while last and above is not None:
+            if matches(way, last - 1, above):
+                return True
+            above = None if way[last - 1].child else nodes[above].parent
+        return not last
+
+    return [at for at in range(len(nodes)) if any(matches(way, len(way) - 1, at) for way in selector.alternatives)]
+
+
+COMPOUNDS = ["a", "b", "*", ".x", "a.x", "[k]", "[k=v]", "b:nth-child(2)", ":nth-of-type(2)", "a:first-child"]
+
+
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(COMPOUNDS), min_size=1, max_size=5))
+def test_one_pass_finds_what_trying_all_ancestors_finds(seed: int, compounds: list[str]) -> None:
+    chance = random.Random(seed)
+    nodes: list[DomElement] = []
+    for at in range(chance.randrange(14)):
+        attributes = {"class": "x"} if chance.random() < 0.3 else {"k": chance.choice("vw")}
+        parent = None if not at or chance.random() < 0.1 else chance.randrange(at)
+        nodes.append(DomElement(tag=chance.choice("ab"), parent=parent, attributes=attributes))
+    text = compounds[0] + "".join(chance.choice((" ", " > ", ", ")) + each for each in compounds[1:])
+    selector = parse_selector(text)
+    assert selector.select(nodes) == slow(selector, nodes)
+
+
+def test_a_deep_page_and_many_siblings_take_no_time() -> None:
+    deep = [DomElement(tag="div", parent=at - 1 if at else None) for at in range(40)]
+    wide = [DomElement(tag="html"), *(DomElement(tag="li", parent=0) for _ in range(19_999))]
+    started = time.process_time()
+    assert parse_selector(" ".join(["p", *["div"] * 15])).select(deep) == []  # C(40, 15) ways to try
+    assert parse_selector("li:nth-child(19999)").select(wide) == [19_999]
+    with pytest.raises(ValueError, match="selector"):
+        parse_selector(f"[{'ä' * 40}!")
+    assert time.process_time() - started < 2

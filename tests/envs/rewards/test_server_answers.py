@@ -90,3 +90,40 @@ def test_what_was_not_asked_is_not_known() -> None:
     reward = grade_by_program(RUBRIC, other)
     assert [part.value for part in reward.parts] == [None] * 4
     assert "was not asked" in reward.parts[0].evidence
+
+
+def test_only_what_facts_are_about_is_kept() -> None:
+    """A page behind a log-in says much else, and answers are stored with the episode."""
+    order = {"city": "Marlow", "lines": [7], "card": "4111", "all": {"card": "4111"}}
+    facts = [
+        {"id": "city", "type": "server_http", "path": "/api/orders/12", "at": ["city"], "value": "Marlow"},
+        {"id": "all", "type": "server_http", "path": "/api/orders/12", "at": ["all"], "value": "4111", "op": "ne"},
+        {"id": "lines", "type": "server_http", "path": "/api/orders/12", "at": ["lines"], "value": 7},
+        {"id": "whole", "type": "server_http", "path": "/api/orders/12", "value": None},
+    ]
+    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}]})
+    state = State(order=order)
+    answers = asyncio.run(record_answers(rubric, state))
+    assert state.asked == ["/api/orders/12"]
+    assert {answer.at: answer.value for answer in answers} == {
+        ("city",): "Marlow",
+        ("all",): {},
+        ("lines",): [],
+        (): {},
+    }
+    kept = grade_by_program(rubric, EpisodeEvidence(final=DONE, server=answers))
+    live = asyncio.run(grade(rubric, EpisodeEvidence(final=DONE), state=state))
+    assert [part.value for part in kept.parts] == [part.value for part in live.parts] == [1, 1, 0, 0]
+    assert [part.evidence for part in live.parts] == [part.evidence for part in kept.parts]
+    assert "4111" not in str(answers)
+
+
+def test_answers_that_were_kept_whole_are_read_as_before() -> None:
+    whole = ServerAnswer(asked="/api/orders/12", value={"city": "Marlow", "lines": [7]})
+    reward = grade_by_program(RUBRIC, EpisodeEvidence(final=DONE, server=(whole,)))
+    assert [part.value for part in reward.parts] == [None, 1, 1, None]
+    emptied = ServerAnswer(
+        asked="/api/orders/12", value={}
+    )  # kept for a fact about the whole answer: of its parts nothing is known
+    reward = grade_by_program(RUBRIC, EpisodeEvidence(final=DONE, server=(emptied,)))
+    assert [part.value for part in reward.parts] == [None] * 4

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
 
+from envs.egress import AllowList
 from envs.rewards import SiteState, grade, read_rubric
 from envs.rewards.server_state import MOST_ROWS
 from envs.types import SiteError
@@ -111,6 +113,31 @@ def test_too_many_rows(shop: Path) -> None:
         sql(shop, many)
 
 
+def test_the_size_of_all_rows_is_bounded(shop: Path) -> None:
+    """Each value and the number of rows may be: 5,000 rows of 900,000 letters would be 4.5 GB."""
+    each = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT {} FROM n LIMIT 5000"
+    with pytest.raises(SiteError, match="more than 4,000,000 bytes; ask for less"):
+        sql(shop, each.format("printf('%900000d', i)"))
+    assert len(sql(shop, each.format("printf('%100d', i)"))) == 5000
+    with pytest.raises(SiteError, match="too many columns"):
+        sql(shop, f"SELECT {', '.join('1' * 501)}")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_while_somebody_writes_it_is_asked_again_until_the_deadline(tmp_path: Path, shared: bool) -> None:
+    place: Path | str = "file:locked-in-a-test?mode=memory&cache=shared" if shared else tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(place, uri=shared, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("CREATE TABLE t (x)")
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(SiteError, match=r"no rows within 0\.2 s|locked"):
+            sql(place, "SELECT x FROM t", deadline=0.2)
+        done = Timer(0.3, lambda: writer.execute("COMMIT"))
+        done.start()
+        assert sql(place, "SELECT x FROM t") == [(1,)]
+        done.join()
+
+
 ANSWERS: dict[str, tuple[int, bytes]] = {
     "/api/order/12?full=1": (200, b'{"total": 42.5, "lines": [{"item": "lamp"}]}'),
     "/api/gone": (404, b"{}"),
@@ -125,8 +152,8 @@ class Api(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/api/slow":
             time.sleep(1)
-        if self.path == "/api/who":
-            status, body = 200, json.dumps(self.headers["Authorization"]).encode()
+        if self.path in ("/api/who", "/api/host"):
+            status, body = 200, json.dumps(self.headers["Host" if "host" in self.path else "Authorization"]).encode()
         else:
             status, body = ANSWERS.get(self.path, (200, b"1"))
         self.send_response(status)
@@ -181,6 +208,29 @@ def test_nobody_there_and_no_origin(origin: str) -> None:
         get("http://127.0.0.1:1", "/")
     with pytest.raises(SiteError, match="no address"):
         get("", "/")
+
+
+def test_a_site_of_others_is_asked_as_its_pages_are(origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads to this machine is not, and what is connected to is the address that was checked."""
+    port = int(origin.rpartition(":")[2])
+    asked: list[str] = []
+
+    def getaddrinfo(host: Any, *_: Any, **__: Any) -> list[Any]:
+        name = host.decode() if isinstance(host, bytes) else host
+        asked.append(name)
+        answer = {"shop.example": "127.0.0.1", "net.example": "10.0.0.7"}.get(name, name)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answer, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    for name, cause in (("shop", "loopback"), ("net", "private")):
+        theirs = f"http://{name}.example:{port}"
+        with pytest.raises(SiteError, match=f"leads to an address that may not be reached: {cause}"):
+            get(theirs, "/api/order/12?full=1", allow=AllowList.of(theirs))
+    assert asked == ["shop.example", "net.example"]
+    assert get(origin, "/api/order/12?full=1", allow=AllowList.of(origin))["total"] == 42.5
+    local = f"http://localhost:{port}"
+    assert get(local, "/api/host", allow=AllowList.of(local)) == f"localhost:{port}"
+    assert set(asked[2:]) <= {"127.0.0.1", "::1"}
 
 
 def test_credentials_are_sent_and_not_shown(origin: str) -> None:

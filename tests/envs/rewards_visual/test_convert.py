@@ -8,6 +8,7 @@ import pytest
 
 from envs.observation.snapshot import decode
 from envs.rewards.chromiumrl import CAPTURED, DomNode, snapshot_of_capture, snapshot_of_dom
+from envs.rewards.chromiumrl.capture import snapshot_of_first
 from envs.types import JudgeError
 
 Row = tuple[int, int, str, str, dict[str, str], tuple[float, float, float, float] | None]
@@ -97,6 +98,14 @@ def capture() -> dict[str, Any]:
 
 def at(nodes: tuple[DomNode, ...], xpath: str, *scope: str) -> DomNode:
     return next(node for node in nodes if node.xpath == xpath and node.scope == scope)
+
+
+@pytest.mark.parametrize("most", range(1, 19))
+def test_the_first_nodes_of_a_capture_are_as_in_the_whole(most: int) -> None:
+    whole, first = snapshot_of_first(capture(), "d", 99), snapshot_of_first(capture(), "d", most)
+    assert not whole.cut and first.cut == (most < 18)
+    assert first.nodes == whole.nodes[: len(first.nodes)] and len(first.nodes) <= most
+    assert len(first.nodes) >= most - 6  # two documents, a doctype, a comment and a pseudo element with its text
 
 
 def test_frames_shadow_roots_state_and_scrolls_are_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,6 +188,24 @@ def test_tasks_of_other_sites_have_no_visual_part_and_a_missing_reference_is_tol
         Design2CodeSite().reference(task.model_copy(update={"path": "/99.png"}))
 
 
+def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "1.html").write_bytes(b"<p>\xff</p>")
+    task = import_tasks()[0].model_copy(update={"path": "/1.png"})
+    site, threads = Design2CodeSite(tmp_path), list[int]()
+    with pytest.raises(SiteError, match=r"1\.html cannot be read as UTF-8"):
+        site.reference(task)
+
+    def reference(task: WebTask) -> str:
+        threads.append(threading.get_ident())
+        return site.reference(task)
+
+    step = SimpleNamespace(action=Submit(html="<p>"), error=None)
+    source = DesignSource(Drawer(None), reference)  # type: ignore[arg-type]
+    with pytest.raises(SiteError, match="cannot be read"):
+        asyncio.run(source.parts(task, EpisodeEvidence.model_construct(steps=(step,))))
+    assert threads and threads != [threading.get_ident()]
+
+
 def shop(folder: Path) -> StaticSite:
     folder.mkdir()
     (folder / "form.html").write_text(FORM, encoding="utf-8")
@@ -263,6 +282,16 @@ def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Tra
     asked = about_pictures(Purpose.VERDICT, episode, [0, 1, 2], page_text_chars=1000)
     assert asked.text.count("changed in the document") == 2 and '| added p: "Ordered by Ada"' in asked.text
     assert "changed in the document" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
+
+
+def test_a_dialog_that_is_left_open_does_not_keep_the_last_page_from_being_compared(tmp_path: Path) -> None:
+    asking = FORM.replace('onclick="', 'onclick="confirm(`Sure?`);')
+    site = shop(tmp_path / "shop")
+    (tmp_path / "shop" / "form.html").write_text(asking, encoding="utf-8")
+    task = order().model_copy(update={"horizon": 1})
+    (ended,) = play(site, [(task, ["click [2]"])], RunStore(tmp_path / "run"), dom_diffs=True)
+    assert ended.final is not None and ended.final.dialog and ended.stop_reason is StopReason.HORIZON
+    assert ended.final_dom and ended.reward.score is not None
 
 
 def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: Path) -> None:

@@ -25,9 +25,12 @@ from envs.rewards.webarena import (
     read_task,
 )
 from envs.rewards.webarena.evaluate import partial, product
-from envs.rewards.webarena.helpers import PAGE, UnknownHelper, read_call, reddit_get_post_url
+from envs.rewards.webarena.helpers import PAGE, UnknownHelper, call, read_call, reddit_get_post_url
 from envs.rewards.webarena.match import clean, exact_match, includes_one, must_include, url_match
+from envs.rewards.webarena.program import MOST_TEXT, as_needed, compare_page
 from envs.types import BrowserError, TaskError
+from envs.types.evidence import PageText
+from envs.types.webarena import PageCheck
 
 FILE = Path(__file__).with_name("configs.json")
 ADDRESSES = {"__GITLAB__": "http://git.test/", "__REDDIT__": "http://reddit.test", "__SHOPPING__": "http://shop.test"}
@@ -330,6 +333,25 @@ def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, WebArenaT
     assert page.ran == ["document.querySelector('details').open = true", BOLD]  # a failed preparation does not matter
 
 
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        ("func:post()", "does not take these arguments: missing a required argument"),
+        ("func:post('a', 'b')", "does not take these arguments: too many"),
+        ("func:post(7)", "can do nothing with these arguments"),
+        ("func:post('http://[')", "can do nothing with these arguments"),
+        ("func:late('x')", "can do nothing with these arguments: inside"),
+    ],
+)
+def test_arguments_that_a_helper_cannot_use_make_it_unavailable(program: str, cause: str) -> None:
+    async def late(text: str) -> str:
+        raise TypeError("inside")
+
+    helpers = {"post": reddit_get_post_url, "late": late}
+    with pytest.raises(UnknownHelper, match=cause):
+        asyncio.run(call(program, helpers, page=None, last_url=""))
+
+
 def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
     page, seen = reddit(), []
 
@@ -351,6 +373,31 @@ def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
         return ""
 
     assert "does not take these arguments" in str(given(narrow).abstained)
+
+
+LONG = "start " + "secret " * 3000
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "value", "most"),
+    [
+        ({"must_include": ["roses", "tulips |OR| Lilies"]}, f"{LONG} Roses and lilies {LONG}", 1, 500),
+        ({"must_include": ["roses", "tulips"]}, f"{LONG} roses {LONG}", 0.5, 500),
+        ({"must_include": ["roses"]}, LONG, 0, 500),
+        ({"exact_match": "roses"}, f"roses{LONG}", 0, MOST_TEXT),
+        ({"exact_match": LONG[:MOST_TEXT]}, LONG, 0, len(LONG)),
+        ({"exact_match": LONG}, LONG, 1, len(LONG)),
+        ({"must_include": ["roses"]}, "secret roses", 1, 12),
+    ],
+)
+def test_of_a_long_page_as_much_is_kept_as_the_comparison_needs(
+    wanted: dict[str, Any], text: str, value: float, most: int
+) -> None:
+    check = PageCheck.model_validate({"url": "last", "locator": "", "required_contents": wanted}, strict=False)
+    kept = as_needed(check, text)
+    assert len(kept) <= most
+    for each in (kept, text):
+        assert compare_page(check, PageText(address="", text=each))[0] == value
 
 
 @pytest.mark.parametrize(

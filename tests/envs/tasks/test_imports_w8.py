@@ -33,9 +33,21 @@ W8_RUBRIC: dict[str, Any] = {
 
 def w8_tree(folder: Path) -> Path:
     for place, about, said in (
-        ("2-3/shop/one", {"start_url": "https://shop.example/a?b=1", "note": "kept"}, "Make the button blue.\n"),
-        ("7+/two", {"start_url": "http://shop.example:81/", "instruction": "Zwei — größer"}, None),
-        ("three", {"start_url": "https://shop.example/"}, None),
+        (
+            "2-3/shop/one",
+            {"start_url": "https://shop.example/a?b=1", "reference": "/done?x=1", "note": "kept"},
+            "Make the button blue.\n",
+        ),
+        (
+            "7+/two",
+            {
+                "start_url": "http://shop.example:81/",
+                "reference": "http://shop.example:81/r",
+                "instruction": "Zwei — größer",
+            },
+            None,
+        ),
+        ("three", {"start_url": "https://shop.example/", "reference": "/r"}, None),
     ):
         at = folder / place
         at.mkdir(parents=True)
@@ -59,6 +71,11 @@ def test_folders_of_w8_there_and_back(tmp_path: Path) -> None:
     assert first.rubric_hash == rubric_hash(first.rubric)
     assert by_id["w8/7+/two"].task.kind == "w8" and by_id["w8/7+/two"].task.instruction == "Zwei — größer"
     assert by_id["w8/three"].task.instruction is None
+    assert [by_id[f"w8/{each}"].task.reference for each in ("2-3/shop/one", "7+/two", "three")] == [
+        "/done?x=1",
+        "/r",
+        "/r",
+    ]
     export_tasks(tmp_path / "out", by_id.values())
     for file in (tmp_path / "in").rglob("*.json"):
         assert json.loads((tmp_path / "out" / file.relative_to(tmp_path / "in")).read_text()) == json.loads(
@@ -70,6 +87,7 @@ def test_folders_of_w8_there_and_back(tmp_path: Path) -> None:
         update={
             "instruction": "Make it red.",
             "path": "/c",
+            "reference": "/d",
             "rubric": first.rubric.model_copy(update={"pass_threshold": 0.5}),
         }
     )
@@ -107,3 +125,40 @@ def test_bad_folders_of_w8_are_problems_and_the_good_ones_stay(tmp_path: Path) -
     ]
     with pytest.raises(TaskError, match="expected folders with a rubric"):
         list(import_tasks("w8", tmp_path / "nothing"))
+
+
+LIKE, FLOOR = "fact_groups", "pass_requirements"
+
+
+@pytest.mark.parametrize(
+    ("about", "left_out", "reason"),
+    [
+        ({}, (), "is missing, and the rubric asks how like it the last page is"),
+        ({}, (LIKE,), "is missing"),
+        ({}, (FLOOR,), "is missing"),
+        ({}, (LIKE, FLOOR), None),
+        ({"reference": "https://other.example/r"}, (), "is not on shop.example"),
+        ({"reference": "//other.example/r"}, (), "no http or https address"),
+        ({"reference": "https://shop.example/r"}, (), None),
+        ({"reference": 7}, (), "expected a path"),
+        ({"reference": "ftp://shop.example/r"}, (), "no http or https address"),
+    ],
+)
+def test_a_rubric_that_asks_for_a_similarity_needs_a_reference(
+    tmp_path: Path, about: dict[str, Any], left_out: tuple[str, ...], reason: str | None
+) -> None:
+    rubric = dict(W8_RUBRIC)
+    if LIKE in left_out:
+        rubric[LIKE] = rubric[LIKE][:1]
+    if FLOOR in left_out:
+        rubric[FLOOR] = {"required_fact_ids": ["there"]}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/rubric.json").write_text(json.dumps(rubric))
+    (tmp_path / "one/task.json").write_text(json.dumps({"start_url": "https://shop.example/", **about}))
+    problems: list[TaskProblem] = []
+    found = list(import_tasks("w8", tmp_path, on_problem=problems.append))
+    if reason is None:
+        assert len(found) == 1 and not problems
+    else:
+        assert not found and [problem.field for problem in problems] == ["reference"]
+        assert reason in problems[0].reason
