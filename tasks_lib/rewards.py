@@ -109,7 +109,7 @@ class RewardStage:
         """The episode with its reward, when it is its turn; one that failed for a reason that is not the policy's stays as it is.
 
         Raises:
-            JudgeError: the task's rubric is not the one that was frozen.
+            JudgeError: the task's rubric or its evaluators are not those that were frozen.
             Exception: a grader failed in a way that nobody foresaw.
         """
         if trajectory.error is not None:
