@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.rewards import from_webgym
+from envs.rewards.formats import only_reference
 from envs.tasks import TaskProblem, load_tasks, save_tasks
 from envs.tasks.imports import FORMATS, ImportedTask, export_tasks, import_tasks, load_imported, place_of, save_imported
 from envs.tasks.rows import read_row
@@ -382,13 +383,20 @@ def test_all_formats_of_the_list() -> None:
 
 
 def test_tasks_of_webgym_are_graded_by_their_facts(tmp_path: Path) -> None:
-    trails, menu, none = (item.task for item in import_tasks("webgym", written(tmp_path / "rows.jsonl", WEBGYM)))
+    trails, menu, answer = (item.task for item in import_tasks("webgym", written(tmp_path / "rows.jsonl", WEBGYM)))
     assert trails.rubric == from_webgym(WEBGYM[0]) and trails.rubric_hash == rubric_hash(trails.rubric)
     assert [fact.id for fact in trails.rubric.facts()] == ["1.1", "1.2", "2.1", "2.2", "grounded"]
     assert menu.rubric is not None and [group.name for group in menu.rubric.fact_groups] == ["1", "reference"]
     assert "menu" in [*menu.rubric.facts()][1].description and menu.difficulty == 2
+    # "No facts here" has a right answer: it is graded by that, and nothing may be made up.
+    assert answer.rubric is not None and [group.name for group in answer.rubric.fact_groups] == ["reference"]
+    assert [fact.id for fact in answer.rubric.facts()] == ["reference.1", "grounded"] and answer.difficulty == 1
+    assert answer.rubric.pass_threshold == 1.0 and answer.rubric_hash == rubric_hash(answer.rubric)
+    assert only_reference(answer.rubric) and not only_reference(menu.rubric), "a writer may still say what else"
+    (tmp_path / "rows.jsonl").write_text(json.dumps(WEBGYM[2] | {"reference_answer": None}) + "\n")
+    (none,) = (item.task for item in import_tasks("webgym", tmp_path / "rows.jsonl"))
     assert (none.rubric, none.rubric_hash, none.difficulty) == (None, "", 5)
-    assert all(read_row(task.model_dump_json())[0] == task for task in (trails, menu, none))
+    assert all(read_row(task.model_dump_json())[0] == task for task in (trails, menu, answer, none))
 
 
 def test_facts_of_webgym_that_nobody_can_judge_are_a_problem(tmp_path: Path) -> None:
