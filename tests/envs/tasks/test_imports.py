@@ -250,6 +250,7 @@ def changed(item: ImportedTask, **changes: Any) -> ImportedTask:
 
 def test_what_was_changed_in_the_task_is_changed_in_the_row(tmp_path: Path) -> None:
     items = list(import_tasks("webarena", written(tmp_path / "in.json", WEBARENA)))
+    assert list(import_tasks("webarena", tmp_path / "in.json", judged=True)) == items, "they keep their evaluators"
     items[1] = changed(items[1], path="/other", instruction="Do another thing")
     items[2] = changed(items[2], site="map.example", path="/")
     export_tasks(tmp_path / "out.json", items)
@@ -329,6 +330,7 @@ def test_design2code_folders(tmp_path: Path) -> None:
         ("design2code/2", "/2.png"),
         ("design2code/10", "/10.png"),
     ]
+    assert list(import_tasks("design2code", folder, judged=True)) == items, "graded by what they look like"
     export_tasks(tmp_path / "out", items)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
         path.name: path.read_bytes() for path in folder.iterdir() if path.name != "rick.jpg"
@@ -418,6 +420,7 @@ def test_a_task_without_facts_may_be_given_to_the_judge_as_it_is(tmp_path: Path)
     assert plain.task.rubric is None and judged.task.rubric is not None
     assert judged.task.instruction and judged.task.instruction in next(judged.task.rubric.facts()).description
     assert judged.task.rubric_hash == rubric_hash(judged.task.rubric)
+    assert judged.task.difficulty == plain.task.difficulty and judged.task.horizon == plain.task.horizon
     (kept,) = import_tasks("webvoyager", path, judged=True)
     export_tasks(tmp_path / "out.jsonl", [kept])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == SAMPLES["webvoyager"][0]
