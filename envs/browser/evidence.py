@@ -32,6 +32,8 @@ DOWNLOAD_SECONDS = 10.0
 LOOK_SECONDS = 0.05
 """Between looks whether they did."""
 UNFINISHED = ".crdownload"
+NO_EFFECTS = "it would change something, and may only read"
+"""Begins the cause of what V8 stopped."""
 
 # Methods of the prototype: a form or an image that is named like a method hides the document's own.
 _ASKED = """(() => {
@@ -78,7 +80,8 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
             return Told(trouble="the value cannot be written as JSON")
         raise
     if "exceptionDetails" in answer:
-        return Told(trouble=script_cause(answer["exceptionDetails"]))
+        cause = script_cause(answer["exceptionDetails"])
+        return Told(trouble=cause, threw=not cause.startswith(NO_EFFECTS) and await _compiles(cdp, world, expression))
     result = answer["result"]
     if "value" not in result:
         return Told(
@@ -88,6 +91,12 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
     return Told(value=result["value"] if len(written) <= MOST_TOLD else f"{written[:MOST_TOLD]}…")
 
 
+async def _compiles(cdp: Cdp, world: int, expression: str) -> bool:
+    """Whether an expression is JavaScript at all: what it throws is then a matter of the page."""
+    params = {"expression": f"() => {_ASKED % expression}", "contextId": world}
+    return "exceptionDetails" not in await cdp.send("Runtime.evaluate", params)
+
+
 def script_cause(details: dict[str, Any]) -> str:
     """Why an expression threw, in a line, from the protocol's ``exceptionDetails``."""
     exception = details.get("exception", {})
@@ -95,7 +104,7 @@ def script_cause(details: dict[str, Any]) -> str:
         "\n"
     )[0]
     if "side-effect" in cause:
-        return f"it would change something, and may only read ({cause})"
+        return f"{NO_EFFECTS} ({cause})"
     return cause[:500]
 
 

@@ -194,6 +194,8 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
 
 def _js(fact: JsFact, pages: Pages) -> FactResult:
     told = pages.evidence.scripts.get(fact.expression)
+    if told is not None and told.threw:  # on a page that lacks what it reads, and that is the policy's doing
+        return yes(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {told.trouble}")
     if told is None or told.trouble:
         return unavailable(told.trouble if told else NO_SCRIPT)
     if not isinstance(told.value, bool):
