@@ -23,6 +23,7 @@ from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
+from tasks_lib.rewards import JUDGED_WALL
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker, _GroupCommitter
@@ -133,9 +134,9 @@ def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> No
 
     async def main() -> None:
         with ThreadPoolExecutor(2) as files:
-            committer = _GroupCommitter([group], store, clock, files, Stage())  # type: ignore[arg-type]
+            committer = _GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
             waiting = asyncio.create_task(committer.add(group, ended(1)))
-            await committer.add(group, ended(0))
+            await committer.add(group, ended(0, wall=JUDGED_WALL))
             abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
             await committer.add(group, ended(2, **abstained))
             assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
