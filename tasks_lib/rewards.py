@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from envs.rewards import EpisodeEvidence, PartSource, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
-from envs.rewards.judge import Judge
+from envs.rewards.judge import Judge, Judgement
 from envs.rewards.judged import EpisodeJudge
 from envs.rewards.webarena import WebArenaParts
 from envs.types import Cost, JudgeFact, RewardBundle, Trajectory, WebTask
@@ -38,6 +38,15 @@ def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None
         judge: Entered; compares answers for them.
     """
     return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
+
+
+class Graded(TypedDict):
+    """Fields of a trajectory that its grading says."""
+
+    reward: RewardBundle
+    wall: str
+    """Kind of the wall if only the judge saw one instead of the site."""
+    judgement: str
 
 
 @dataclass(slots=True)
@@ -88,6 +97,7 @@ class RewardStage:
         threads: Executor | None = None,
         judge: Judge | None = None,
         screenshot: Callable[[str], bytes],
+        keep: Callable[[bytes], str] | None = None,
     ) -> None:
         """
         Args:
@@ -95,6 +105,7 @@ class RewardStage:
             threads: Where facts are checked by program.
             judge: Entered. Has limits of its own beside those of ``config``.
             screenshot: The bytes of a blob.
+            keep: Stores a blob and gives its name, for what the judge was asked and said; ``None``: that is not kept.
         """
         self.counts = StageCounts()
         self._deadline = config.deadline
@@ -104,6 +115,7 @@ class RewardStage:
         self._judge = judge
         self._measure = measure
         self._screenshot = screenshot
+        self._keep = keep
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Trajectory:
         """The episode with its reward, when it is its turn; one that failed for a reason that is not the policy's stays as it is.
@@ -124,16 +136,17 @@ class RewardStage:
             counts.waiting_seconds += time.perf_counter() - arrived
         try:
             with self._clock("reward"):
-                reward, wall = await self._grade(task, trajectory)
+                found = await self._grade(task, trajectory)
         finally:
             self._places.release()
+        reward = found["reward"]
         counts.graded += 1
         counts.abstained += reward.abstained is not None
         counts.cost += reward.cost
-        return trajectory.model_copy(update={"reward": reward, "wall": wall})
+        return trajectory.model_copy(update=dict(found))
 
-    async def _grade(self, task: WebTask, trajectory: Trajectory) -> tuple[RewardBundle, str]:
-        """The reward, and the kind of wall if the judge saw one instead of the site: then nothing is known of the policy."""
+    async def _grade(self, task: WebTask, trajectory: Trajectory) -> Graded:
+        """What the grading found. Of an episode that met a wall nothing is known of the policy."""
         grading, judge = Grading(), self._hearing(task, trajectory)
         try:
             async with asyncio.timeout(self._deadline) as limit:
@@ -152,10 +165,18 @@ class RewardStage:
             for name, seconds in grading.seconds.items():
                 self.counts.seconds[name] += seconds
         judgement = judge.judgement if judge is not None else None
+        kept = await self._kept(judgement)
         if judgement is None or not judgement.blocked:
-            return reward, ""
+            return Graded(reward=reward, wall="", judgement=kept)
         # What a program made of a wall says nothing of the policy.
-        return score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash), JUDGED_WALL
+        reward = score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash)
+        return Graded(reward=reward, wall=JUDGED_WALL, judgement=kept)
+
+    async def _kept(self, judgement: Judgement | None) -> str:
+        """Name of the blob of what the judge was asked and said; empty without one."""
+        if judgement is None or self._keep is None:
+            return ""
+        return await asyncio.to_thread(self._keep, judgement.model_dump_json().encode())
 
     def _hearing(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
         """The judge of this episode, if it has to be asked at all."""

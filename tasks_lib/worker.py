@@ -174,7 +174,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs, store.put_blob)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = self._stage(order, store, clock)
@@ -205,6 +205,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 reward=graded.reward,
                 before=trajectory.reward,
                 wall=graded.wall,
+                judgement=graded.judgement,
             )
             path = store.regraded_path(order.name, episode_id)
             await loop.run_in_executor(self._files, write_json, path, result)
@@ -226,6 +227,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
+            keep=store.put_blob,
         )
 
     def _prepare(self, order: RolloutOrder) -> None:

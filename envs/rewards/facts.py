@@ -75,7 +75,8 @@ class Judge(Protocol):
         """Whether the fact is so. It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
 
         Raises:
-            JudgeError: it could not say; the fact is then not available, with the error's message.
+            JudgeError: it could not say; the fact is then not available, with the error's message. A judge that was paid for
+                trying returns a result without a value instead: an error has no cost.
         """
         ...
 

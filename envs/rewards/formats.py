@@ -121,9 +121,7 @@ def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
     """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
     if reference is None or not reference.strip():
         return rubric
-    return Rubric.model_validate(
-        {**dict(rubric), "fact_groups": (*rubric.fact_groups, _reference(reference.strip()))}
-    )
+    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, _reference(reference.strip()))})
 
 
 def _reference(answer: str) -> FactGroup:

@@ -12,7 +12,7 @@ import pytest
 
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
-from envs.rewards.judge import JudgeConfig, JudgeModels, JudgeStyle
+from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle
 from envs.sites.design2code import FOLDER
 from envs.tasks.imports import import_tasks
 from envs.types import Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
@@ -191,6 +191,8 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
         assert parts["seen/nice"].value == 1.0 and "very nice" in parts["seen/nice"].evidence
         assert parts["page/done"].value is not None and stored.final is not None
         assert stored.reward.rubric_hash == rubric_hash(rubric)
+        asked = Judgement.model_validate_json(store.blob(stored.judgement))
+        assert asked.state == "passed" and asked.tokens == stored.reward.cost.tokens
 
 
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,9 @@ def test_what_already_fails_is_zero_whatever_else_is_not_available() -> None:
     assert failed.score == 0 and failed.abstained is None and failed.binary == 0 and not failed.passed
     assert failed.failed == ("a/a1 does not hold",)
     assert graded(rubric, NOTHING, a1=None, a2=1, b1=None, honest=0).score == 0
-    assert graded(rubric, NOTHING, a1=1, a2=1, b1=1, honest=1).score is None, "the floor is not known, and nothing fails"
+    assert graded(rubric, NOTHING, a1=1, a2=1, b1=1, honest=1).score is None, (
+        "the floor is not known, and nothing fails"
+    )
 
 
 def test_a_required_group_must_be_above_zero_to_pass() -> None:
