@@ -2,7 +2,7 @@
 
 An episode enters it when its browser and its slot were given back, and leaves it with its reward, for whoever stores it. Facts are checked by
 program once, in a thread; then the judge and the sources of parts are asked, at the same time. An episode that is not graded
-within ``rewards.deadline`` abstains. What fails unexpectedly is raised, and ends the rollout.
+within ``rewards.deadline`` of its turn, the judge's turn included, abstains. What fails unexpectedly is raised, and ends the rollout.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -21,7 +22,7 @@ from envs.rewards.grader import Grader, Grading
 from envs.rewards.judge import Judge, Judgement
 from envs.rewards.judged import EpisodeJudge
 from envs.rewards.webarena import WebArenaParts
-from envs.types import Cost, JudgeFact, RewardBundle, Trajectory, WebTask
+from envs.types import Cost, JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import RewardConfig
 from training.policy.parsing import STRICT
@@ -129,16 +130,17 @@ class RewardStage:
         counts, arrived = self.counts, time.perf_counter()
         counts.waiting += 1
         counts.most_waiting = max(counts.most_waiting, counts.waiting)
-        try:
-            await self._places.acquire()
-        finally:
-            counts.waiting -= 1
-            counts.waiting_seconds += time.perf_counter() - arrived
-        try:
+        async with AsyncExitStack() as held:
+            try:
+                # The judge's turn first: an episode that waits for it takes no other's place, and its deadline has not begun.
+                if self._judge is not None and _may_ask(task):
+                    await held.enter_async_context(self._judge.turns)
+                await held.enter_async_context(self._places)
+            finally:
+                counts.waiting -= 1
+                counts.waiting_seconds += time.perf_counter() - arrived
             with self._clock("reward"):
                 found = await self._grade(task, trajectory)
-        finally:
-            self._places.release()
         reward = found["reward"]
         counts.graded += 1
         counts.abstained += reward.abstained is not None
@@ -181,7 +183,16 @@ class RewardStage:
     def _hearing(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
         """The judge of this episode, if it has to be asked at all."""
         rubric = task.rubric
-        if self._judge is None or rubric is None or not any(isinstance(fact, JudgeFact) for fact in rubric.facts()):
+        if self._judge is None or rubric is None or not _judges(rubric):
             return None
         read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
         return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
+
+
+def _judges(rubric: Rubric) -> bool:
+    return any(isinstance(fact, JudgeFact) for fact in rubric.facts())
+
+
+def _may_ask(task: WebTask) -> bool:
+    """Whether the judge may be asked about episodes of a task."""
+    return task.evaluators is not None or (task.rubric is not None and _judges(task.rubric))

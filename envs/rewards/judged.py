@@ -26,8 +26,9 @@ class EpisodeJudge:
     """`envs.rewards.Judge` of one episode. The first fact that is asked about begins the hearing; the others wait for it.
 
     What the judge says of a fact is the share of its votes. Where it cannot say, the fact is not available, and what it cost to ask is told all
-    the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for the whole episode (WebJudge, WebVoyager)
-    says the same of every fact. When the answer claims what no page showed (WebGym's criterion B) no fact holds.
+    the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for
+    the whole episode (WebJudge, WebVoyager) says the same of every fact. When the answer claims what no page showed (WebGym's criterion B) no
+    fact holds.
     """
 
     def __init__(

@@ -133,6 +133,27 @@ def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
     assert episode.reward.abstained == "not graded within 0.3 s (rewards.deadline)" and left == 0
 
 
+def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
+    async def slow(fake: FakeJudge, request: Any) -> bytes:
+        await asyncio.sleep(0.15)
+        return says("SUCCESS")
+
+    async def main() -> tuple[list[Trajectory], RewardStage, Trajectory]:
+        limits: dict[str, Any] = {"concurrency": 1, "style": "webvoyager"}  # one call an episode, one episode at once
+        async with fake_judge(slow) as fake, Judge(config(fake.url, **limits)) as judge:
+            stage = make_stage(judge=judge, concurrency=4, deadline=0.6)
+            judged_ones = asyncio.gather(*(stage.grade(RUBRIC_TASK, trajectory()) for _ in range(8)))
+            await asyncio.sleep(0.05)
+            # Eight wait for the judge, one of them before it: an episode that needs no judge goes by.
+            beside = await stage.grade(TASK, trajectory(page_facts=DONE))
+            assert stage.counts.graded == 1
+            return await judged_ones, stage, beside
+
+    episodes, stage, beside = asyncio.run(main())
+    assert [each.reward.abstained for each in episodes] == [None] * 8 and stage.counts.timed_out == 0
+    assert beside.reward.score == 1.0 and stage.counts.waiting_seconds > 8 * 0.15
+
+
 def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         graded(make_stage(Source(error=ZeroDivisionError("oops")), format=1.0), TASK, trajectory())

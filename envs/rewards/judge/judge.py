@@ -40,6 +40,9 @@ class Judge:
         self.config = config
         self._client = JudgeClient(config)
         self._places = asyncio.Semaphore(config.concurrency)
+        self.turns = asyncio.Semaphore(config.concurrency)
+        """Held by callers with a deadline of their own while they have an episode judged. As there are no more turns than places, none of
+        that deadline is spent waiting for one; `judge` itself does not take a turn."""
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
