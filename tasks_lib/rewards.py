@@ -160,7 +160,10 @@ class RewardStage:
             if not limit.expired():
                 raise
             self.counts.timed_out += 1
-            reward = grading.given_up(f"not graded within {self._deadline:g} s (rewards.deadline)")
+            cause = f"not graded within {self._deadline:g} s (rewards.deadline)"
+            if judge is not None and task.rubric is not None:
+                grading.lost(task.rubric, await judge.give_up(cause))
+            reward = grading.given_up(cause)
         finally:
             if judge is not None:
                 judge.close()

@@ -41,6 +41,13 @@ class Grading:
         finally:
             self.seconds[name] += time.perf_counter() - started
 
+    def lost(self, rubric: Rubric, facts: Mapping[str, FactResult]) -> None:
+        """Facts that somebody was asked about and did not answer in time, with what that cost."""
+        if self.rubric is not None and facts:
+            self.results |= facts
+            # Parts do not hang on the evidence, and nobody will look at the score.
+            self.rubric = combine(rubric, self.results, EpisodeEvidence(), self.rubric.rubric_hash)
+
     def given_up(self, cause: str) -> RewardBundle:
         """The abstention with what was found until now."""
         parts = [*(self.rubric.parts if self.rubric else ()), *self.found]

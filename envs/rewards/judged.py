@@ -12,7 +12,17 @@ from envs.observation.hashes import action_signature
 from envs.rewards.chromiumrl import StepDiff, told
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult
-from envs.rewards.judge import Check, Judge, JudgeEpisode, JudgeFact, Judgement, JudgeStep, Purpose, cost_of
+from envs.rewards.judge import (
+    CallRecord,
+    Check,
+    Judge,
+    JudgeEpisode,
+    JudgeFact,
+    Judgement,
+    JudgeStep,
+    Purpose,
+    cost_of,
+)
 from envs.types import Cost, FactGroup, Rubric, Step
 from envs.types import JudgeFact as RubricFact
 
@@ -49,10 +59,12 @@ class EpisodeJudge:
         self._facts = [
             (group, fact) for group in rubric.fact_groups for fact in group.facts if isinstance(fact, RubricFact)
         ]
-        first = next((fact.id for fact in rubric.facts() if isinstance(fact, RubricFact)), "")
-        self._pays = first
+        self._asked = [fact for fact in rubric.facts() if isinstance(fact, RubricFact)]
+        """Gates too."""
+        self._pays = next((fact.id for fact in self._asked), "")
         """The fact that bears the costs of what was asked for all of them."""
         self._hearing: asyncio.Future[Judgement] | None = None
+        self._calls: list[CallRecord] = []
         self.judgement: Judgement | None = None
         """With every call and check; ``None`` before it was asked."""
 
@@ -72,7 +84,22 @@ class EpisodeJudge:
 
     async def _hear(self, evidence: EpisodeEvidence) -> Judgement:
         episode = await asyncio.to_thread(self._episode, evidence)  # blobs of all steps are read
-        return await self._judge.judge(episode)
+        return await self._judge.judge(episode, self._calls)
+
+    async def give_up(self, cause: str) -> dict[str, FactResult]:
+        """Wait no longer. What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost."""
+        if self._hearing is None or self.judgement is not None:
+            return {}
+        self._hearing.cancel()
+        await asyncio.wait([self._hearing])
+        if self._hearing.cancelled():
+            self.judgement = Judgement(state="abstained", score=None, reason=cause, calls=tuple(self._calls))
+        else:  # it was over just now, or it failed
+            self.judgement = self._hearing.result()
+        judgement = self.judgement
+        return {
+            fact.id: FactResult(value=None, evidence=cause, cost=self._cost(judgement, fact)) for fact in self._asked
+        }
 
     def close(self) -> None:
         """Nobody waits any more: what is still being asked is given up."""

@@ -133,15 +133,35 @@ def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
     assert episode.reward.abstained == "not graded within 0.3 s (rewards.deadline)" and left == 0
 
 
+def test_what_was_paid_before_the_deadline_is_told() -> None:
+    async def hang(fake: FakeJudge, request: Any) -> bytes:
+        with suppress(asyncio.CancelledError):  # when the test ends
+            await asyncio.sleep(30)
+        return b""
+
+    async def main() -> Trajectory:
+        async with fake_judge(judged(criterion_b=hang)) as fake, Judge(config(fake.url, timeout=60)) as judge:
+            return await make_stage(judge=judge, deadline=1.0).grade(RUBRIC_TASK, trajectory())
+
+    reward = (episode := asyncio.run(main())).reward
+    assert reward.abstained == "not graded within 1 s (rewards.deadline)"
+    assert [(part.name, part.value) for part in reward.parts] == [("order/at", 1.0), ("seen/red", None)]
+    assert reward.parts[1].evidence.endswith(reward.abstained) and reward.cost.tokens == 3 * 110
+    asked = Judgement.model_validate_json(KEPT[int(episode.judgement)])
+    assert asked.state == "abstained" and asked.reason == reward.abstained
+    assert [(call.purpose, call.error) for call in asked.calls][-1] == ("criterion_b", "cancelled")
+    assert len(asked.calls) == 4, "blocking, two of the three screenshots, and the one that hung"
+
+
 def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
     async def slow(fake: FakeJudge, request: Any) -> bytes:
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.2)
         return says("SUCCESS")
 
     async def main() -> tuple[list[Trajectory], RewardStage, Trajectory]:
         limits: dict[str, Any] = {"concurrency": 1, "style": "webvoyager"}  # one call an episode, one episode at once
         async with fake_judge(slow) as fake, Judge(config(fake.url, **limits)) as judge:
-            stage = make_stage(judge=judge, concurrency=4, deadline=0.6)
+            stage = make_stage(judge=judge, concurrency=4, deadline=1.0)
             judged_ones = asyncio.gather(*(stage.grade(RUBRIC_TASK, trajectory()) for _ in range(8)))
             await asyncio.sleep(0.05)
             # Eight wait for the judge, one of them before it: an episode that needs no judge goes by.
@@ -151,7 +171,7 @@ def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
 
     episodes, stage, beside = asyncio.run(main())
     assert [each.reward.abstained for each in episodes] == [None] * 8 and stage.counts.timed_out == 0
-    assert beside.reward.score == 1.0 and stage.counts.waiting_seconds > 8 * 0.15
+    assert beside.reward.score == 1.0 and stage.counts.waiting_seconds > 8 * 0.2
 
 
 def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> None:
