@@ -2,13 +2,16 @@
 
 ``run_dir/blocklist/`` has one small file for each wall that was seen, written once and never changed, so any number of workers may write at once.
 What is blocked follows from them (`envs.ends.blocklist`). Files of which nothing counts any more are deleted at the next draw.
+
+A wall that only the judge saw is the word of a model. On a site that we serve ourselves it is a mistake and is not written down (`ours`); on any
+other it counts when a second episode has it within the length of a block.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,22 +19,31 @@ from pydantic import ValidationError
 from envs.ends import Block, WallSeen, blocked_sites, blocks
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.live import worker_name
+from tasks_lib.rewards import JUDGED_WALL
 from training.store import RunStore, atomic_write_bytes, read_json, write_json
 
 HOUR = 3600.0
 ONCE_IN = 60.0
-"""Seconds in which a worker writes down the same wall of a site once: all episodes of a lot may meet it."""
+"""Seconds in which a worker writes down the same wall of a site once: all episodes of a lot may meet it. Walls that only the judge saw are written
+down for each episode, because they are counted."""
 
 
 class Blocklist:
     """The blocklist of one run. Holds no state, so any process may make its own."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, ours: Collection[str] = ()) -> None:
+        """
+        Args:
+            ours: Names of sites that we serve ourselves: what the judge takes for a wall is none there.
+        """
         self._store = store
+        self._ours = ours
         self.folder = store.blocklist_path
 
     def saw(self, task: WebTask, episode: Trajectory, now: float | None = None) -> None:
         """Write down the wall that an episode ended at."""
+        if episode.wall == JUDGED_WALL and task.site in self._ours:
+            return
         now = time.time() if now is None else now
         seen = WallSeen(
             site=task.site,
@@ -40,7 +52,8 @@ class Blocklist:
             evidence=episode.error or episode.reward.abstained or "",
             episode_id=episode.episode_id,
         )
-        what = hashlib.sha256(f"{seen.site}\0{seen.wall}".encode()).hexdigest()[:16]
+        whose = seen.episode_id if seen.wall == JUDGED_WALL else ""
+        what = hashlib.sha256(f"{seen.site}\0{seen.wall}\0{whose}".encode()).hexdigest()[:16]
         path = self.folder / f"{what}-{int(now // ONCE_IN)}-{worker_name()}.json"
         if not path.exists():
             atomic_write_bytes(path, seen.model_dump_json().encode())
@@ -80,11 +93,11 @@ class Blocklist:
             return known
         now = time.time() if now is None else now
         seen = self.seen()
-        listed = blocks(seen.values(), first=hours * HOUR)
+        listed = blocks(_confirmed(seen.values(), hours * HOUR), first=hours * HOUR)
         blocked = {site: block for site, block in blocked_sites(listed, now).items() if site in sites}
         if blocked and len(blocked) == len(set(sites)):
             raise SiteError(_all_blocked(blocked, self.folder, now))
-        self._forget(seen, listed, now)
+        self._forget(seen, listed, now, hours * HOUR)
         write_json(self._store.left_out_path(phase), sorted(blocked))
         return frozenset(blocked)
 
@@ -93,11 +106,27 @@ class Blocklist:
         path = self._store.left_out_path(phase)
         return frozenset(read_json(path)) if path.exists() else None
 
-    def _forget(self, seen: dict[Path, WallSeen], known: Sequence[Block], now: float) -> None:
-        over = {(block.site, block.wall) for block in known if block.forgotten <= now}
+    def _forget(self, seen: dict[Path, WallSeen], known: Sequence[Block], now: float, window: float) -> None:
+        """Delete the files of walls that are forgotten, and of those that nobody confirmed in time."""
+        until = {(block.site, block.wall): block.forgotten for block in known}
         for path, each in seen.items():
-            if (each.site, each.wall) in over:
+            if until.get((each.site, each.wall), each.time + window) <= now:
                 path.unlink(missing_ok=True)
+
+
+def _confirmed(seen: Iterable[WallSeen], window: float) -> list[WallSeen]:
+    """Without walls that only the judge saw, unless another episode had the same one at most ``window`` seconds before."""
+    found: list[WallSeen] = []
+    judged: dict[str, list[WallSeen]] = {}
+    for each in sorted(seen, key=lambda each: (each.time, each.episode_id)):
+        if each.wall == JUDGED_WALL:
+            before = judged.setdefault(each.site, [])
+            others = [other for other in before if other.episode_id != each.episode_id]
+            before.append(each)
+            if not any(each.time - other.time <= window for other in others):
+                continue
+        found.append(each)
+    return found
 
 
 def _all_blocked(blocked: dict[str, Block], folder: Path, now: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from envs.browser import StepResult, WebSession
@@ -62,6 +62,8 @@ class EpisodeRunner:
     live: LiveOptions = field(default_factory=LiveOptions)
     evidence: PageEvidence | None = None
     """Keeps what steps change in documents (``rollout.dom_diffs``)."""
+    keep: Callable[[bytes], str] | None = None
+    """Stores a blob and gives its name, for the last page's picture; ``None``: that is not kept."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
@@ -113,6 +115,7 @@ class _Episode:
         self.stop_reason = StopReason.HORIZON
         self.answer = ""
         self.final_dom = ""
+        self.final_screenshot = ""
         self.recorded: Recorded | None = None
         self.error: str | None = None
         self.wall = ""
@@ -151,6 +154,8 @@ class _Episode:
                 with self.runner.clock("browser"):
                     frame = replace(frame, inspected=await session.look(lambda page: page.inspected()))
             self.final_dom = await asyncio.to_thread(self.runner.evidence.page, frame)
+        if self.runner.keep is not None and self.steps and frame.screenshot:
+            self.final_screenshot = await asyncio.to_thread(self.runner.keep, frame.screenshot)
         if self.error is None:
             with self.runner.clock("browser"):
                 addresses = self.runner.live.addresses
@@ -235,6 +240,7 @@ class _Episode:
             steps=tuple(self.steps),
             final=self.final,
             final_dom=self.final_dom,
+            final_screenshot=self.final_screenshot,
             stop_reason=self.stop_reason,
             reward=score([], abstained=self.error or NOT_GRADED),
             page_facts=self.facts,

@@ -87,6 +87,8 @@ class Regraded(Record):
     before: RewardBundle
     """As it is in the trajectory, which is never changed: what was trained on stays as it was."""
     wall: str = ""
+    judgement: str = ""
+    """Name of the blob of what the judge was asked and said, as in a trajectory."""
 
 
 class Needs(NamedTuple):

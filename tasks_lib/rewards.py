@@ -2,7 +2,7 @@
 
 An episode enters it when its browser and its slot were given back, and leaves it with its reward, for whoever stores it. Facts are checked by
 program once, in a thread; then the judge and the sources of parts are asked, at the same time. An episode that is not graded
-within ``rewards.deadline`` abstains. What fails unexpectedly is raised, and ends the rollout.
+within ``rewards.deadline`` of its turn, the judge's turn included, abstains. What fails unexpectedly is raised, and ends the rollout.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from envs.rewards import EpisodeEvidence, PartSource, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
-from envs.rewards.judge import Judge
+from envs.rewards.judge import Judge, Judgement
 from envs.rewards.judged import EpisodeJudge
 from envs.rewards.webarena import WebArenaParts
-from envs.types import Cost, JudgeFact, RewardBundle, Trajectory, WebTask
+from envs.types import Cost, JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import RewardConfig
 from training.policy.parsing import STRICT
@@ -38,6 +39,15 @@ def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None
         judge: Entered; compares answers for them.
     """
     return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
+
+
+class Graded(TypedDict):
+    """Fields of a trajectory that its grading says."""
+
+    reward: RewardBundle
+    wall: str
+    """Kind of the wall if only the judge saw one instead of the site."""
+    judgement: str
 
 
 @dataclass(slots=True)
@@ -88,6 +98,7 @@ class RewardStage:
         threads: Executor | None = None,
         judge: Judge | None = None,
         screenshot: Callable[[str], bytes],
+        keep: Callable[[bytes], str] | None = None,
     ) -> None:
         """
         Args:
@@ -95,6 +106,7 @@ class RewardStage:
             threads: Where facts are checked by program.
             judge: Entered. Has limits of its own beside those of ``config``.
             screenshot: The bytes of a blob.
+            keep: Stores a blob and gives its name, for what the judge was asked and said; ``None``: that is not kept.
         """
         self.counts = StageCounts()
         self._deadline = config.deadline
@@ -104,12 +116,13 @@ class RewardStage:
         self._judge = judge
         self._measure = measure
         self._screenshot = screenshot
+        self._keep = keep
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Trajectory:
         """The episode with its reward, when it is its turn; one that failed for a reason that is not the policy's stays as it is.
 
         Raises:
-            JudgeError: the task's rubric is not the one that was frozen.
+            JudgeError: the task's rubric or its evaluators are not those that were frozen.
             Exception: a grader failed in a way that nobody foresaw.
         """
         if trajectory.error is not None:
@@ -117,23 +130,25 @@ class RewardStage:
         counts, arrived = self.counts, time.perf_counter()
         counts.waiting += 1
         counts.most_waiting = max(counts.most_waiting, counts.waiting)
-        try:
-            await self._places.acquire()
-        finally:
-            counts.waiting -= 1
-            counts.waiting_seconds += time.perf_counter() - arrived
-        try:
+        async with AsyncExitStack() as held:
+            try:
+                # The judge's turn first: an episode that waits for it takes no other's place, and its deadline has not begun.
+                if self._judge is not None and _may_ask(task):
+                    await held.enter_async_context(self._judge.turns)
+                await held.enter_async_context(self._places)
+            finally:
+                counts.waiting -= 1
+                counts.waiting_seconds += time.perf_counter() - arrived
             with self._clock("reward"):
-                reward, wall = await self._grade(task, trajectory)
-        finally:
-            self._places.release()
+                found = await self._grade(task, trajectory)
+        reward = found["reward"]
         counts.graded += 1
         counts.abstained += reward.abstained is not None
         counts.cost += reward.cost
-        return trajectory.model_copy(update={"reward": reward, "wall": wall})
+        return trajectory.model_copy(update=dict(found))
 
-    async def _grade(self, task: WebTask, trajectory: Trajectory) -> tuple[RewardBundle, str]:
-        """The reward, and the kind of wall if the judge saw one instead of the site: then nothing is known of the policy."""
+    async def _grade(self, task: WebTask, trajectory: Trajectory) -> Graded:
+        """What the grading found. Of an episode that met a wall nothing is known of the policy."""
         grading, judge = Grading(), self._hearing(task, trajectory)
         try:
             async with asyncio.timeout(self._deadline) as limit:
@@ -145,22 +160,42 @@ class RewardStage:
             if not limit.expired():
                 raise
             self.counts.timed_out += 1
-            reward = grading.given_up(f"not graded within {self._deadline:g} s (rewards.deadline)")
+            cause = f"not graded within {self._deadline:g} s (rewards.deadline)"
+            if judge is not None and task.rubric is not None:
+                grading.lost(task.rubric, await judge.give_up(cause))
+            reward = grading.given_up(cause)
         finally:
             if judge is not None:
                 judge.close()
             for name, seconds in grading.seconds.items():
                 self.counts.seconds[name] += seconds
         judgement = judge.judgement if judge is not None else None
+        kept = await self._kept(judgement)
         if judgement is None or not judgement.blocked:
-            return reward, ""
+            return Graded(reward=reward, wall="", judgement=kept)
         # What a program made of a wall says nothing of the policy.
-        return score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash), JUDGED_WALL
+        reward = score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash)
+        return Graded(reward=reward, wall=JUDGED_WALL, judgement=kept)
+
+    async def _kept(self, judgement: Judgement | None) -> str:
+        """Name of the blob of what the judge was asked and said; empty without one."""
+        if judgement is None or self._keep is None:
+            return ""
+        return await asyncio.to_thread(self._keep, judgement.model_dump_json().encode())
 
     def _hearing(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
         """The judge of this episode, if it has to be asked at all."""
         rubric = task.rubric
-        if self._judge is None or rubric is None or not any(isinstance(fact, JudgeFact) for fact in rubric.facts()):
+        if self._judge is None or rubric is None or not _judges(rubric):
             return None
         read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
         return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
+
+
+def _judges(rubric: Rubric) -> bool:
+    return any(isinstance(fact, JudgeFact) for fact in rubric.facts())
+
+
+def _may_ask(task: WebTask) -> bool:
+    """Whether the judge may be asked about episodes of a task."""
+    return task.evaluators is not None or (task.rubric is not None and _judges(task.rubric))

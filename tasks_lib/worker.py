@@ -10,7 +10,7 @@ import asyncio
 import atexit
 import gc
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from envs.browser import BrowserPool
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.judge import Judge
-from envs.sites import Design2CodeSite, make_site
+from envs.sites import Design2CodeSite, LiveSite, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Trajectory
 from tasks_lib.activity import ActivityClock
@@ -174,11 +174,12 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs)
+            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs, store.put_blob)
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = self._stage(order, store, clock)
-        committer = _GroupCommitter(groups, store, clock, self._files, stage)
+        ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
+        committer = _GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         try:
             async with shown(live, store), asyncio.TaskGroup() as slots:
@@ -204,6 +205,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 reward=graded.reward,
                 before=trajectory.reward,
                 wall=graded.wall,
+                judgement=graded.judgement,
             )
             path = store.regraded_path(order.name, episode_id)
             await loop.run_in_executor(self._files, write_json, path, result)
@@ -225,6 +227,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
+            keep=store.put_blob,
         )
 
     def _prepare(self, order: RolloutOrder) -> None:
@@ -304,11 +307,16 @@ class _GroupCommitter:
         clock: ActivityClock,
         files: ThreadPoolExecutor,
         stage: RewardStage,
+        ours: Collection[str] = (),
     ) -> None:
+        """
+        Args:
+            ours: Sites that we serve ourselves: no judge's word blocks them.
+        """
         self._open = {group.group_id: len(group.seeds) for group in groups}
         self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
         self._store = store
-        self._blocklist = Blocklist(store)
+        self._blocklist = Blocklist(store, ours)
         self._clock = clock
         self._files = files
         self._stage = stage

@@ -30,6 +30,8 @@ DOWNLOAD_SECONDS = 10.0
 LOOK_SECONDS = 0.05
 """Between looks whether they did."""
 UNFINISHED = ".crdownload"
+NO_EFFECTS = "it would change something, and may only read"
+"""Begins the cause of what V8 stopped."""
 
 # Methods of the prototype: a form or an image that is named like a method hides the document's own.
 _ASKED = """(() => {
@@ -76,7 +78,8 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
             return Told(trouble="the value cannot be written as JSON")
         raise
     if "exceptionDetails" in answer:
-        return Told(trouble=script_cause(answer["exceptionDetails"]))
+        cause = script_cause(answer["exceptionDetails"])
+        return Told(trouble=cause, threw=not cause.startswith(NO_EFFECTS) and await _compiles(cdp, world, expression))
     result = answer["result"]
     value = result.get("value")
     if isinstance(value, bool | int | float):
@@ -87,6 +90,12 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
     return Told(trouble=f"the expression is {name}; expected true or false")
 
 
+async def _compiles(cdp: Cdp, world: int, expression: str) -> bool:
+    """Whether an expression is JavaScript at all: what it throws is then a matter of the page."""
+    params = {"expression": f"() => {_ASKED % expression}", "contextId": world}
+    return "exceptionDetails" not in await cdp.send("Runtime.evaluate", params)
+
+
 def script_cause(details: dict[str, Any]) -> str:
     """Why an expression threw, in a line, from the protocol's ``exceptionDetails``."""
     exception = details.get("exception", {})
@@ -94,7 +103,7 @@ def script_cause(details: dict[str, Any]) -> str:
         "\n"
     )[0]
     if "side-effect" in cause:
-        return f"it would change something, and may only read ({cause})"
+        return f"{NO_EFFECTS} ({cause})"
     return cause[:500]
 
 

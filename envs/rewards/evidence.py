@@ -34,6 +34,8 @@ class EpisodeEvidence(Record):
     """The page has more elements than ``dom``, which has the first of them; what is not among these counts against the policy."""
     final_dom: str = ""
     """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
+    final_screenshot: str = ""
+    """Name of the blob of the last page's picture, as in a trajectory; empty when there is none."""
     scripts: dict[str, Told] = Field(default_factory=dict)
     """What the last page answered to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
@@ -63,5 +65,6 @@ class EpisodeEvidence(Record):
             page_facts=trajectory.page_facts,
             signals=trajectory.signals,
             final_dom=trajectory.final_dom,
+            final_screenshot=trajectory.final_screenshot,
             **{name: getattr(recorded, name) for name in Recorded.model_fields},
         )

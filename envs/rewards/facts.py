@@ -75,7 +75,8 @@ class Judge(Protocol):
         """Whether the fact is so. It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
 
         Raises:
-            JudgeError: it could not say; the fact is then not available, with the error's message.
+            JudgeError: it could not say; the fact is then not available, with the error's message. A judge that was paid for
+                trying returns a result without a value instead: an error has no cost.
         """
         ...
 
@@ -194,6 +195,8 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
 
 def _js(fact: JsFact, pages: Pages) -> FactResult:
     told = pages.evidence.scripts.get(fact.expression)
+    if told is not None and told.threw:  # on a page that lacks what it reads, and that is the policy's doing
+        return yes(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {told.trouble}")
     if told is None or told.trouble:
         return unavailable(told.trouble if told else NO_SCRIPT)
     if not isinstance(told.value, bool):

@@ -29,6 +29,9 @@ OURS = {"negate", "holds_at", "after"}
 W8_SATISFIED = 1e-9
 """W8 takes a similarity as satisfied when it is above 0."""
 
+REFERENCE = "reference"
+"""Name of the group that asks for a task's reference answer."""
+
 GROUNDED = JudgeFact(
     id="grounded",
     description="Everything that the answer and the actions claim is shown by the pages; nothing is made up.",
@@ -97,27 +100,35 @@ def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") 
 
 
 def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
-    """The rubric of a row of WebGym: its facts, and one that the answer says what its ``reference_answer`` says; ``None`` without facts.
+    """The rubric of a row of WebGym: its facts, and one that the answer says what its ``reference_answer`` says; ``None`` without either.
 
     A text is a group of one fact; groups without ids of their own are numbered. Raises ``TaskError``.
     """
     groups = row.get("evaluator_reference")
-    if not groups:
-        return None
     answer = row.get("reference_answer")
-    return with_reference(from_webgym(_numbered(groups)), answer if isinstance(answer, str) else None)
+    said = answer.strip() if isinstance(answer, str) else ""
+    if groups:
+        return with_reference(from_webgym(_numbered(groups)), said)
+    return Rubric(fact_groups=(_reference(said),), gates=(GROUNDED,), pass_threshold=1.0) if said else None
+
+
+def only_reference(rubric: Rubric) -> bool:
+    """Whether all that a rubric asks for is a reference answer: nobody has said yet what else must be so."""
+    return [group.name for group in rubric.fact_groups] == [REFERENCE]
 
 
 def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
     """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
     if reference is None or not reference.strip():
         return rubric
+    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, _reference(reference.strip()))})
+
+
+def _reference(answer: str) -> FactGroup:
     fact = JudgeFact(
-        id="reference.1",
-        description=f"The answer says the same in substance as this reference answer: {reference.strip()}",
+        id=f"{REFERENCE}.1", description=f"The answer says the same in substance as this reference answer: {answer}"
     )
-    group = FactGroup(name="reference", description="Give the answer that is asked for", facts=(fact,))
-    return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, group)})
+    return FactGroup(name=REFERENCE, description="Give the answer that is asked for", facts=(fact,))
 
 
 def _numbered(groups: list[Any]) -> list[Any]:

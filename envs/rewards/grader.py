@@ -15,6 +15,7 @@ from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult, Judge, ServerState
 from envs.rewards.rubric import ask_others, check_by_program, combine, frozen_hash
+from envs.rewards.webarena.parts import check_frozen
 from envs.types import BrowserError, Cost, JudgeError, RewardBundle, RewardPart, Rubric, SiteError, WebTask
 
 
@@ -39,6 +40,13 @@ class Grading:
             yield
         finally:
             self.seconds[name] += time.perf_counter() - started
+
+    def lost(self, rubric: Rubric, facts: Mapping[str, FactResult]) -> None:
+        """Facts that somebody was asked about and did not answer in time, with what that cost."""
+        if self.rubric is not None and facts:
+            self.results |= facts
+            # Parts do not hang on the evidence, and nobody will look at the score.
+            self.rubric = combine(rubric, self.results, EpisodeEvidence(), self.rubric.rubric_hash)
 
     def given_up(self, cause: str) -> RewardBundle:
         """The abstention with what was found until now."""
@@ -68,8 +76,11 @@ class Grader:
         """The bundle of an episode. ``grading`` is written as it goes on, for whoever gives up waiting.
 
         Raises:
-            JudgeError: the task's rubric is not the one that was frozen.
+            JudgeError: the task's rubric or its evaluators are not those that were frozen.
         """
+        if task.evaluators is not None:
+            # Here, because what a source raises makes its component not available, and this has to end the run.
+            check_frozen(task.evaluators, task.evaluators_hash)
         if task.rubric is not None:
             await self._by_program(task, evidence, grading)
         sources = [source for source in self.sources if self.weights.get(source.component, 0.0) > 0]

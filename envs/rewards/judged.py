@@ -12,19 +12,33 @@ from envs.observation.hashes import action_signature
 from envs.rewards.chromiumrl import StepDiff, told
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult
-from envs.rewards.judge import Check, Judge, JudgeEpisode, JudgeFact, Judgement, JudgeStep, Purpose
-from envs.types import Cost, FactGroup, JudgeError, Rubric, Step
+from envs.rewards.judge import (
+    CallRecord,
+    Check,
+    Judge,
+    JudgeEpisode,
+    JudgeFact,
+    Judgement,
+    JudgeStep,
+    Purpose,
+    cost_of,
+)
+from envs.types import Cost, FactGroup, Rubric, Step
 from envs.types import JudgeFact as RubricFact
 
 NO_CLAIM = "there is no answer, so nothing is claimed"
+THE_END = "none: the page after the last action"
+"""What stands in the place of an action beside the last picture."""
 NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 
 
 class EpisodeJudge:
     """`envs.rewards.Judge` of one episode. The first fact that is asked about begins the hearing; the others wait for it.
 
-    What the judge says of a fact is the share of its votes. A judge that gives one verdict for the whole episode (WebJudge, WebVoyager)
-    says the same of every fact. When the answer claims what no page showed (WebGym's criterion B) no fact holds.
+    What the judge says of a fact is the share of its votes. Where it cannot say, the fact is not available, and what it cost to ask is told all
+    the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for
+    the whole episode (WebJudge, WebVoyager) says the same of every fact. When the answer claims what no page showed (WebGym's criterion B) no
+    fact holds.
     """
 
     def __init__(
@@ -45,29 +59,47 @@ class EpisodeJudge:
         self._facts = [
             (group, fact) for group in rubric.fact_groups for fact in group.facts if isinstance(fact, RubricFact)
         ]
-        first = next((fact.id for fact in rubric.facts() if isinstance(fact, RubricFact)), "")
-        self._pays = first
+        self._asked = [fact for fact in rubric.facts() if isinstance(fact, RubricFact)]
+        """Gates too."""
+        self._pays = next((fact.id for fact in self._asked), "")
         """The fact that bears the costs of what was asked for all of them."""
         self._hearing: asyncio.Future[Judgement] | None = None
+        self._calls: list[CallRecord] = []
         self.judgement: Judgement | None = None
         """With every call and check; ``None`` before it was asked."""
 
     async def judge(self, fact: RubricFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
-        """Whether the fact is so.
-
-        Raises:
-            JudgeError: the judge abstained, with its cause.
-        """
+        """Whether the fact is so; not available, with the cause, if the judge abstained."""
         if self._hearing is None:
-            self._hearing = asyncio.ensure_future(self._judge.judge(self._episode(evidence)))
+            self._hearing = asyncio.ensure_future(self._hear(evidence))
         judgement = self.judgement = await asyncio.shield(self._hearing)
+        value: float | None
         if judgement.state == "abstained":
-            raise JudgeError(judgement.reason)
-        if fact.criterion == "grounded":
+            value, why = None, judgement.reason
+        elif fact.criterion == "grounded":
             value, why = _grounded(judgement, NOT_APART if evidence.answer else NO_CLAIM)
         else:
             value, why = _of_fact(judgement, fact.id)
         return FactResult(value=value, evidence=why, cost=self._cost(judgement, fact))
+
+    async def _hear(self, evidence: EpisodeEvidence) -> Judgement:
+        episode = await asyncio.to_thread(self._episode, evidence)  # blobs of all steps are read
+        return await self._judge.judge(episode, self._calls)
+
+    async def give_up(self, cause: str) -> dict[str, FactResult]:
+        """Wait no longer. What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost."""
+        if self._hearing is None or self.judgement is not None:
+            return {}
+        self._hearing.cancel()
+        await asyncio.wait([self._hearing])
+        if self._hearing.cancelled():
+            self.judgement = Judgement(state="abstained", score=None, reason=cause, calls=tuple(self._calls))
+        else:  # it was over just now, or it failed
+            self.judgement = self._hearing.result()
+        judgement = self.judgement
+        return {
+            fact.id: FactResult(value=None, evidence=cause, cost=self._cost(judgement, fact)) for fact in self._asked
+        }
 
     def close(self) -> None:
         """Nobody waits any more: what is still being asked is given up."""
@@ -75,7 +107,7 @@ class EpisodeJudge:
             self._hearing.cancel()
 
     def _episode(self, evidence: EpisodeEvidence) -> JudgeEpisode:
-        steps = tuple(
+        steps = [
             JudgeStep(
                 screenshot=self._screenshot(step.screenshot),
                 action=action_signature(step.action, step.observation.elements),
@@ -84,7 +116,12 @@ class EpisodeJudge:
                 changes=self._changes(step),
             )
             for step in evidence.steps
-        )
+        ]
+        final = evidence.final
+        # An answer leaves the page as it was: its picture is that of the step, and is shown once.
+        if steps and final is not None and evidence.final_screenshot not in ("", evidence.steps[-1].screenshot):
+            picture = self._screenshot(evidence.final_screenshot)
+            steps.append(JudgeStep(screenshot=picture, action=THE_END, url=final.url, page_text=final.text))
         facts = tuple(
             JudgeFact(fact_id=fact.id, text=fact.description, group=group.description)
             for group, fact in self._facts
@@ -92,7 +129,7 @@ class EpisodeJudge:
         )
         return JudgeEpisode(
             instruction=self._instruction,
-            steps=steps,
+            steps=tuple(steps),
             answer=evidence.answer or None,
             facts=facts,
             reference_answer=self._reference,
@@ -104,34 +141,32 @@ class EpisodeJudge:
 
     def _cost(self, judgement: Judgement, fact: RubricFact) -> Cost:
         own = {each.id for _, each in self._facts}
-        calls = [
+        return cost_of(
             call
             for call in judgement.calls
             if (call.subject == fact.id if call.subject in own else fact.id == self._pays)
-        ]
-        tokens = sum(call.prompt_tokens + call.completion_tokens for call in calls)
-        return Cost(seconds=sum(call.seconds for call in calls), tokens=tokens)
+        )
 
 
-def _of_fact(judgement: Judgement, name: str) -> tuple[float, str]:
+def _of_fact(judgement: Judgement, name: str) -> tuple[float | None, str]:
     check = _check(judgement, Purpose.CRITERION_A, name)
     if check is not None:
         if check.holds is None:
-            raise JudgeError(check.reason)
+            return None, check.reason
         return check.ayes / (check.ayes + check.noes), check.reason
     if judgement.state == "passed":
         return 1.0, judgement.reason
     if judgement.score is None:
-        raise JudgeError(f"it was not asked about: another one failed ({judgement.reason})")
+        return None, f"it was not asked about: another one failed ({judgement.reason})"
     return 0.0, judgement.reason
 
 
-def _grounded(judgement: Judgement, not_asked: str) -> tuple[float, str]:
+def _grounded(judgement: Judgement, not_asked: str) -> tuple[float | None, str]:
     check = _check(judgement, Purpose.CRITERION_B, "")
     if check is None:
         return 1.0, not_asked
     if check.holds is None:
-        raise JudgeError(check.reason)
+        return None, check.reason
     return check.ayes / (check.ayes + check.noes), check.reason
 
 

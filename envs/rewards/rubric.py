@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from envs.rewards.bundle import score
+from envs.rewards.bundle import not_met, score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult, Judge, ServerState, ask_server, check, subscore, unavailable
 from envs.rewards.pages import Pages
@@ -101,6 +101,8 @@ def combine(
     for gate in rubric.gates:
         parts.append(_part(f"gate/{gate.id}", gate, values[gate.id], 1.0, PartRole.GATE))
     cause, failed = _other_requirements(rubric, values, evidence)
+    if not_met(parts):
+        cause = None  # it is 0, whatever a group or a floor would have been
     bundle_hash = found_hash or rubric_hash(rubric)
     return score(parts, cause, rubric.pass_threshold, failed=failed, rubric_hash=bundle_hash)
 

@@ -42,6 +42,9 @@ class Told(Record):
     """True, false or a number; of anything else only the type is kept, as the trouble."""
     trouble: str = ""
     """Why there is no value; empty if there is one."""
+    threw: bool = False
+    """The expression threw on this page, which is a matter of the page: ``trouble`` is the exception. Not set where it could not be asked at
+    all (it is no JavaScript, may only read, took too long)."""
 
 
 class ServerAnswer(Record):

@@ -110,8 +110,12 @@ class Trajectory(Record):
     """The page after the last action; ``None`` if it was not seen."""
     final_dom: str = ""
     """Name of the blob of the last page's nodes (`envs.rewards.chromiumrl.DomSnapshot`, JSON); empty if they were not asked for."""
+    final_screenshot: str = ""
+    """Name of the blob of the last page's picture; empty where no step was taken, or the page shows nothing at its end (MiniWoB)."""
     stop_reason: StopReason
     reward: RewardBundle
+    judgement: str = ""
+    """Name of the blob of what the LLM judge was asked and said (`envs.rewards.judge.Judgement`, JSON: calls, votes, costs); empty if it was not."""
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
     signals: EpisodeSignals | None = None

@@ -49,7 +49,9 @@ PREDICATES: dict[str, bool | str] = {
     "new URL(location.href).pathname === '/a.html'": "may only read",  # V8 does not know that it does nothing else
     "typeof probe === 'undefined'": True,  # the page's own variables are not there
     "$('#gone')?.textContent === '17'": False,
-    "$('#gone').textContent === '17'": "TypeError",
+    "$('#gone').textContent === '17'": False,  # it throws: the policy may have removed it
+    "JSON.parse($('#total').textContent + '{') === 1": False,  # a SyntaxError of the page's text, not of ours
+    "JSON.parse('{') === $('#total').remove()": False,
     "$('#total').textContent": "expected true or false",
     "$('#total').remove() === undefined": "may only read",
     "($('#total').textContent = '42') === '42'": "may only read",

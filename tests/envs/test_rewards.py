@@ -96,6 +96,11 @@ def test_gates_and_required_parts_close_or_abstain() -> None:
         assert score([part(1.0), with_role(1.0, **more)]).score == 1
         assert score([part(1.0), with_role(0.6, holds_at=0.5, **more)]).score != 0
         assert score([part(1.0), with_role(None, **more)]).abstained == "x is needed and not available: seen"
+        zero = score([part(None), with_role(None, **more), with_role(0.0, **more)])
+        assert (zero.score, zero.abstained, zero.binary, zero.passed) == (0.0, None, 0.0, False), (
+            "what else was lost does not matter"
+        )
+        assert zero.failed == ("x does not hold",)
     assert score([part(0.4), with_role(1.0, role=PartRole.GATE)]).score == 0.4  # a gate is no part of the mean
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from envs.rewards import score
-from envs.types import SeedRange, SiteError, Split, StopReason, StorageError, WebTask
+from envs.types import SeedRange, SiteError, Split, StopReason, StorageError, Trajectory, WebTask
 from tasks_lib.blocking import HOUR, Blocklist
 from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.rewards import JUDGED_WALL
 from tasks_lib.run import open_run
 from tests.envs.rewards.played import trajectory
 from training.store import RunStore
@@ -71,13 +72,46 @@ def test_many_workers_write_at_once_and_an_episode_of_many_counts_once(tmp_path:
 def test_when_all_are_blocked_it_says_which_and_when_the_first_is_free(tmp_path: Path) -> None:
     listed = Blocklist(RunStore(tmp_path))
     listed.saw(task("shop"), CAPTCHA, NOON)
-    listed.saw(task("mail"), CAPTCHA.model_copy(update={"wall": "judge"}), NOON + 2 * HOUR)
+    for episode in ("a", "b"):
+        listed.saw(task("mail"), judged(episode), NOON + 2 * HOUR)
     with pytest.raises(SiteError) as caught:
         listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 3 * HOUR)
     said = str(caught.value)
     assert "mail (judge, until 2027-01-15 22:00 UTC), shop (cloudflare, until 2027-01-15 20:00 UTC)" in said
     assert "The first to be free again is shop, in 9.0 h" in said and str(listed.folder) in said
     assert listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 13 * HOUR) == {"mail"}
+
+
+def judged(episode_id: str) -> Trajectory:
+    """An episode of which the judge says that it met a wall."""
+    return trajectory(
+        episode_id=episode_id, wall=JUDGED_WALL, error=None, reward=score([], abstained="blocked: it looks shut")
+    )
+
+
+def test_one_mistake_of_a_judge_blocks_nothing(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    listed = Blocklist(store)
+    for _ in range(2):
+        listed.saw(task("shop"), judged("a"), NOON)
+    assert listed.left_out("i000000", {"shop"}, 12, NOON + 1) == frozenset() and len(files(store)) == 1
+    listed.saw(task("shop"), judged("b"), NOON + 13 * HOUR)
+    assert listed.left_out("i000001", {"shop"}, 12, NOON + 13 * HOUR) == frozenset(), "too long after the first"
+    assert len(files(store)) == 1, "and that is forgotten"
+    listed.saw(task("shop"), judged("c"), NOON + 13 * HOUR + 1)
+    assert listed.left_out("i000002", {"shop", "mail"}, 12, NOON + 14 * HOUR) == {"shop"}
+    assert listed.left_out("i000003", {"shop", "mail"}, 12, NOON + 26 * HOUR) == frozenset() and files(store)
+    assert listed.left_out("i000004", {"shop", "mail"}, 12, NOON + 38 * HOUR) == frozenset() and not files(store)
+
+
+def test_a_judge_cannot_shut_a_site_of_ours(tmp_path: Path) -> None:
+    listed = Blocklist(RunStore(tmp_path), ours={"shop"})
+    for episode in ("a", "b", "c"):
+        listed.saw(task("shop"), judged(episode), NOON)
+        listed.saw(task("mail"), judged(episode), NOON)
+    assert listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 1) == {"mail"}
+    listed.saw(task("shop"), CAPTCHA, NOON)
+    assert listed.left_out("i000001", {"shop", "mail", "bank"}, 12, NOON + 1) == {"mail", "shop"}, "a sign is a sign"
 
 
 def test_a_list_that_is_turned_off_is_not_read(tmp_path: Path) -> None:

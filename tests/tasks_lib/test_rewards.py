@@ -13,13 +13,13 @@ import pytest
 
 from envs.rewards import Component, EpisodeEvidence, page_reward, read_rubric, score
 from envs.rewards import rubric as grading
-from envs.rewards.judge import Judge
+from envs.rewards.judge import Judge, Judgement
 from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import EvaluateConfig, RewardConfig, TrainConfig, resolve
 from tasks_lib.rewards import JUDGED_WALL, RewardStage, part_sources
 from tests.envs.rewards.played import trajectory
-from tests.envs.rewards_judge.fake_judge import FakeJudge, config, fake_judge, jpeg, judged, says
+from tests.envs.rewards_judge.fake_judge import FakeJudge, completion, config, fake_judge, jpeg, judged, says
 
 RUBRIC = read_rubric(
     {
@@ -63,7 +63,17 @@ def make_stage(*sources: Any, judge: Judge | None = None, threads: Any = None, *
         threads=threads,
         judge=judge,
         screenshot=lambda name: jpeg(9),
+        keep=keep,
     )
+
+
+KEPT: list[bytes] = []
+
+
+def keep(data: bytes) -> str:
+    """A store of blobs whose names are their places."""
+    KEPT.append(data)
+    return str(len(KEPT) - 1)
 
 
 def graded(stage: RewardStage, task: WebTask, *episodes: Trajectory) -> list[Trajectory]:
@@ -116,11 +126,52 @@ def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
             stage = make_stage(judge=judge, deadline=0.3)
             episode = await stage.grade(RUBRIC_TASK, trajectory())
             await asyncio.sleep(0.05)
-            left = [task for task in asyncio.all_tasks() if "Judge.judge" in repr(task.get_coro())]
+            left = [task for task in asyncio.all_tasks() if "EpisodeJudge._hear" in repr(task.get_coro())]
             return episode, len(left)
 
     episode, left = asyncio.run(main())
     assert episode.reward.abstained == "not graded within 0.3 s (rewards.deadline)" and left == 0
+
+
+def test_what_was_paid_before_the_deadline_is_told() -> None:
+    async def hang(fake: FakeJudge, request: Any) -> bytes:
+        with suppress(asyncio.CancelledError):  # when the test ends
+            await asyncio.sleep(30)
+        return b""
+
+    async def main() -> Trajectory:
+        async with fake_judge(judged(criterion_b=hang)) as fake, Judge(config(fake.url, timeout=60)) as judge:
+            return await make_stage(judge=judge, deadline=1.0).grade(RUBRIC_TASK, trajectory())
+
+    reward = (episode := asyncio.run(main())).reward
+    assert reward.abstained == "not graded within 1 s (rewards.deadline)"
+    assert [(part.name, part.value) for part in reward.parts] == [("order/at", 1.0), ("seen/red", None)]
+    assert reward.parts[1].evidence.endswith(reward.abstained) and reward.cost.tokens == 3 * 110
+    asked = Judgement.model_validate_json(KEPT[int(episode.judgement)])
+    assert asked.state == "abstained" and asked.reason == reward.abstained
+    assert [(call.purpose, call.error) for call in asked.calls][-1] == ("criterion_b", "cancelled")
+    assert len(asked.calls) == 4, "blocking, two of the three screenshots, and the one that hung"
+
+
+def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
+    async def slow(fake: FakeJudge, request: Any) -> bytes:
+        await asyncio.sleep(0.2)
+        return says("SUCCESS")
+
+    async def main() -> tuple[list[Trajectory], RewardStage, Trajectory]:
+        limits: dict[str, Any] = {"concurrency": 1, "style": "webvoyager"}  # one call an episode, one episode at once
+        async with fake_judge(slow) as fake, Judge(config(fake.url, **limits)) as judge:
+            stage = make_stage(judge=judge, concurrency=4, deadline=1.0)
+            judged_ones = asyncio.gather(*(stage.grade(RUBRIC_TASK, trajectory()) for _ in range(8)))
+            await asyncio.sleep(0.05)
+            # Eight wait for the judge, one of them before it: an episode that needs no judge goes by.
+            beside = await stage.grade(TASK, trajectory(page_facts=DONE))
+            assert stage.counts.graded == 1
+            return await judged_ones, stage, beside
+
+    episodes, stage, beside = asyncio.run(main())
+    assert [each.reward.abstained for each in episodes] == [None] * 8 and stage.counts.timed_out == 0
+    assert beside.reward.score == 1.0 and stage.counts.waiting_seconds > 8 * 0.2
 
 
 def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> None:
@@ -167,6 +218,28 @@ def test_a_site_that_only_the_judge_saw_shut() -> None:
         episode = asyncio.run(main(RUBRIC_TASK, trajectory(**answer)))
         assert episode.wall == JUDGED_WALL and episode.reward.abstained == "blocked: a captcha"
         assert [part.value for part in episode.reward.parts] == [1.0, None]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_the_judge_was_asked_is_kept_and_paid_for_also_when_it_abstains(lost: bool) -> None:
+    async def main() -> tuple[Trajectory, dict[str, Any]]:
+        answer = judged(criterion_a=completion("I cannot tell") if lost else says("NOT SUCCESS", "it is blue"))
+        prices = {"prompt_price": 3.0, "answer_price": 15.0}
+        async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1, **prices)) as judge:
+            stage = make_stage(judge=judge)
+            return await stage.grade(RUBRIC_TASK, trajectory()), stage.counts.metrics()
+
+    episode, counts = asyncio.run(main())
+    asked = Judgement.model_validate_json(KEPT[int(episode.judgement)])
+    assert asked.state == ("abstained" if lost else "failed")
+    assert [check.purpose for check in asked.checks if check.holds is None] == (["criterion_a"] if lost else [])
+    # blocking, two of three screenshots and the fact; a fact that is lost is asked for twice
+    requests = 3 + (2 if lost else 1) + 1
+    assert asked.requests == requests and asked.tokens == 110 * requests
+    part = next(part for part in episode.reward.parts if part.name == "seen/red")
+    assert part.value == (None if lost else 0.0) and part.cost.tokens == counts["tokens"] == 110 * requests
+    assert part.cost.dollars == pytest.approx(requests * (100 * 3 + 10 * 15) / 1e6)
+    assert counts["dollars"] == pytest.approx(part.cost.dollars)
 
 
 def test_a_changed_rubric_is_refused() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
-from envs.rewards.judge import JudgeConfig, JudgeModels, JudgeStyle
+from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle
 from envs.sites.design2code import FOLDER
 from envs.tasks.imports import import_tasks
 from envs.types import Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
@@ -23,6 +23,7 @@ from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
+from tasks_lib.rewards import JUDGED_WALL
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker, _GroupCommitter
@@ -133,9 +134,9 @@ def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> No
 
     async def main() -> None:
         with ThreadPoolExecutor(2) as files:
-            committer = _GroupCommitter([group], store, clock, files, Stage())  # type: ignore[arg-type]
+            committer = _GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
             waiting = asyncio.create_task(committer.add(group, ended(1)))
-            await committer.add(group, ended(0))
+            await committer.add(group, ended(0, wall=JUDGED_WALL))
             abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
             await committer.add(group, ended(2, **abstained))
             assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
@@ -190,6 +191,8 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
         assert parts["seen/nice"].value == 1.0 and "very nice" in parts["seen/nice"].evidence
         assert parts["page/done"].value is not None and stored.final is not None
         assert stored.reward.rubric_hash == rubric_hash(rubric)
+        asked = Judgement.model_validate_json(store.blob(stored.judgement))
+        assert asked.state == "passed" and asked.tokens == stored.reward.cost.tokens
 
 
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from envs.rewards.judge.records import (
     Judgement,
     JudgeStep,
     Purpose,
+    cost_of,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "JudgeStyle",
     "Judgement",
     "Purpose",
+    "cost_of",
 ]

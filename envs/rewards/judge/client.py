@@ -121,6 +121,7 @@ class JudgeClient:
                 images=len(question.pictures),
                 prompt_tokens=tally.prompt_tokens,
                 completion_tokens=tally.completion_tokens,
+                dollars=self.config.dollars(tally.prompt_tokens, tally.completion_tokens),
                 estimated=tally.estimated,
                 cached=tally.cached,
                 error=tally.error,

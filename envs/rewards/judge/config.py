@@ -71,6 +71,8 @@ class JudgeConfig(Record):
     concurrency: int = Field(16, ge=1, le=1024, description="Requests under way at once, over all episodes")
     budget_requests: int | None = Field(None, ge=0, description="Requests of this judge altogether; none: no limit")
     budget_tokens: int | None = Field(None, ge=0, description="Tokens after which nothing more is sent; none: no limit")
+    prompt_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million tokens of prompts; for the costs")
+    answer_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million tokens of answers; for the costs")
     votes: int = Field(1, ge=1, le=15, description="Odd number of answers to each deciding question; majority decides")
     seed: int = Field(42, ge=0, lt=2**31, description="Sent along (plus the vote's number), and seeds what is sampled")
     early_exit: bool = Field(False, description="Stop at the first fact that fails: cheaper, and no partial score")
@@ -96,6 +98,10 @@ class JudgeConfig(Record):
         if self.votes % 2 == 0:
             raise ValueError(f"votes: {self.votes} is even; an odd number has a majority")
         return self
+
+    def dollars(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What so many tokens cost."""
+        return (prompt_tokens * self.prompt_price + completion_tokens * self.answer_price) / 1e6
 
     def api_key(self) -> str | None:
         """The key, read now; it is kept by nobody but the connection.

@@ -11,7 +11,7 @@ from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig, JudgeStyle
 from envs.rewards.judge.hearing import Hearing
 from envs.rewards.judge.prompts import same_answer
-from envs.rewards.judge.records import JudgeEpisode, Judgement
+from envs.rewards.judge.records import CallRecord, JudgeEpisode, Judgement
 from envs.rewards.judge.ruling import abstain, rule
 from envs.rewards.judge.webgym import webgym
 from envs.rewards.judge.webjudge import webjudge, webvoyager
@@ -40,6 +40,9 @@ class Judge:
         self.config = config
         self._client = JudgeClient(config)
         self._places = asyncio.Semaphore(config.concurrency)
+        self.turns = asyncio.Semaphore(config.concurrency)
+        """Held by callers with a deadline of their own while they have an episode judged. As there are no more turns than places, none of
+        that deadline is spent waiting for one; `judge` itself does not take a turn."""
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -58,9 +61,13 @@ class Judge:
         """Paid so far."""
         return self._client.budget.tokens
 
-    async def judge(self, episode: JudgeEpisode) -> Judgement:
-        """Passed, failed or abstained. Nothing that an endpoint, a page or a policy does is raised; a cancellation is."""
-        hearing = Hearing(self._client, episode)
+    async def judge(self, episode: JudgeEpisode, calls: list[CallRecord] | None = None) -> Judgement:
+        """Passed, failed or abstained. Nothing that an endpoint, a page or a policy does is raised; a cancellation is.
+
+        Args:
+            calls: Gets every call when it is over, for a caller that may give up waiting.
+        """
+        hearing = Hearing(self._client, episode, calls if calls is not None else [])
         if not episode.steps:
             return abstain(hearing, "the episode has no screenshots")
         async with self._places:  # the deadline begins when it is this episode's turn

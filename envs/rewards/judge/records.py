@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from envs.types import Record
+from envs.types import Cost, Record
 from envs.types.actions import Text
 
 MEDIA_TYPES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp"}
@@ -141,6 +143,8 @@ class CallRecord(Record):
     prompt_tokens: int = Field(default=0, ge=0)
     """Of all requests together."""
     completion_tokens: int = Field(default=0, ge=0)
+    dollars: float = Field(default=0.0, ge=0)
+    """By the prices of the configuration."""
     estimated: bool = False
     """The endpoint told no usage; the tokens are our estimate."""
     cached: bool = False
@@ -206,9 +210,24 @@ class Judgement(Record):
         return sum(call.prompt_tokens + call.completion_tokens for call in self.calls)
 
     @property
+    def cost(self) -> Cost:
+        """Of all calls together."""
+        return cost_of(self.calls)
+
+    @property
     def cached(self) -> int:
         """Calls answered from the cache."""
         return sum(call.cached for call in self.calls)
+
+
+def cost_of(calls: Iterable[CallRecord]) -> Cost:
+    """What calls took together; seconds are theirs, however many ran at once."""
+    calls = tuple(calls)
+    return Cost(
+        seconds=math.fsum(call.seconds for call in calls),
+        tokens=sum(call.prompt_tokens + call.completion_tokens for call in calls),
+        dollars=math.fsum(call.dollars for call in calls),
+    )
 
 
 def data_url(picture: bytes) -> str:

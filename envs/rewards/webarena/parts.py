@@ -12,7 +12,7 @@ from typing import Literal
 
 from envs.rewards.compose import Component
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.judge import CallRecord
+from envs.rewards.judge import cost_of
 from envs.rewards.webarena.evaluate import AnswerJudge, Evaluation, evaluate
 from envs.types import Cost, JudgeError, RewardPart, WebTask
 from envs.types.webarena import EvalType, WebArenaEval, evaluators_hash, placed
@@ -66,7 +66,7 @@ def parts_of(found: Evaluation) -> tuple[RewardPart, ...]:
     """The parts of an evaluation. Pure."""
     known = Counter[EvalType](part.evaluator for part in found.parts if part.value is not None)
     judged = [part.name for part in found.parts if part.name.startswith(("fuzzy_match", "unachievable"))]
-    cost = _cost(found.calls)
+    cost = cost_of(found.calls)
     return tuple(
         RewardPart(
             name=f"{part.evaluator}/{part.name}",
@@ -78,8 +78,3 @@ def parts_of(found: Evaluation) -> tuple[RewardPart, ...]:
         )
         for part in found.parts
     )
-
-
-def _cost(calls: Sequence[CallRecord]) -> Cost:
-    tokens = sum(call.prompt_tokens + call.completion_tokens for call in calls)
-    return Cost(seconds=sum(call.seconds for call in calls), tokens=tokens)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from envs.rewards.formats import of_instruction, only_reference
 from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, Stage
 from envs.tasks.build.rubrics import right_answer, with_rubric
 from envs.tasks.build.sources import Candidate
@@ -66,11 +67,13 @@ class _Work:
             self.outcome.lines.append(ShardLine(row=row, keys=(content_key(part),), part_of=task.task_id, task=part))
 
     async def _graded(self) -> WebTask | None:
-        """The task with the rubric that it has or that is written for it; as it is, if none is wanted or it has evaluators."""
+        """The task with the rubric that it has or that is written for it; as it is, if none is wanted or it has evaluators. A rubric of a right
+        answer alone is written anew: the writer keeps the answer."""
         task = self.candidate.task
-        if task.rubric is not None:
+        writes = self.source.write_rubrics
+        if task.rubric is not None and not (writes and only_reference(task.rubric)):
             return task
-        if task.evaluators is not None or not self.source.write_rubrics:
+        if task.evaluators is not None or not writes:
             return task
         assert self.writer is not None
         answer = right_answer(self.candidate.format, self.candidate.reference)
@@ -125,7 +128,12 @@ class _Work:
 
 
 def _check_facts(task: WebTask) -> Iterator[tuple[str, str]]:
-    if task.rubric is not None and task.difficulty != task.rubric.fact_count:
+    if task.rubric is not None and task.difficulty != task.rubric.fact_count and not _of_its_instruction(task):
         yield "difficulty", f"is {task.difficulty}, and the rubric has {task.rubric.fact_count} facts"
     if task.rubric is not None and not task.rubric_hash:
         yield "rubric_hash", "is empty: the rubric was not frozen"
+
+
+def _of_its_instruction(task: WebTask) -> bool:
+    """Its one fact is that the task was done: how difficult that is only the set can tell."""
+    return task.instruction is not None and task.rubric == of_instruction(task.instruction)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 import envs.sites.bundled
 import envs.tasks.generate
@@ -60,6 +60,15 @@ class ImportSource(SourceBase):
     format: str = Field(description="Its format, a key of envs.tasks.imports.FORMATS")
     path: str = Field(description="File or folder, relative to the project or absolute")
     split: Split | None = Field(None, description="What its tasks may be used for; none: as the format says")
+    judged: bool = Field(
+        False, description="Tasks that nothing says how to grade: a judge says whether the instruction was carried out"
+    )
+
+    @model_validator(mode="after")
+    def _one_rubric(self) -> Self:
+        if self.judged and self.write_rubrics:
+            raise ValueError("judged and write_rubrics both make rubrics for tasks without one; choose one of them")
+        return self
 
     @field_validator("format")
     @classmethod
@@ -118,7 +127,9 @@ def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem,
         case ImportSource():
             # Every shard reads everything (ids are checked across shards); problems are told by the first alone.
             told = on_problem if shard == 0 else _untold
-            items = import_tasks(source.format, base / source.path, split=source.split, on_problem=told)
+            items = import_tasks(
+                source.format, base / source.path, split=source.split, on_problem=told, judged=source.judged
+            )
             for row, item in enumerate(items):
                 if row % source.shards == shard:
                     yield Candidate(row, item.task, reference=item.reference, format=item.source)

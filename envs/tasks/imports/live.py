@@ -33,8 +33,8 @@ class WebGymRow(ForeignRow):
 
 
 class WebGym(RowFormat[WebGymRow]):
-    """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts. A row without facts has no rubric and
-    the row's own difficulty. The kind is the subdomain (topic)."""
+    """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts, a reference answer one more. A row
+    with neither has no rubric and the row's own difficulty. The kind is the subdomain (topic)."""
 
     name = "webgym"
     model = WebGymRow

@@ -20,6 +20,9 @@ FORMATS: dict[str, Format] = {
 }
 """What can be imported and exported."""
 
+BY_THEIR_PAGES = (Design2Code.name, MiniWob.name)
+"""Sets whose pages say how an episode went: a rubric would be asked in their place."""
+
 
 def import_tasks(
     source: str,
@@ -36,7 +39,8 @@ def import_tasks(
         path: What the format's class says.
         split: That the tasks may be used for; by default held out for benchmarks, training for training sets.
         on_problem: Told of each problem; by default the first is raised.
-        judged: Tasks that nothing says how to grade get a rubric: a judge says whether the instruction was carried out.
+        judged: Tasks that nothing says how to grade get a rubric: a judge says whether the instruction was carried out. Those with evaluators, of
+            Design2Code, or with a reference page keep what they have. The difficulty stays the set's own.
 
     Raises:
         TaskError: the format is not known; or a problem, unless ``on_problem`` does otherwise.
@@ -47,7 +51,8 @@ def import_tasks(
 
 def _judged(item: ImportedTask) -> ImportedTask:
     task = item.task
-    if task.rubric is not None or not task.instruction:
+    graded = task.rubric is not None or task.evaluators is not None or task.reference or item.source in BY_THEIR_PAGES
+    if graded or not task.instruction:
         return item
     rubric = of_instruction(task.instruction)
     changed = {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}

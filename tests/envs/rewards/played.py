@@ -111,6 +111,7 @@ EVIDENCE = EpisodeEvidence(
         "$$('a').length === 2": Told(value=True),
         "$('#total') === null": Told(value=False),
         "$('#total').textContent": Told(value="1234.5"),
+        "$('#gone').id === 'x'": Told(trouble="TypeError: Cannot read properties of null", threw=True),
         "null.x": Told(trouble="TypeError: Cannot read properties of null"),
     },
     domdiff={"structuralSimilarity": 0.9, "text": 0.4},

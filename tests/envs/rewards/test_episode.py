@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envs.browser.result import StepResult
-from envs.rewards import read_rubric
+from envs.rewards import EpisodeEvidence, read_rubric
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import NOT_GRADED, EpisodeRunner
@@ -108,6 +108,7 @@ def play(
         turns=SimpleNamespace(run=turn),  # type: ignore[arg-type]
         clock=clock,  # type: ignore[arg-type]
         rollout=rollout,
+        keep=lambda data: f"blob of {data.decode()}",
     )
 
     async def main() -> Trajectory:
@@ -133,6 +134,14 @@ def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
     assert "/orders/12" in reward.parts[0].evidence and "no judge" in reward.parts[2].evidence
     assert reward.score == 0.5 and reward.binary == 0 and not reward.passed
     assert reward.rubric_hash == rubric_hash(RUBRIC)
+
+
+def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
+    last = StepResult(DONE, b"last", True, FACTS)
+    assert play([OVER[0], last], RUBRIC).final_screenshot == "blob of last"
+    assert EpisodeEvidence.of(play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
+    assert play(OVER, RUBRIC).final_screenshot == "", "a page that shows nothing at its end"
+    assert play([last], RUBRIC).final_screenshot == "", "no step was taken"
 
 
 def test_a_status_is_no_answer_and_an_answer_is() -> None:

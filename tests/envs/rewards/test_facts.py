@@ -86,6 +86,7 @@ VERDICTS: list[tuple[dict[str, Any], float]] = [
     (STYLE | {"selector": "p", "property": "color", "expected_value": "red"}, 0),
     ({"type": "js", "expression": "$$('a').length === 2"}, 1),
     ({"type": "js", "expression": "$('#total') === null"}, 0),
+    ({"type": "js", "expression": "$('#gone').id === 'x'"}, 0),
     (DECLARED | {"name": "done", "value": True}, 1),
     (DECLARED | {"name": "done", "value": 1}, 0),
     (DECLARED | {"name": "raw_reward", "op": "gt", "value": 0}, 1),

@@ -90,6 +90,18 @@ def test_a_gate_that_fails_makes_the_score_zero_and_adds_nothing_otherwise() -> 
     )
 
 
+def test_what_already_fails_is_zero_whatever_else_is_not_available() -> None:
+    needs = {"required_fact_ids": ["a1", "b1"], "required_group_ids": ["b"], "floors": {"structuralSimilarity": 0.9}}
+    rubric = two_groups(pass_requirements=needs, gates=[judged("honest", 1)])
+    failed = graded(rubric, NOTHING, a1=0, a2=1, b1=None, honest=None)
+    assert failed.score == 0 and failed.abstained is None and failed.binary == 0 and not failed.passed
+    assert failed.failed == ("a/a1 does not hold",)
+    assert graded(rubric, NOTHING, a1=None, a2=1, b1=None, honest=0).score == 0
+    assert graded(rubric, NOTHING, a1=1, a2=1, b1=1, honest=1).score is None, (
+        "the floor is not known, and nothing fails"
+    )
+
+
 def test_a_required_group_must_be_above_zero_to_pass() -> None:
     rubric = two_groups(pass_requirements={"required_group_ids": ["b"]}, pass_threshold=0.7)
     bundle = graded(rubric, a1=1, a2=1, b1=0)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
-from envs.rewards import from_webgym, grade
+from envs.rewards import EpisodeEvidence, from_webgym, grade
 from envs.rewards.judge import Judge
-from envs.rewards.judged import NO_CLAIM, NOT_APART, EpisodeJudge
+from envs.rewards.judge.records import data_url
+from envs.rewards.judged import NO_CLAIM, NOT_APART, THE_END, EpisodeJudge
 from envs.types import RewardBundle
-from tests.envs.rewards.played import EVIDENCE
-from tests.envs.rewards_judge.fake_judge import FakeJudge, config, fake_judge, jpeg, judged, says, text_of
+from tests.envs.rewards.played import DONE, EVIDENCE
+from tests.envs.rewards_judge.fake_judge import (
+    FakeJudge,
+    config,
+    fake_judge,
+    images_of,
+    jpeg,
+    judged,
+    purpose_of,
+    says,
+    text_of,
+)
 
 RUBRIC = from_webgym(
     [
@@ -76,6 +88,31 @@ def test_without_an_answer_nothing_is_claimed_and_nothing_holds() -> None:
 def test_votes_are_the_confidence() -> None:
     bundle, _, _ = run(judged(criterion_a=split), votes=3)
     assert values(bundle)["2/2.1"] == pytest.approx(2 / 3)
+
+
+def test_the_page_after_the_last_action_is_shown_last() -> None:
+    shots: list[str] = []
+
+    def screenshot(name: str) -> bytes:
+        shots.append(name)
+        assert threading.current_thread() is not threading.main_thread(), "files are read beside the event loop"
+        return jpeg(200 if name == "last" else 9)
+
+    async def main(evidence: EpisodeEvidence) -> FakeJudge:
+        async with fake_judge(judged()) as fake, Judge(config(fake.url)) as judge:
+            asked = EpisodeJudge(judge, RUBRIC, instruction="Buy a red lamp.", screenshot=screenshot)
+            await grade(RUBRIC, evidence, judge=asked)
+            return fake
+
+    fake = asyncio.run(main(EVIDENCE.model_copy(update={"final_screenshot": "last"})))
+    assert shots == ["0" * 64] * 3 + ["last"]
+    fact = next(each for each in fake.requests if purpose_of(each) == "criterion_a")
+    assert images_of(fact)[-1] == data_url(jpeg(200)) and "Screenshot 4 of 4:" in text_of(fact)
+    assert f"4. {THE_END} at {DONE.url}" in text_of(fact)
+    assert fake.count("keyframe") == 3, "the last one is shown without being asked about"
+    for same in ("", "0" * 64):  # none, or the picture of the last step: it changed nothing
+        fake = asyncio.run(main(EVIDENCE.model_copy(update={"final_screenshot": same})))
+        assert fake.count("keyframe") == 2 and THE_END not in text_of(fake.requests[0])
 
 
 def split(fake: FakeJudge, request: Any) -> bytes:

@@ -45,6 +45,7 @@ from tasks_lib.evidence import read_end
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.task_sets import sealed
+from tests.envs.rewards.played import trajectory
 from training.groups import GroupSpec
 
 FILE = Path(__file__).with_name("configs.json")
@@ -118,6 +119,13 @@ def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None:
         graded(changed, "", "", None)
     plain = task_of(ALL_THREE, evaluators=None, evaluators_hash="")
     assert asyncio.run(WebArenaParts().parts(plain, EpisodeEvidence())) == ()
+
+
+def test_a_run_does_not_go_on_with_changed_evaluators() -> None:
+    clock: Any = lambda doing: nullcontext()  # noqa: E731
+    stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")
+    with pytest.raises(JudgeError, match="were changed since"):
+        asyncio.run(stage.grade(task_of(ALL_THREE, evaluators_hash="0" * 64), trajectory()))
 
 
 def test_evaluators_that_were_changed_after_they_were_frozen_are_bad_rows() -> None:

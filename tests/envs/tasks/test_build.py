@@ -243,6 +243,19 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
     assert empty["where"] == "train.jsonl:5" and empty["reason"].startswith("task_name: ")
 
 
+def test_tasks_that_nothing_says_how_to_grade_are_given_to_the_judge(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in WEBGYM[:3]))
+    made = ImportSource(name="web", format="webgym", path="train.jsonl", judged=True, shards=2)
+    assert build(tmp_path, made)["rejected"] == 0
+    by_id = {each.task_id: each for each in load_tasks(tmp_path / "set" / "tasks.jsonl")}
+    assert by_id["webgym/t-1"].difficulty == 4, "it has facts of its own"
+    judged = by_id["webgym/t-3"]
+    assert judged.rubric is not None and [fact.id for fact in judged.rubric.facts()] == ["done", "grounded"]
+    assert judged.difficulty == 2 and judged.rubric_hash, "the row's level"
+    with pytest.raises(ValueError, match="choose one of them"):
+        ImportSource(name="web", format="webgym", path="x", judged=True, write_rubrics=True)
+
+
 def test_a_part_with_the_right_answer_does_not_say_it(tmp_path: Path) -> None:
     row = {**WEBGYM[0], "reference_answer": "12 km and 7 km"}
     (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")

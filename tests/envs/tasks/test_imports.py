@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.rewards import from_webgym
+from envs.rewards.formats import only_reference
 from envs.tasks import TaskProblem, load_tasks, save_tasks
 from envs.tasks.imports import FORMATS, ImportedTask, export_tasks, import_tasks, load_imported, place_of, save_imported
 from envs.tasks.rows import read_row
@@ -249,6 +250,7 @@ def changed(item: ImportedTask, **changes: Any) -> ImportedTask:
 
 def test_what_was_changed_in_the_task_is_changed_in_the_row(tmp_path: Path) -> None:
     items = list(import_tasks("webarena", written(tmp_path / "in.json", WEBARENA)))
+    assert list(import_tasks("webarena", tmp_path / "in.json", judged=True)) == items, "they keep their evaluators"
     items[1] = changed(items[1], path="/other", instruction="Do another thing")
     items[2] = changed(items[2], site="map.example", path="/")
     export_tasks(tmp_path / "out.json", items)
@@ -328,6 +330,7 @@ def test_design2code_folders(tmp_path: Path) -> None:
         ("design2code/2", "/2.png"),
         ("design2code/10", "/10.png"),
     ]
+    assert list(import_tasks("design2code", folder, judged=True)) == items, "graded by what they look like"
     export_tasks(tmp_path / "out", items)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
         path.name: path.read_bytes() for path in folder.iterdir() if path.name != "rick.jpg"
@@ -382,13 +385,20 @@ def test_all_formats_of_the_list() -> None:
 
 
 def test_tasks_of_webgym_are_graded_by_their_facts(tmp_path: Path) -> None:
-    trails, menu, none = (item.task for item in import_tasks("webgym", written(tmp_path / "rows.jsonl", WEBGYM)))
+    trails, menu, answer = (item.task for item in import_tasks("webgym", written(tmp_path / "rows.jsonl", WEBGYM)))
     assert trails.rubric == from_webgym(WEBGYM[0]) and trails.rubric_hash == rubric_hash(trails.rubric)
     assert [fact.id for fact in trails.rubric.facts()] == ["1.1", "1.2", "2.1", "2.2", "grounded"]
     assert menu.rubric is not None and [group.name for group in menu.rubric.fact_groups] == ["1", "reference"]
     assert "menu" in [*menu.rubric.facts()][1].description and menu.difficulty == 2
+    # "No facts here" has a right answer: it is graded by that, and nothing may be made up.
+    assert answer.rubric is not None and [group.name for group in answer.rubric.fact_groups] == ["reference"]
+    assert [fact.id for fact in answer.rubric.facts()] == ["reference.1", "grounded"] and answer.difficulty == 1
+    assert answer.rubric.pass_threshold == 1.0 and answer.rubric_hash == rubric_hash(answer.rubric)
+    assert only_reference(answer.rubric) and not only_reference(menu.rubric), "a writer may still say what else"
+    (tmp_path / "rows.jsonl").write_text(json.dumps(WEBGYM[2] | {"reference_answer": None}) + "\n")
+    (none,) = (item.task for item in import_tasks("webgym", tmp_path / "rows.jsonl"))
     assert (none.rubric, none.rubric_hash, none.difficulty) == (None, "", 5)
-    assert all(read_row(task.model_dump_json())[0] == task for task in (trails, menu, none))
+    assert all(read_row(task.model_dump_json())[0] == task for task in (trails, menu, answer, none))
 
 
 def test_facts_of_webgym_that_nobody_can_judge_are_a_problem(tmp_path: Path) -> None:
@@ -410,6 +420,7 @@ def test_a_task_without_facts_may_be_given_to_the_judge_as_it_is(tmp_path: Path)
     assert plain.task.rubric is None and judged.task.rubric is not None
     assert judged.task.instruction and judged.task.instruction in next(judged.task.rubric.facts()).description
     assert judged.task.rubric_hash == rubric_hash(judged.task.rubric)
+    assert judged.task.difficulty == plain.task.difficulty and judged.task.horizon == plain.task.horizon
     (kept,) = import_tasks("webvoyager", path, judged=True)
     export_tasks(tmp_path / "out.jsonl", [kept])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == SAMPLES["webvoyager"][0]
