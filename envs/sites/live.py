@@ -8,7 +8,6 @@ declared end. An answer ends an episode.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,8 +18,8 @@ import orjson
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
-from envs.observation import FULL
 from envs.rewards.server_state import SiteState
+from envs.sites.plain import PlainSite
 from envs.types import ConfigError, SiteError, WebTask
 
 VIEWPORT = (1280, 720)
@@ -55,17 +54,11 @@ class LiveEpisode:
         """Nothing."""
 
 
-class LiveSite:
+class LiveSite(PlainSite):
     """The `Site` of one host. A browser context of its own is the reset of an episode; what it did to the server stays."""
 
-    stateless_pages = False
-    offers: tuple[str, ...] = ()
-    final_screenshot = True
-    style = ""
-    exclude = ""
     background = True
     """Real pages keep what they show in the browser's stores, and draw it when those have answered."""
-    observation = FULL
     viewport = VIEWPORT
 
     def __init__(self, name: str, options: LiveOptions | None = None) -> None:
@@ -97,22 +90,6 @@ class LiveSite:
     async def open_episode(self, task: WebTask, seed: int) -> LiveEpisode:
         """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
         return LiveEpisode(self._below + task.path, SiteState(origin=self.origin))
-
-    def reload_for(self, task: WebTask) -> bool:
-        """Every episode begins with a load."""
-        return True
-
-    def reset_script(self, task: WebTask, seed: int) -> str:
-        """Nothing: a fresh context is the reset."""
-        return ""
-
-    def ready_script(self, task: WebTask) -> str:
-        """The load is enough."""
-        return "true"
-
-    def facts_script(self, task: WebTask) -> str:
-        """No facts, never done."""
-        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
 
 
 def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:

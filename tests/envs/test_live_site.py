@@ -12,6 +12,7 @@ from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
 from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
+from envs.sites.plain import PlainSite
 from envs.types import Answer, ConfigError, Goto, SeedRange, SiteError, Split, StopReason, TaskError, WebTask
 
 LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
@@ -66,6 +67,20 @@ def test_make_site_knows_ours_and_live_ones() -> None:
     ):
         with pytest.raises(ConfigError):
             LiveSite("gitlab", LiveOptions({"gitlab": address}))
+
+
+@pytest.mark.parametrize("name", ["shop.example", "shop", "design2code"])
+def test_pages_that_declare_nothing_are_not_asked(name: str) -> None:
+    site = make_site(name)
+    task = WebTask(
+        task_id="a", site=name, kind="k", path="/", instruction="Buy", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
+    )  # fmt: skip
+    assert isinstance(site, PlainSite)
+    assert (site.facts_script(task), site.reset_script(task, 1), site.ready_script(task)) == ("", "", "true")
+    assert site.reload_for(task) and not site.stateless_pages and site.final_screenshot
+    assert site.background == isinstance(site, LiveSite)
+    asked = make_site("miniwob").facts_script(task.model_copy(update={"site": "miniwob"}))
+    assert "WOB_DONE_GLOBAL" in asked
 
 
 def test_tasks_begin_below_the_path_of_an_address() -> None:
