@@ -26,6 +26,8 @@ VIEWPORT = (1280, 720)
 """Of a common laptop's window, as most benchmarks on real sites have it."""
 COOKIE_FIELDS = ("path", "secure", "httpOnly", "sameSite")
 """What else the browser is told of a cookie."""
+SAME_SITE = ("Strict", "Lax", "None")
+"""What a cookie's ``sameSite`` may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,37 @@ def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:
         SiteError: no such file, or not of this form. The message has none of its values.
     """
     try:
-        state = orjson.loads(path.read_bytes())
-        return tuple(_cookie(each) for each in state["cookies"])
+        given = orjson.loads(path.read_bytes())["cookies"]
     except OSError as error:
         raise SiteError(f"log-in {path}: cannot be read: {error.strerror}") from None
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain") from None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        given = None
+    if not isinstance(given, list):
+        raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain")
+    for number, each in enumerate(given, start=1):
+        if wrong := _wrong_with(each):
+            raise SiteError(f"log-in {path}: cookie {number} of {len(given)}: {wrong}")
+    return tuple(map(_cookie, given))
+
+
+def _wrong_with(given: object) -> str:
+    """What no browser would take of a cookie, without its values; empty if it is one."""
+    if not isinstance(given, dict):
+        return "is no object; expected name, value and domain"
+    for name in ("name", "value", "domain"):
+        if not isinstance(given.get(name), str):
+            return f"{name} is missing or no text"
+    if not isinstance(given.get("path", "/"), str):
+        return "path is no text"
+    for name in ("secure", "httpOnly"):
+        if not isinstance(given.get(name, False), bool):
+            return f"{name} is not true or false"
+    if given.get("sameSite", "Lax") not in SAME_SITE:
+        return f"sameSite is none of {', '.join(SAME_SITE)}"
+    expires = given.get("expires", -1)
+    if type(expires) not in (int, float) or (expires < 0 and expires != -1):
+        return "expires is no time in seconds since 1970, and not -1"
+    return ""
 
 
 def _cookie(given: Mapping[str, Any]) -> dict[str, Any]:

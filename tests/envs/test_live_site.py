@@ -12,6 +12,7 @@ from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
 from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
+from envs.sites.live import read_cookies
 from envs.sites.plain import PlainSite
 from envs.types import Answer, ConfigError, Goto, SeedRange, SiteError, Split, StopReason, TaskError, WebTask
 
@@ -174,6 +175,36 @@ def test_a_log_in_that_cannot_be_read_says_so_without_its_values(tmp_path: Path,
     with pytest.raises(SiteError, match=r"log-in .*state\.json") as caught:
         asyncio.run(LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)})).start())
     assert "hidden" not in str(caught.value) and caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"value": 17}, "value"),
+        ({"value": None}, "value"),
+        ({"name": None}, "name"),
+        ({"domain": 1}, "domain"),
+        ({"path": None}, "path"),
+        ({"expires": "hidden"}, "expires"),
+        ({"expires": None}, "expires"),
+        ({"expires": True}, "expires"),
+        ({"expires": -17}, "expires"),
+        ({"sameSite": "hidden"}, "sameSite"),
+        ({"sameSite": "lax"}, "sameSite"),
+        ({"sameSite": ["Lax"]}, "sameSite"),
+        ({"secure": "hidden"}, "secure"),
+        ({"httpOnly": 1}, "httpOnly"),
+    ],
+)
+def test_a_cookie_that_no_browser_takes_is_named_by_its_place(
+    tmp_path: Path, changes: dict[str, object], field: str
+) -> None:
+    good = {"name": "hidden-name", "value": "hidden", "domain": "shop.example"}
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps({"cookies": [good, {**good, **changes}]}))
+    with pytest.raises(SiteError, match=rf"cookie 2 of 2: {field} ") as caught:
+        read_cookies(file)
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_cookies_of_a_log_in(tmp_path: Path) -> None:
