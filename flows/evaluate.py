@@ -14,6 +14,7 @@ from prefect.artifacts import create_table_artifact
 from envs.types import Split
 from tasks_lib.artifacts import artifact_key
 from tasks_lib.checkpoints import publish_base
+from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
@@ -38,6 +39,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
     with run_lock(config.run_dir), RunProgress(1) as progress:
+        check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
+        gradable = Gradable(config.rollout, config.rewards, config.tasks.live)
+        check_gradable(tasks, gradable, [Split(config.split)], progress.say)
         publish_base(store, resolve_path(config.policy.checkpoint))
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(

@@ -47,6 +47,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             progress.say(f"[bold]{one_line(finished)}[/bold]")
             return finished
         progress.say(f"run {config.run_id} in {run.store.root}")
+        run.check(progress.say)
         publish_base(run.store, resolve_path(config.policy.checkpoint))
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
             set_up = time.perf_counter() - started

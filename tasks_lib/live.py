@@ -7,6 +7,7 @@ is what a killed worker left.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -21,6 +22,8 @@ from pydantic import Field
 
 from envs.types import Record, StopReason, Trajectory
 from training.store import RunStore, atomic_write_bytes
+
+logger = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 """Between two states of a worker."""
@@ -156,10 +159,19 @@ def worker_name() -> str:
 async def shown(live: LiveState, store: RunStore) -> AsyncIterator[None]:
     """Keep the worker's file up to date inside, and once more at the end."""
     path, over = store.live_path(worker_name()), asyncio.Event()
+    told = False
 
     async def write() -> None:
+        nonlocal told
         data = live.state().model_dump_json().encode()
-        await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
+        try:
+            await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
+        except OSError as error:  # nothing depends on the file: the rollout goes on without
+            if not told:
+                logger.warning("the task monitor cannot show this worker: %s cannot be written: %s", path, error)
+            told = True
+        else:
+            told = False
 
     async def keep_writing() -> None:
         while not over.is_set():

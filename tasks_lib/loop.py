@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -125,10 +126,7 @@ class SynchronousLoop:
             if batch.rows:
                 break
         if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
-            raise TrainingError(
-                f"iteration {iteration}: all {sum(len(record.episodes) for record in records)} episodes failed, so there is nothing to "
-                f"learn from; look at them in the report, and start from a policy that succeeds at times (docs/warm-start.md)"
-            )
+            raise TrainingError(nothing_to_learn(iteration, records))
         return replace(rollout, records=records, seconds=dict(seconds)), batch
 
     def _details(
@@ -212,6 +210,26 @@ class _Stopwatch:
 
     def total(self) -> float:
         return time.perf_counter() - self._made
+
+
+def nothing_to_learn(iteration: int, records: Sequence[GroupRecord]) -> str:
+    """Why an iteration without a passed episode ends the run: what abstained says nothing of the policy, what failed does. With what to do."""
+    episodes = [episode for record in records for episode in record.episodes]
+    causes = Counter(episode.abstained or "" for episode in episodes if episode.score is None)
+    said = f"iteration {iteration}: "
+    if causes:
+        (cause, times), abstained = causes.most_common(1)[0], causes.total()
+        said += f"{abstained} of {len(episodes)} episodes abstained (commonest cause, {times} times: {cause})"
+        if abstained == len(episodes):
+            return f"{said}, so nothing is known of the policy; look at them in the report, and remove the cause"
+        return (
+            f"{said}, and the other {len(episodes) - abstained} failed, so there is nothing to learn from; look at them in the report: remove "
+            f"the cause of the abstentions, and start from a policy that succeeds at times (docs/warm-start.md)"
+        )
+    return (
+        f"{said}all {len(episodes)} episodes failed, so there is nothing to learn from; look at them in the report, and start from a policy "
+        f"that succeeds at times (docs/warm-start.md)"
+    )
 
 
 def _sentence(line: dict[str, Any]) -> str:

@@ -6,14 +6,15 @@ import fcntl
 import importlib.metadata
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from envs.types import ConfigError, Memory, StorageError, WebTask
+from envs.types import ConfigError, Memory, Split, StorageError, WebTask
+from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import PROJECT, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
@@ -55,6 +56,17 @@ class TrainingRun:
         if version is None:
             raise StorageError(f"{self.store.root} has no policy yet")
         return version
+
+    def check(self, say: Callable[[str], None]) -> None:
+        """Check before anything is rolled out that the sites of the tasks can be used and that the tasks can be graded (`tasks_lib.checks`).
+
+        Raises:
+            ConfigError: some cannot; with their names and what to set.
+        """
+        config = self.config
+        check_sites(self.tasks, config.tasks, read_logins=not config.cluster.address)
+        check = Gradable(config.rollout, config.rewards, config.tasks.live)
+        check_gradable(self.tasks, check, (Split.TRAIN, Split(config.evaluation.split)), say)
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
         """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.

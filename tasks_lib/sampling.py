@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from envs.memory import Contribution, merged
 from envs.tasks import TaskIndex
 from envs.tasks.index import Rows
-from envs.tasks.samplers import Sampler, SuccessSampler, make_sampler
+from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
 from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
 from tasks_lib.blocking import Blocklist
 from tasks_lib.config import TrainConfig
@@ -39,12 +39,18 @@ TRIES = 20
 """Times that rows of blocked sites are drawn again, before rows of the others are taken as they come."""
 
 
+ONCE = (SequentialSampler, NoRepeatSampler)
+"""Samplers that promise every row once. What they give of a blocked site is kept until the site is free again; the others come back to it."""
+
+
 class Start(Record):
     """What the draws of an iteration begin from. The same on every machine that has the same earlier groups."""
 
     iteration: int
     sampler: dict[str, Any]
     """State of the sampler."""
+    passed: tuple[int, ...] = ()
+    """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`); they come before its next ones."""
     memories: dict[str, Memory] = Field(default_factory=dict)
     """What each task family remembers (`family_of`); none without ``rollout.memory=family``."""
 
@@ -66,12 +72,14 @@ class Draws:
         self._blocklist = Blocklist(store)
         self._first = Start(iteration=0, sampler=self._sampler.state())
         self._newest = self._first
+        self._passed: list[int] = []
+        """As in `Start`, at the draw that is being made."""
 
     def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
         """The groups of an iteration's draw."""
         config = self._config
         start = self.start(iteration)
-        self._sampler.resume(start.sampler)
+        self._resume(start)
         for number in range(draw + 1):
             phase = phase_name(iteration, number)
             left_out = self._blocklist.left_out(phase, self._tasks.sites, config.tasks.blocklist_hours)
@@ -107,14 +115,23 @@ class Draws:
     def _after(self, start: Start) -> Start:
         """The start of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
         records = [read_group(self._store, name) for name in self._store.group_ids(f"i{start.iteration:06d}")]
-        self._sampler.resume(start.sampler)
+        self._resume(start)
         for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
             phase = phase_name(start.iteration, number)
             self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
         for record in records:
             tell(self._sampler, record)
         memories = self._merged(start.memories, records)
-        return Start(iteration=start.iteration + 1, sampler=self._sampler.state(), memories=memories)
+        return Start(
+            iteration=start.iteration + 1,
+            sampler=self._sampler.state(),
+            passed=tuple(self._passed),
+            memories=memories,
+        )
+
+    def _resume(self, start: Start) -> None:
+        self._sampler.resume(start.sampler)
+        self._passed = list(start.passed)
 
     def _merged(self, memories: dict[str, Memory], records: list[GroupRecord]) -> dict[str, Memory]:
         """What the families remember after these groups. Episodes without a reward add nothing."""
@@ -142,24 +159,33 @@ class Draws:
     def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
         """The rows of one draw, and the chances that its page seeds are to be drawn with.
 
-        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any.
+        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any. Rows that were passed over in earlier
+        draws come first, once their sites are free.
         """
         chances = random.Random(f"groups/{self._config.seed}/{phase}")
         count = self._config.rollout.groups_per_iteration
-        if not left_out:
+        if not left_out and not self._passed:
             return chances, self._rows(count, chances)
         codes = [code for code, site in enumerate(self._tasks.sites) if site in left_out]
         free = ~np.isin(self._tasks.site_code, codes)
-        rows = np.zeros(0, dtype=np.int64)
+        waited = [row for row in self._passed if free[row]][:count]
+        taken = set(waited)
+        self._passed = [row for row in self._passed if row not in taken]
+        rows = np.array(waited, dtype=np.int64)
         for _ in range(TRIES):
-            drawn = self._rows(count - len(rows), chances)
-            rows = np.concatenate([rows, drawn[free[drawn]]])
             if len(rows) == count:
                 return chances, rows
+            drawn = self._rows(count - len(rows), chances)
+            rows = np.concatenate([rows, drawn[free[drawn]]])
+            self._pass_over(drawn[~free[drawn]])
         others = np.flatnonzero(free)
-        return chances, np.concatenate(
-            [rows, others[[chances.randrange(len(others)) for _ in range(count - len(rows))]]]
-        )
+        more = [int(others[chances.randrange(len(others))]) for _ in range(count - len(rows))]
+        return chances, np.concatenate([rows, np.array(more, dtype=np.int64)])
+
+    def _pass_over(self, rows: Rows) -> None:
+        """Keep rows for later, each once."""
+        if isinstance(self._sampler, ONCE):
+            self._passed = list(dict.fromkeys([*self._passed, *rows.tolist()]))
 
     def _rows(self, count: int, chances: random.Random) -> Rows:
         """The sampler's next rows."""

@@ -8,7 +8,6 @@ declared end. An answer ends an episode.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,14 +18,16 @@ import orjson
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
-from envs.observation import FULL
 from envs.rewards.server_state import SiteState
+from envs.sites.plain import PlainSite
 from envs.types import ConfigError, SiteError, WebTask
 
 VIEWPORT = (1280, 720)
 """Of a common laptop's window, as most benchmarks on real sites have it."""
 COOKIE_FIELDS = ("path", "secure", "httpOnly", "sameSite")
 """What else the browser is told of a cookie."""
+SAME_SITE = ("Strict", "Lax", "None")
+"""What a cookie's ``sameSite`` may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +56,12 @@ class LiveEpisode:
         """Nothing."""
 
 
-class LiveSite:
+class LiveSite(PlainSite):
     """The `Site` of one host. A browser context of its own is the reset of an episode; what it did to the server stays."""
 
-    stateless_pages = False
-    offers: tuple[str, ...] = ()
-    final_screenshot = True
-    style = ""
-    exclude = ""
     foreign = True
     background = True
     """Real pages keep what they show in the browser's stores, and draw it when those have answered."""
-    observation = FULL
     viewport = VIEWPORT
 
     def __init__(self, name: str, options: LiveOptions | None = None) -> None:
@@ -99,22 +94,6 @@ class LiveSite:
         """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
         return LiveEpisode(self._below + task.path, SiteState(origin=self.origin, allow=AllowList.of(self.origin)))
 
-    def reload_for(self, task: WebTask) -> bool:
-        """Every episode begins with a load."""
-        return True
-
-    def reset_script(self, task: WebTask, seed: int) -> str:
-        """Nothing: a fresh context is the reset."""
-        return ""
-
-    def ready_script(self, task: WebTask) -> str:
-        """The load is enough."""
-        return "true"
-
-    def facts_script(self, task: WebTask) -> str:
-        """No facts, never done."""
-        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"
-
 
 def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:
     """The cookies of a storage state (``{"cookies": […], "origins": […]}``), as the browser is given them. What pages keep beside cookies is
@@ -124,12 +103,37 @@ def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:
         SiteError: no such file, or not of this form. The message has none of its values.
     """
     try:
-        state = orjson.loads(path.read_bytes())
-        return tuple(_cookie(each) for each in state["cookies"])
+        given = orjson.loads(path.read_bytes())["cookies"]
     except OSError as error:
         raise SiteError(f"log-in {path}: cannot be read: {error.strerror}") from None
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain") from None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        given = None
+    if not isinstance(given, list):
+        raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain")
+    for number, each in enumerate(given, start=1):
+        if wrong := _wrong_with(each):
+            raise SiteError(f"log-in {path}: cookie {number} of {len(given)}: {wrong}")
+    return tuple(map(_cookie, given))
+
+
+def _wrong_with(given: object) -> str:
+    """What no browser would take of a cookie, without its values; empty if it is one."""
+    if not isinstance(given, dict):
+        return "is no object; expected name, value and domain"
+    for name in ("name", "value", "domain"):
+        if not isinstance(given.get(name), str):
+            return f"{name} is missing or no text"
+    if not isinstance(given.get("path", "/"), str):
+        return "path is no text"
+    for name in ("secure", "httpOnly"):
+        if not isinstance(given.get(name, False), bool):
+            return f"{name} is not true or false"
+    if given.get("sameSite", "Lax") not in SAME_SITE:
+        return f"sameSite is none of {', '.join(SAME_SITE)}"
+    expires = given.get("expires", -1)
+    if type(expires) not in (int, float) or (expires < 0 and expires != -1):
+        return "expires is no time in seconds since 1970, and not -1"
+    return ""
 
 
 def _cookie(given: Mapping[str, Any]) -> dict[str, Any]:

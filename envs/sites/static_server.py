@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
-from envs.observation import FULL
 from envs.sites.app_server import AppServer
-from envs.types import SiteError, WebTask
+from envs.sites.plain import PlainSite
+from envs.types import SiteError
 
 
 class _CachedFiles(StaticFiles):
@@ -42,18 +42,8 @@ class StaticServer(AppServer):
         await super().start()
 
 
-class StaticSite:
-    """Pages of a folder, with a browser context of its own for each episode. The task gives the instruction; nothing
-    declares an end."""
-
-    stateless_pages = False
-    final_screenshot = True
-    style = ""
-    exclude = ""
-    hosts: tuple[str, ...] = ()
-    offers: tuple[str, ...] = ()
-    background = False
-    observation = FULL
+class StaticSite(PlainSite):
+    """Pages of a folder."""
 
     def __init__(self, name: str, folder: Path, *, viewport: tuple[int, int] = (448, 448)) -> None:
         self.name = name
@@ -72,19 +62,3 @@ class StaticSite:
     async def close(self) -> None:
         """Stop serving."""
         await self._server.close()
-
-    def reload_for(self, task: WebTask) -> bool:
-        """Every episode begins with a load."""
-        return True
-
-    def reset_script(self, task: WebTask, seed: int) -> str:
-        """Nothing: a fresh context is the reset."""
-        return ""
-
-    def ready_script(self, task: WebTask) -> str:
-        """The load is enough."""
-        return "true"
-
-    def facts_script(self, task: WebTask) -> str:
-        """Nothing: no facts, never done."""
-        return ""

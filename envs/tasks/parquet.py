@@ -68,17 +68,23 @@ def parquet_rows(path: Path) -> Iterator[str]:
     """The rows of a file as JSON text, to be checked as the lines of a JSONL file are.
 
     Raises:
-        OSError, ValueError: the file cannot be read (pyarrow's errors are of these).
+        OSError, ValueError: the file cannot be read.
     """
+    import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    with pq.ParquetFile(path) as file:
-        # In one thread: the rows' checks take longer than the decoding, and each thread would keep memory of its own.
-        for batch in file.iter_batches(ROWS_PER_BATCH, use_threads=False):
-            for row in batch.to_pylist():
-                yield json.dumps(
-                    {name: _value(name, value) for name, value in row.items() if value is not None}, default=repr
-                )
+    try:
+        with pq.ParquetFile(path) as file:
+            # In one thread: the rows' checks take longer than the decoding, and each thread would keep memory of its own.
+            for batch in file.iter_batches(ROWS_PER_BATCH, use_threads=False):
+                for row in batch.to_pylist():
+                    yield json.dumps(
+                        {name: _value(name, value) for name, value in row.items() if value is not None}, default=repr
+                    )
+    except (
+        pa.ArrowException
+    ) as error:  # not all of them are a ValueError or an OSError: what a codec or a type does not support is neither
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _columns(task: WebTask) -> dict[str, Any]:

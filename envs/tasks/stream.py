@@ -107,7 +107,7 @@ def raw_rows(path: Path) -> Iterator[bytes | str]:
             with path.open("rb") as lines:
                 for line in lines:
                     yield line.rstrip(b"\r\n")
-    except (OSError, ValueError) as error:  # pyarrow's errors are of these two
+    except (OSError, ValueError) as error:
         raise UnreadableError(error) from error
 
 

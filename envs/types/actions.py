@@ -25,6 +25,7 @@ from pydantic import (
 
 from envs.types.error_codes import ErrorCode
 from envs.types.record import Record
+from envs.types.text import writable
 
 GRID = 1000.0
 """Coordinates are thousandths of the viewport's width and height, as Qwen's and Gemini's models write them."""
@@ -42,12 +43,7 @@ MAX_REASON = 300
 """Characters of a reason: it goes into the next prompt, and the names of unknown arguments are the model's."""
 
 
-def _writable(text: str) -> str:
-    """Half of a surrogate pair (``"\\ud800"`` in JSON) cannot be stored or sent to a browser; it becomes U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-Text = Annotated[str, AfterValidator(_writable)]
+Text = Annotated[str, AfterValidator(writable)]
 """A string that can be encoded."""
 
 Share = Annotated[float, Field(ge=0, le=GRID, allow_inf_nan=False)]
@@ -283,7 +279,7 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-Note = Annotated[str, Field(min_length=1), AfterValidator(_writable), BeforeValidator(_as_text)]
+Note = Annotated[str, Field(min_length=1), AfterValidator(writable), BeforeValidator(_as_text)]
 """A key or value of the memory. How long it may be is the memory's to say."""
 
 

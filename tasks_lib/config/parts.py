@@ -123,6 +123,15 @@ class RolloutConfig(Settings):
         None,
         description="Endpoint, models and limits of the LLM judge (docs/judge.md), for rubrics with facts that no program can check.",
     )
+
+    @field_validator("judge")
+    @classmethod
+    def _one_cache(cls, judge: JudgeConfig | None) -> JudgeConfig | None:
+        """A relative folder of answers is the project's: workers have working directories of their own."""
+        if judge is None or judge.cache is None:
+            return judge
+        return judge.model_copy(update={"cache": resolve_path(str(judge.cache))})
+
     memory: Literal["off", "episode", "family"] = Field(
         "off",
         description="Notes that the policy may keep: none, for one episode, or for all later episodes of its kind (docs/memory.md).",

@@ -12,6 +12,8 @@ from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
 from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
+from envs.sites.live import read_cookies
+from envs.sites.plain import PlainSite
 from envs.types import Answer, ConfigError, Goto, SeedRange, SiteError, Split, StopReason, TaskError, WebTask
 
 LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
@@ -66,6 +68,20 @@ def test_make_site_knows_ours_and_live_ones() -> None:
     ):
         with pytest.raises(ConfigError):
             LiveSite("gitlab", LiveOptions({"gitlab": address}))
+
+
+@pytest.mark.parametrize("name", ["shop.example", "shop", "design2code"])
+def test_pages_that_declare_nothing_are_not_asked(name: str) -> None:
+    site = make_site(name)
+    task = WebTask(
+        task_id="a", site=name, kind="k", path="/", instruction="Buy", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
+    )  # fmt: skip
+    assert isinstance(site, PlainSite)
+    assert (site.facts_script(task), site.reset_script(task, 1), site.ready_script(task)) == ("", "", "true")
+    assert site.reload_for(task) and not site.stateless_pages and site.final_screenshot
+    assert site.background == isinstance(site, LiveSite)
+    asked = make_site("miniwob").facts_script(task.model_copy(update={"site": "miniwob"}))
+    assert "WOB_DONE_GLOBAL" in asked
 
 
 def test_tasks_begin_below_the_path_of_an_address() -> None:
@@ -159,6 +175,36 @@ def test_a_log_in_that_cannot_be_read_says_so_without_its_values(tmp_path: Path,
     with pytest.raises(SiteError, match=r"log-in .*state\.json") as caught:
         asyncio.run(LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)})).start())
     assert "hidden" not in str(caught.value) and caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"value": 17}, "value"),
+        ({"value": None}, "value"),
+        ({"name": None}, "name"),
+        ({"domain": 1}, "domain"),
+        ({"path": None}, "path"),
+        ({"expires": "hidden"}, "expires"),
+        ({"expires": None}, "expires"),
+        ({"expires": True}, "expires"),
+        ({"expires": -17}, "expires"),
+        ({"sameSite": "hidden"}, "sameSite"),
+        ({"sameSite": "lax"}, "sameSite"),
+        ({"sameSite": ["Lax"]}, "sameSite"),
+        ({"secure": "hidden"}, "secure"),
+        ({"httpOnly": 1}, "httpOnly"),
+    ],
+)
+def test_a_cookie_that_no_browser_takes_is_named_by_its_place(
+    tmp_path: Path, changes: dict[str, object], field: str
+) -> None:
+    good = {"name": "hidden-name", "value": "hidden", "domain": "shop.example"}
+    file = tmp_path / "state.json"
+    file.write_text(json.dumps({"cookies": [good, {**good, **changes}]}))
+    with pytest.raises(SiteError, match=rf"cookie 2 of 2: {field} ") as caught:
+        read_cookies(file)
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_cookies_of_a_log_in(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.rewards import JUDGED_WALL
 from tasks_lib.run import open_run
 from tests.envs.rewards.played import trajectory
-from training.store import RunStore
+from training.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.store import RunStore, write_json
 
 CAPTCHA = trajectory(
     error="http://shop/ shows Cloudflare's challenge (cloudflare)",
@@ -167,6 +169,53 @@ def test_groups_are_drawn_around_a_blocked_site(tmp_path: Path, name: str) -> No
         for path in resumed.store.blocklist_path.glob("*.json"):
             path.unlink()  # it expired meanwhile
         assert [resumed.sample(0, 0), resumed.sample(0, 1), resumed.sample(1, 0)] == [before, *around]
+
+
+@pytest.mark.parametrize("name", ["no_repeat", "sequential"])
+def test_rows_that_were_passed_over_come_once_their_site_is_free(tmp_path: Path, name: str) -> None:
+    """Three of six rows are of a blocked site when they are due; a run that is killed after each draw draws the same."""
+    config = open_config(tmp_path, SAMPLERS[name])
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"groups_per_iteration": 3})})
+
+    def drawn(iteration: int) -> list[str]:
+        with open_run(config) as run:  # a new process for each
+            groups = run.sample(iteration, 0)
+            for group in groups:
+                write_json(run.store.group_path(group.group_id), ended(group))
+            return [group.task.task_id for group in groups]
+
+    with open_run(config) as run:
+        Blocklist(run.store).saw(task("shop"), CAPTCHA)
+        folder = run.store.blocklist_path
+    around = drawn(0)
+    assert sorted(around) == ["mail/0", "mail/1", "mail/2"], "the rows of the free site"
+    for path in folder.glob("*.json"):
+        path.unlink()  # the block expired
+    after = drawn(1)
+    assert sorted(after) == ["shop/0", "shop/1", "shop/2"], "those that were passed over"
+    with open_run(config) as run:
+        assert run._draws.start(2).passed == ()
+        assert [[g.task.task_id for g in run.sample(number, 0)] for number in (0, 1)] == [around, after]
+    shutil.rmtree(tmp_path / "r" / "starts", ignore_errors=True)
+    with open_run(config) as run:  # without the files of the starts, from the records alone
+        assert [[g.task.task_id for g in run.sample(number, 0)] for number in (1, 0)] == [after, around]
+
+
+def ended(group: GroupSpec) -> GroupRecord:
+    """What came of a group: one episode, which passed."""
+    episode = EpisodeSummary(
+        episode_id=group.episode_id(0, 0),
+        seed=group.seeds[0],
+        sample=0,
+        score=1.0,
+        passed=True,
+        steps=1,
+        response_tokens=1,
+        stop_reason=StopReason.DONE,
+        abstained=None,
+    )
+    names = {"group_id": group.group_id, "task_id": group.task.task_id, "kind": group.task.kind}
+    return GroupRecord(**names, policy_version=0, episodes=(episode,))
 
 
 def test_a_sampler_that_never_leaves_a_blocked_site_gives_others_as_they_come(tmp_path: Path) -> None:

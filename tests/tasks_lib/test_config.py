@@ -8,6 +8,7 @@ from envs.types import ConfigError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import (
     PRESETS,
+    PROJECT,
     EvaluateConfig,
     TrainConfig,
     WarmStartConfig,
@@ -16,6 +17,20 @@ from tasks_lib.config import (
     parse_assignments,
     resolve,
 )
+
+
+def test_a_relative_cache_of_the_judge_is_the_projects_wherever_a_worker_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    judge = {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}
+
+    def cache(**given):
+        return resolve(TrainConfig, {"rollout": {"judge": {**judge, **given}}}).rollout.judge.cache
+
+    assert cache(cache="judge-cache") == PROJECT / "judge-cache"
+    assert cache(cache=str(tmp_path / "c")) == tmp_path / "c"
+    assert cache() is None
+    written = resolve(TrainConfig, {"rollout": {"judge": {**judge, "cache": "c"}}}).model_dump(mode="json")
+    assert resolve(TrainConfig, written).rollout.judge.cache == PROJECT / "c", "again from a run's file"
 
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))

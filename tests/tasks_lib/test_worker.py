@@ -96,6 +96,26 @@ def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypa
     asyncio.run(main())
 
 
+def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks_lib.live.EVERY_SECONDS", 0.01)
+    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
+    folder = store.live_path("w").parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("a file where the folder should be")
+
+    async def main() -> None:
+        async with shown(live, store):
+            await asyncio.sleep(0.1)
+            folder.unlink()
+        assert read_live(store)[0].phase == "i000003", "it is tried again"
+
+    asyncio.run(main())
+    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.live"] == ["WARNING"], "once"
+    assert "cannot be written" in caplog.text and str(folder) in caplog.text
+
+
 def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
     """On a cluster of the user's own the plugin stays; both runs have a version 0, and neither may be served the other's."""
     orders = [make_order(tmp_path / name) for name in ("one", "two")]

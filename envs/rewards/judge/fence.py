@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Sequence
 
+from envs.types.text import writable
+
 MARK_LENGTH = 16
 """Hex digits: 64 bits. A page would have to hold a hash of itself."""
 
@@ -29,8 +31,7 @@ _UNSEEN = re.compile(
 
 def harmless(text: str) -> str:
     """The text without control tokens and invisible characters; what a person reads stays as it is."""
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _BRACKET.sub("⟦", _TAG.sub("‹", _UNSEEN.sub("", text)))
+    return _BRACKET.sub("⟦", _TAG.sub("‹", _UNSEEN.sub("", writable(text))))
 
 
 def fence(sections: Sequence[tuple[str, str]]) -> str:

@@ -15,6 +15,7 @@ import httpx
 from envs.rewards.judge.config import JudgeConfig
 from envs.rewards.judge.records import CallError, Purpose, data_url
 from envs.rewards.judge.verdict import MalformedReply
+from envs.types.text import writable
 
 PASSING = frozenset({408, 409, 425, 429})
 """Statuses below 500 that another try may change."""
@@ -156,9 +157,7 @@ def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     ended = choice.get("finish_reason")
     if ended in ("length", "content_filter"):
         raise MalformedReply(f"the reply was cut off ({ended}); raise max_tokens if it is the length")
-    # Half of a surrogate pair can be said in JSON and stored nowhere.
-    content = content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return with_cost(found, request, content)
+    return with_cost(found, request, writable(content))
 
 
 def with_cost(found: object, request: dict[str, Any], content: str) -> Reply:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from envs.rewards.server_state import SiteState
 from envs.sites.app_server import AppServer
 from envs.sites.bundled.app import COOKIE, KEY_HEADER, Application, make_app
 from envs.sites.bundled.states import EpisodeState, EpisodeStates
+from envs.sites.plain import PlainSite
 from envs.types import WebTask
 
 VIEWPORT = (1008, 756)
@@ -33,19 +33,12 @@ class BundledEpisode:
         self.states.close(self.token)
 
 
-class BundledSite:
-    """The `Site` of an `Application`. The task gives the instruction; nothing declares an end.
+class BundledSite(PlainSite):
+    """The `Site` of an `Application`.
 
     The seed of an episode is that of its world. Every episode has a browser context of its own, and a database of its own.
     """
 
-    stateless_pages = False
-    final_screenshot = True
-    style = ""
-    exclude = ""
-    hosts: tuple[str, ...] = ()
-    background = False
-    offers: tuple[str, ...] = ()
     observation = ObservationOptions(offscreen=True)
     """Pages are a screen or two long: what has to be scrolled to is listed too, so that text policies need not scroll."""
     viewport = VIEWPORT
@@ -89,19 +82,3 @@ class BundledSite:
     def _drop(self, opened: asyncio.Future[EpisodeState]) -> None:
         if not opened.cancelled() and opened.exception() is None:
             self.states.close(opened.result().token)
-
-    def reload_for(self, task: WebTask) -> bool:
-        """Every episode begins with a load."""
-        return True
-
-    def reset_script(self, task: WebTask, seed: int) -> str:
-        """Nothing: the server's state is new."""
-        return ""
-
-    def ready_script(self, task: WebTask) -> str:
-        """The load is enough."""
-        return "true"
-
-    def facts_script(self, task: WebTask) -> str:
-        """No facts, never done."""
-        return f"({{instruction: {json.dumps(task.instruction or '')}, done: false, facts: {{}}}})"

@@ -104,6 +104,22 @@ def test_files_that_cannot_be_read_are_problems_of_the_file(tmp_path: Path, name
     assert len(empty.problems) == 1 and not empty.tasks
 
 
+@pytest.mark.parametrize("name", ["ArrowNotImplementedError", "ArrowCapacityError", "ArrowKeyError", "ArrowException"])
+def test_whatever_pyarrow_raises_is_a_problem_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Not all of its errors are a ValueError or an OSError: a codec that it was built without is neither."""
+    path = tmp_path / "t.parquet"
+    save_parquet(path, [task(0)])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise getattr(pa, name)("no such codec")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", refuse)
+    with pytest.raises(TaskError, match=rf"t\.parquet.*cannot be read: {name}: .*no such codec"):
+        load_tasks(path)
+
+
 def test_a_torn_parquet_file_does_not_hide_the_others(tmp_path: Path) -> None:
     save_parquet(tmp_path / "a.parquet", [task(0)])
     save_parquet(tmp_path / "b.parquet", [task(1)])

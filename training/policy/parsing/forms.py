@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from envs.types import Action, ErrorCode, Invalid
 from envs.types.actions import ACTIONS, Actions
+from envs.types.text import writable
 from training.policy.parsing.brackets import read_brackets, read_webarena
 from training.policy.parsing.calls import read_call
 from training.policy.parsing.objects import last_action_object, read_object
@@ -56,9 +57,7 @@ def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
 
 def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
     """The action of ``actions`` that ``response`` names, or ``Invalid``, with how it was read."""
-    # Half a surrogate pair can neither be stored nor sent; it can only come from a broken detokenisation.
-    text = response.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    written = text.rpartition("</think>")[2].strip()
+    written = writable(response).rpartition("</think>")[2].strip()
     if not written.startswith("<think>"):
         for form, read in _READERS:
             reading = read(written, actions)

@@ -1,0 +1,217 @@
+"""What is checked of a run before anything is rolled out: that its sites can be used, and that its tasks can be graded at all.
+
+A task can *never be graded* if its reward would abstain whatever an episode does: what its grading asks for (a judge, the nodes of the last page,
+signals) is not configured. Such a run would roll out for hours and learn nothing, so it is refused. A task whose grading lacks something and
+still comes to a reward is only told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from envs.rewards import Component, EpisodeEvidence, combine
+from envs.rewards.design2code.source import SITE as DESIGNS
+from envs.rewards.facts import FactResult
+from envs.sites import SITES, LiveOptions, LiveSite, make_site
+from envs.sites.live import read_cookies
+from envs.tasks import TaskIndex
+from envs.types import ConfigError, JudgeFact, Rubric, SiteError, Split, WebTask
+from envs.types.rubrics import Fact, SignalFact, SubscoreFact
+from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval, placed
+from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
+
+ALL = 10_000
+"""Tasks up to which every one is checked: a second or two."""
+SAMPLE = 1000
+"""Tasks of a larger set that are checked, of every site and difficulty in their shares. What is missing is missing for a whole source of tasks."""
+SHOWN = 20
+"""Problems that an error names; of the others it says how many there are."""
+
+NEEDS_JUDGE = "a judge: set rollout.judge (docs/judge.md)"
+NEEDS_DIFFS = "the nodes of the last page: set rollout.dom_diffs=true"
+NEEDS_REFERENCE = "a page to compare with: give the task a reference"
+NEEDS_SIGNALS = "the browser's signals: set rollout.signals=true"
+NEEDS_GRADING = "a rubric or evaluators: pages of this site declare no end, so give the task one (docs/tasks.md)"
+EVERYTHING = dict.fromkeys(("structural", "text", "layout", "style"), 1.0)
+"""Similarities, where they can be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a task's grading asks for and cannot have."""
+
+    what: str
+    """With the key to set."""
+    never: bool
+    """The task can then never be graded."""
+
+
+class Gradable:
+    """Says what tasks miss for their grading, under one configuration. Nothing is started or asked."""
+
+    def __init__(self, rollout: RolloutConfig, rewards: RewardConfig, live: LiveOptions) -> None:
+        self._rollout, self._weights, self._live = rollout, rewards.weights(), live
+        self._declares: dict[str, bool] = {}
+
+    def missing(self, task: WebTask) -> Missing | None:
+        """What the task's grading misses; ``None`` if nothing.
+
+        Raises:
+            TaskError: no site has the name of the task's.
+        """
+        if task.rubric is not None:
+            return self._of_rubric(task.rubric, task)
+        if task.evaluators is not None:
+            return self._of_evaluators(placed(task.evaluators, self._live.addresses))
+        if task.site == DESIGNS and self._weights[Component.VISUAL]:
+            return None
+        if task.reference and self._weights[Component.SEMANTIC]:
+            return None if self._rollout.dom_diffs else Missing(NEEDS_DIFFS, never=True)
+        return None if self._page_declares(task) else Missing(NEEDS_GRADING, never=True)
+
+    def _of_rubric(self, rubric: Rubric, task: WebTask) -> Missing | None:
+        lacks = {fact.id: what for fact in rubric.facts() if (what := self._lack(fact, task))}
+        similar = bool(task.reference) and self._rollout.dom_diffs
+        floors = bool(rubric.pass_requirements.floors) and not similar
+        if not lacks and not floors:
+            return None
+        # Graded as at best: all that can be known holds.
+        known = {
+            fact.id: FactResult(value=None if fact.id in lacks else 1.0, evidence="not available")
+            for fact in rubric.facts()
+        }
+        best = combine(rubric, known, EpisodeEvidence(domdiff=EVERYTHING if similar else None))
+        needs = [*lacks.values(), *([self._no_similarity(task)] if floors else [])]
+        return Missing("; and ".join(dict.fromkeys(needs)), never=best.score is None)
+
+    def _lack(self, fact: Fact, task: WebTask) -> str:
+        """What a fact needs and cannot have; empty if nothing."""
+        if isinstance(fact, JudgeFact) and self._rollout.judge is None:
+            return NEEDS_JUDGE
+        if isinstance(fact, SubscoreFact) and not (task.reference and self._rollout.dom_diffs):
+            return self._no_similarity(task)
+        if isinstance(fact, SignalFact) and not self._rollout.signals:
+            return NEEDS_SIGNALS
+        return ""
+
+    def _no_similarity(self, task: WebTask) -> str:
+        return NEEDS_DIFFS if task.reference else NEEDS_REFERENCE
+
+    def _of_evaluators(self, evaluators: WebArenaEval) -> Missing | None:
+        """Their product is known when one comparison fails, so they never abstain always where one can be made."""
+        lacks: list[str] = []
+        others = EvalType.PROGRAM_HTML in evaluators.eval_types
+        wanted = evaluators.reference_answers
+        if EvalType.STRING_MATCH in evaluators.eval_types and wanted is not None:
+            # The answer N/A itself is right without asking a judge.
+            others |= wanted.exact_match is not None or wanted.fuzzy_match == NOT_ACHIEVABLE
+            others |= bool(wanted.must_include or wanted.must_exclude)
+            if wanted.fuzzy_match and self._rollout.judge is None:
+                lacks.append(NEEDS_JUDGE)
+            elif wanted.fuzzy_match:
+                others = True
+        if EvalType.URL_MATCH in evaluators.eval_types:
+            unknown = PLACEHOLDER.search(evaluators.reference_url or "")
+            if unknown is not None:
+                name = unknown.group().strip("_").lower()
+                lacks.append(f"the address of {unknown.group()}: set tasks.addresses.{name}=http://…")
+            else:
+                others = True
+        return Missing(lacks[0], never=not others) if lacks else None
+
+    def _page_declares(self, task: WebTask) -> bool:
+        if task.site not in self._declares:
+            self._declares[task.site] = bool(make_site(task.site, self._live).facts_script(task))
+        return self._declares[task.site]
+
+
+def check_gradable(tasks: TaskIndex, check: Gradable, splits: Iterable[Split], say: Callable[[str], None]) -> None:
+    """Check that a run's tasks can be graded: all of them, or a fixed sample of a large set. Tells of those of which something is left out.
+
+    Args:
+        splits: Tasks without page seeds of any of these are never rolled out, and not looked at.
+
+    Raises:
+        ConfigError: some can never be graded; with the first one and what to set.
+        TaskError: no site has the name of a task's.
+    """
+    refuse_ungradable(_some_of(tasks, splits), check, say)
+
+
+def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[str], None]) -> None:
+    """As `check_gradable`, of these tasks."""
+    never: list[tuple[str, str]] = []
+    partly: list[tuple[str, str]] = []
+    looked = 0
+    for task in tasks:
+        looked += 1
+        found = check.missing(task)
+        if found is not None:
+            (never if found.never else partly).append((task.task_id, found.what))
+    if never:
+        task_id, what = never[0]
+        more = f"; so do {len(never) - 1} more of the {looked} tasks that were looked at" if len(never) > 1 else ""
+        raise ConfigError(
+            f"task {task_id} could never be graded: its grading needs {what}{more}. Set it, or leave such tasks out "
+            f"(tasks.file, tasks.kinds)"
+        )
+    if partly:
+        task_id, what = partly[0]
+        say(
+            f"{len(partly)} of {looked} tasks have a part of their grading that is not available: {task_id} needs {what}"
+        )
+
+
+def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> None:
+    """Check every site's name, and every log-in.
+
+    Args:
+        read_logins: The log-ins' files are read too. They lie where the browsers run, so not of a cluster elsewhere.
+
+    Raises:
+        ConfigError: with all names and log-ins that cannot be used (`SHOWN`, and how many more there are).
+    """
+    problems = [*_site_problems(tasks.sites, config.live), *_login_problems(tasks.sites, config.live, read_logins)]
+    if problems:
+        more = f"\n  and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        lines = "".join(f"\n  {problem}" for problem in problems[:SHOWN])
+        raise ConfigError(f"{len(problems)} of the tasks' sites and log-ins cannot be used:{lines}{more}")
+
+
+def _site_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
+    for name in sorted(sites):
+        if _is_live(name, live):
+            try:
+                LiveSite(name, live)
+            except ConfigError as error:
+                yield str(error)
+
+
+def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iterator[str]:
+    used = set(sites)
+    for name, file in sorted(live.logins.items()):
+        if name not in used:
+            yield f"tasks.logins.{name}: no task is on a site of that name; correct it, or leave it out"
+        elif not _is_live(name, live):
+            yield f"tasks.logins.{name}: that site is one of ours, which nobody logs in to; leave it out"
+        elif read:
+            try:
+                read_cookies(Path(file))
+            except SiteError as error:
+                yield f"tasks.logins.{name}: {error}"
+
+
+def _is_live(name: str, live: LiveOptions) -> bool:
+    return name not in SITES or name in live.addresses
+
+
+def _some_of(tasks: TaskIndex, splits: Iterable[Split]) -> TaskIndex:
+    """Those of a set that are looked at, in its order."""
+    rows = np.flatnonzero(np.any([tasks.seeds_of(split) > 0 for split in splits], axis=0))
+    if len(rows) > ALL:
+        rows = np.sort(rows[tasks.only(rows).stratified(SAMPLE, 0)])
+    return tasks.only(rows)

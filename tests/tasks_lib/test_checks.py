@@ -1,0 +1,226 @@
+"""What is refused before anything is rolled out: tasks that can never be graded, sites and log-ins that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.rewards import read_rubric
+from envs.tasks import TaskIndex, save_tasks
+from envs.types import ConfigError, SeedRange, Split, WebTask
+from envs.types.webarena import WebArenaEval
+from tasks_lib.checks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
+from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig, TrainConfig, resolve
+from tasks_lib.run import open_run
+
+JUDGE = {"judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}}
+SPLITS = (Split.TRAIN, Split.HELD_OUT)
+
+URL = {"id": "at", "type": "url", "url": "/done"}
+JUDGED = {"id": "red", "type": "judge", "description": "the lamp is red"}
+SIMILAR = {"id": "like", "type": "domdiff_subscore", "key": "textSimilarity"}
+FAST = {"id": "fast", "type": "signal_threshold", "metric": "total_cls", "comparison": "lte", "threshold": 0.1}
+
+
+def make_task(number: int = 0, **changes: Any) -> WebTask:
+    known: dict[str, Any] = {
+        "task_id": f"shop/{number}",
+        "site": "shop.example",
+        "kind": "k",
+        "path": "/",
+        "difficulty": 1,
+        "horizon": 3,
+        "seeds": {Split.TRAIN: SeedRange(start=0, stop=1)},
+    }
+    return WebTask(**(known | changes))
+
+
+def rubric_task(*facts: dict[str, Any], number: int = 0, reference: str = "", **rest: Any) -> WebTask:
+    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": list(facts)}], **rest})
+    return make_task(number, rubric=rubric, reference=reference)
+
+
+def evaluated(*types: str, url: str = "http://h/", **answers: Any) -> WebTask:
+    known: dict[str, Any] = {"eval_types": types, "reference_answers": answers or None, "string_note": "no such thing"}
+    return make_task(evaluators=WebArenaEval(**known, reference_url=url if "url_match" in types else None))
+
+
+def refused(task: WebTask, rewards: dict[str, Any] | None = None, **rollout: Any) -> bool | None:
+    """``None`` if nothing is missing, else whether the task can then never be graded."""
+    found = missing(task, rewards, **rollout)
+    return None if found is None else found[0]
+
+
+def missing(task: WebTask, rewards: dict[str, Any] | None = None, **rollout: Any) -> tuple[bool, str] | None:
+    config = TasksConfig(addresses={"gitlab": "http://127.0.0.1:8023"})
+    check = Gradable(RolloutConfig(**rollout), RewardConfig(**(rewards or {})), config.live)
+    found = check.missing(task)
+    return None if found is None else (found.never, found.what)
+
+
+# ------------------------------------------------------------------------------------------------------ one task
+
+
+def test_facts_for_a_judge_need_one() -> None:
+    assert missing(rubric_task(JUDGED)) == (True, "a judge: set rollout.judge (docs/judge.md)")
+    assert refused(rubric_task(JUDGED), **JUDGE) is None
+    assert refused(rubric_task(URL, JUDGED)) is False, "it is left out of the mean"
+    assert refused(rubric_task(URL, JUDGED, pass_requirements={"required_fact_ids": ["red"]})) is True
+    assert refused(rubric_task(URL, gates=[JUDGED])) is True, "a gate is needed"
+    two = {"fact_groups": [{"name": "a", "facts": [URL]}, {"name": "b", "facts": [JUDGED]}]}
+    assert refused(make_task(rubric=read_rubric(two))) is False
+    needed = {**two, "pass_requirements": {"required_group_ids": ["b"]}}
+    assert refused(make_task(rubric=read_rubric(needed))) is True
+    assert refused(make_task(rubric=read_rubric(needed)), **JUDGE) is None
+
+
+def test_similarities_need_the_nodes_and_a_reference() -> None:
+    floor = {"pass_requirements": {"floors": {"textSimilarity": 0.8}}}
+    for task in (rubric_task(SIMILAR, reference="/good"), rubric_task(URL, reference="/good", **floor)):
+        assert missing(task) == (True, "the nodes of the last page: set rollout.dom_diffs=true")
+        assert refused(task, dom_diffs=True) is None
+    for task in (rubric_task(SIMILAR), rubric_task(URL, **floor)):
+        found = missing(task, dom_diffs=True)
+        assert found is not None and found[0] and "give the task a reference" in found[1]
+    assert refused(rubric_task(URL, SIMILAR, reference="/good")) is False
+    plain = make_task(reference="/good")
+    assert missing(plain) == (True, "the nodes of the last page: set rollout.dom_diffs=true")
+    assert refused(plain, dom_diffs=True) is None
+    assert refused(plain, {"semantic": 0}, dom_diffs=True) is True, "nobody is asked how like it is"
+
+
+def test_signals_are_needed_and_all_that_is_missing_is_named() -> None:
+    assert missing(rubric_task(FAST)) == (True, "the browser's signals: set rollout.signals=true")
+    assert refused(rubric_task(FAST), signals=True) is None
+    assert refused(rubric_task(URL, FAST)) is False
+    found = missing(rubric_task(FAST, JUDGED))
+    assert found is not None and found[0] and "rollout.signals" in found[1] and "rollout.judge" in found[1]
+    assert refused(rubric_task(FAST, JUDGED), signals=True) is False
+
+
+def test_evaluators_that_need_a_judge_or_an_address() -> None:
+    fuzzy = evaluated("string_match", fuzzy_match=("red",))
+    assert missing(fuzzy) == (True, "a judge: set rollout.judge (docs/judge.md)")
+    assert refused(fuzzy, **JUDGE) is None
+    assert refused(evaluated("string_match", fuzzy_match="red")) is True
+    assert refused(evaluated("string_match", fuzzy_match="N/A")) is False, "N/A itself is right"
+    assert refused(evaluated("string_match", fuzzy_match=("red",), must_include=("12",))) is False
+    assert refused(evaluated("string_match", "url_match", fuzzy_match=("red",))) is False
+    assert refused(evaluated("string_match", exact_match="12")) is None
+    assert refused(evaluated("url_match")) is None
+    assert refused(evaluated("url_match", url="__GITLAB__/a")) is None
+    found = missing(evaluated("url_match", url="__SHOPPING_ADMIN__/a"))
+    assert found is not None and found[0] and "tasks.addresses.shopping_admin=http" in found[1]
+
+
+def test_pages_that_declare_nothing_need_a_rubric() -> None:
+    for site in ("shop.example", "gitlab", "shop"):
+        found = missing(make_task(site=site))
+        assert found is not None and found[0] and "a rubric or evaluators" in found[1]
+        assert refused(rubric_task(URL).model_copy(update={"site": site})) is None
+    assert refused(make_task(site="miniwob")) is None
+    assert refused(make_task(site="design2code")) is None
+    assert refused(make_task(site="design2code"), {"visual": 0}) is True
+
+
+# ---------------------------------------------------------------------------------------------------- a set
+
+
+def checked(tasks: list[WebTask], **rollout: Any) -> list[str]:
+    said: list[str] = []
+    check = Gradable(RolloutConfig(**rollout), RewardConfig(), TasksConfig().live)
+    check_gradable(TaskIndex.build(tasks), check, SPLITS, said.append)
+    return said
+
+
+def test_a_set_with_tasks_that_can_never_be_graded_is_refused_by_the_first() -> None:
+    good, bad = rubric_task(URL, number=0), [rubric_task(JUDGED, number=number) for number in (1, 2, 3)]
+    with pytest.raises(ConfigError, match=r"task shop/1 could never be graded.*rollout\.judge.*2 more of the 4 tasks"):
+        checked([good, *bad])
+    assert checked([good, *bad], **JUDGE) == []
+    demo = {Split.DEMO: SeedRange(start=0, stop=1)}
+    assert checked([good, bad[0].model_copy(update={"seeds": demo})]) == [], "it is never rolled out"
+    assert checked([]) == []
+
+
+def test_parts_that_are_left_out_are_one_line() -> None:
+    said = checked([rubric_task(URL, number=0), *(rubric_task(URL, JUDGED, number=number) for number in (1, 2))])
+    assert len(said) == 1 and said[0].startswith("2 of 3 tasks") and "shop/1 needs a judge" in said[0]
+
+
+def test_of_a_large_set_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_lib.checks.ALL", 100)
+    monkeypatch.setattr("tasks_lib.checks.SAMPLE", 50)
+    assert SAMPLE == 1000
+    looked: list[str] = []
+
+    class Counting(Gradable):
+        def missing(self, task: WebTask) -> None:
+            looked.append(task.task_id)
+
+    check = Counting(RolloutConfig(), RewardConfig(), TasksConfig().live)
+    index = TaskIndex.build([rubric_task(URL, number=number) for number in range(101)])
+    check_gradable(index, check, SPLITS, lambda _: None)
+    once = list(looked)
+    check_gradable(index, check, SPLITS, lambda _: None)
+    assert len(set(once)) == 50 and looked == once * 2, "the same ones each time"
+    with pytest.raises(ConfigError, match="task shop/"):
+        checked([rubric_task(JUDGED, number=number) for number in range(101)])
+
+
+# -------------------------------------------------------------------------------------------------- sites, log-ins
+
+
+def sites_of(*names: str) -> TaskIndex:
+    return TaskIndex.build([make_task(number, site=name) for number, name in enumerate(names)])
+
+
+def test_all_sites_that_cannot_be_used_are_named_at_once() -> None:
+    config = TasksConfig(addresses={"gitlab": "http://127.0.0.1:8023"})
+    check_sites(sites_of("miniwob", "shop.example", "gitlab"), config, read_logins=True)
+    with pytest.raises(ConfigError) as caught:
+        check_sites(sites_of("miniwob", "shopping", "10.0.0.1", "shop.example"), config, read_logins=True)
+    said = str(caught.value)
+    assert "2 of the tasks' sites" in said and "'shopping'" in said and "10.0.0.1" in said and "miniwob" not in said
+    with pytest.raises(ConfigError, match=r"(?s)25 of the.*and 5 more$") as caught:
+        check_sites(sites_of(*(f"nowhere{number}" for number in range(25))), config, read_logins=True)
+    assert str(caught.value).count("\n") == SHOWN + 1
+
+
+def test_log_ins_are_read_once_and_belong_to_sites_of_the_tasks(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps({"cookies": [{"name": "a", "value": "1", "domain": "shop.example"}]}))
+    bad.write_text('{"cookies": ["hidden"]}')
+    index = sites_of("shop.example", "mail.example", "miniwob")
+
+    def problems(read: bool = True, **logins: Path) -> str:
+        config = TasksConfig(logins={name.replace("_", "."): str(file) for name, file in logins.items()})
+        try:
+            check_sites(index, config, read_logins=read)
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    assert problems(shop_example=good) == ""
+    said = problems(shop_example=bad, mail_example=tmp_path / "none.json", shpo_example=good, miniwob=good)
+    assert said.startswith("4 of the") and "tasks.logins.shpo.example: no task is on a site of that name" in said
+    assert "bad.json" in said and "none.json" in said and "one of ours" in said and "hidden" not in said
+    assert problems(read=False, shop_example=tmp_path / "none.json") == "", "the files of a cluster elsewhere"
+
+
+def test_a_run_checks_its_own_tasks(tmp_path: Path) -> None:
+    def open_checked(task: WebTask, name: str) -> None:
+        save_tasks(tmp_path / f"{name}.jsonl", [task])
+        values = {"run_id": name, "root": str(tmp_path), "tasks": {"file": str(tmp_path / f"{name}.jsonl")}}
+        config: TrainConfig = resolve(TrainConfig, values)
+        with open_run(config) as run:
+            run.check(lambda _: None)
+
+    open_checked(rubric_task(URL), "good")
+    with pytest.raises(ConfigError, match=r"rollout\.judge"):
+        open_checked(rubric_task(JUDGED), "judged")
+    with pytest.raises(ConfigError, match="'nowhere'"):
+        open_checked(make_task(site="nowhere"), "nowhere")
