@@ -12,18 +12,20 @@ import sqlite3
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import orjson
 
 from envs.egress import AllowList, Refused, resolve_allowed
 from envs.types import SiteError
+
+T = TypeVar("T")
 
 DEADLINE = 5.0
 """Seconds for one question. A query over a bundled site's database takes milliseconds."""
@@ -168,17 +170,12 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=LOCKED_SECONDS, isolation_level=None)) as connection:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
-            connection.execute("PRAGMA query_only = ON")  # also of a database in memory, which has no read-only mode
+            # Also of a database in memory, which has no read-only mode.
+            _patiently(lambda: connection.execute("PRAGMA query_only = ON"), end, stop)
             connection.set_authorizer(_only_reads)
             connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
             connection.set_progress_handler(lambda: int(stop.is_set() or time.monotonic() > end), STEPS_BETWEEN_LOOKS)
-            while True:
-                try:
-                    return _fetched(connection, query)
-                except sqlite3.OperationalError as error:
-                    # SQLite itself could wait for other processes, but not for other connections of this one to a shared database.
-                    if not _locked(error) or stop.wait(LOCKED_SECONDS) or time.monotonic() > end:
-                        raise
+            return _patiently(lambda: _fetched(connection, query), end, stop)
     except sqlite3.Error as error:
         late = time.monotonic() > end
         cause = f"no rows within {seconds:g} s" if late else f"{error} (only one SELECT is allowed)"
@@ -201,8 +198,16 @@ def _fetched(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]
     return rows
 
 
-def _locked(error: sqlite3.OperationalError) -> bool:
-    return error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+def _patiently(work: Callable[[], T], end: float, stop: threading.Event) -> T:
+    """What ``work`` gives, tried again while the database is locked. SQLite itself could wait for other processes, but not for other connections of
+    this one to a shared database."""
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not locked or stop.wait(LOCKED_SECONDS) or time.monotonic() > end:
+                raise
 
 
 def _only_reads(action: int, *_: object) -> int:
