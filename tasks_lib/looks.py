@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envs.browser import BrowserPool, StepResult
 from envs.rewards import EpisodeEvidence, PartSource
-from envs.rewards.chromiumrl import DomSnapshot, step_diff
+from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
 from envs.rewards.chromiumrl.source import ReferenceSource
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.render import Drawer
@@ -43,15 +43,21 @@ class LookSources:
     """The parts of rewards that need a browser. Its contexts are no episode's, so nothing of an episode is touched."""
 
     def __init__(
-        self, pool: BrowserPool, sites: Mapping[str, Site], blob: Callable[[str], bytes], clip: Clip | None
+        self,
+        pool: BrowserPool,
+        sites: Mapping[str, Site],
+        blob: Callable[[str], bytes],
+        clip: Clip | None,
+        mode: Mode = "native",
     ) -> None:
         """
         Args:
             sites: By name; started.
             blob: The bytes of a blob of the run.
+            mode: How documents are compared.
         """
         self._sites = sites
-        self._reference = ReferenceSource(pool, sites, blob)
+        self._reference = ReferenceSource(pool, sites, blob, mode)
         self.sources: tuple[PartSource, ...] = (DesignSource(Drawer(pool), self._page, clip), self._reference)
 
     async def measured(self, task: WebTask, evidence: EpisodeEvidence) -> EpisodeEvidence:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from envs.browser import PoolOptions
+from envs.rewards.chromiumrl import Mode
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
@@ -100,14 +101,22 @@ class Needs(NamedTuple):
     judge: JudgeConfig | None
     live: LiveOptions
     clip: str
+    similarity: Mode
     designs: str
 
     @classmethod
     def of(cls, order: WebOrder) -> Needs:
-        pool = pool_options(order.rollout, order.policy)
-        rollout = order.rollout
-        judge, clip, designs = rollout.judge, order.rewards.clip, rollout.designs
-        return cls(order.run_dir, order.policy.template, pool, judge, order.live, clip, designs)
+        rollout, rewards = order.rollout, order.rewards
+        return cls(
+            run_dir=order.run_dir,
+            template=order.policy.template,
+            pool=pool_options(rollout, order.policy),
+            judge=rollout.judge,
+            live=order.live,
+            clip=rewards.clip,
+            similarity=rewards.similarity,
+            designs=rollout.designs,
+        )
 
 
 def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:

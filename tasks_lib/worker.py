@@ -218,7 +218,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     def _stage(self, order: WebOrder, store: RunStore, clock: ActivityClock) -> RewardStage:
         assert self._pool is not None
         if self._looks is None:
-            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip)
+            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip, order.rewards.similarity)
         return RewardStage(
             order.rewards,
             clock,

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from envs.egress import AllowList
 from envs.ends import HorizonPolicy
 from envs.rewards import Component
+from envs.rewards.chromiumrl import Mode
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
@@ -167,6 +168,10 @@ class RewardConfig(Settings):
     )
     semantic: float = Field(
         1.0, ge=0, le=1000, description="Weight of how like its reference's a document is; 0: not asked."
+    )
+    similarity: Mode = Field(
+        "native",
+        description="Arithmetic of that likeness: native, or chromiumrl, which keeps ChromiumRL's weak points (docs/visual-rewards.md).",
     )
     performance: float = Field(
         0.0, ge=0, le=1000, description="Weight of ChromiumRL's quality; needs rollout.signals. 0: not asked."
