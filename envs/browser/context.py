@@ -103,6 +103,9 @@ class BrowserContext:
         try:
             await harden(connection.browser, context_id, options.downloads)
             await context.new_tab()
+        except OSError as error:
+            await context.close()
+            raise BrowserError(f"the folder for downloads cannot be used: {error}") from error
         except BaseException:
             await context.close()
             raise
