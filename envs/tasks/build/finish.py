@@ -128,12 +128,14 @@ class _Work:
 
 
 def _check_facts(task: WebTask) -> Iterator[tuple[str, str]]:
-    if task.rubric is not None and task.difficulty != task.rubric.fact_count and not _of_its_instruction(task):
+    if task.rubric is not None and task.difficulty != task.rubric.fact_count and not _unlisted(task):
         yield "difficulty", f"is {task.difficulty}, and the rubric has {task.rubric.fact_count} facts"
     if task.rubric is not None and not task.rubric_hash:
         yield "rubric_hash", "is empty: the rubric was not frozen"
 
 
-def _of_its_instruction(task: WebTask) -> bool:
-    """Its one fact is that the task was done: how difficult that is only the set can tell."""
-    return task.instruction is not None and task.rubric == of_instruction(task.instruction)
+def _unlisted(task: WebTask) -> bool:
+    """Its one fact is that the task was done, or rightly answered: how difficult that is only the set can tell."""
+    if task.rubric is None or task.instruction is None:
+        return False
+    return only_reference(task.rubric) or task.rubric == of_instruction(task.instruction)

@@ -34,7 +34,7 @@ class WebGymRow(ForeignRow):
 
 class WebGym(RowFormat[WebGymRow]):
     """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts, a reference answer one more. A row
-    with neither has no rubric and the row's own difficulty. The kind is the subdomain (topic)."""
+    without facts has its own difficulty, and a rubric only if it has a reference answer. The kind is the subdomain (topic)."""
 
     name = "webgym"
     model = WebGymRow
@@ -53,7 +53,7 @@ class WebGym(RowFormat[WebGymRow]):
             **start_of(row.website, "website"),
             "kind": row.subdomain or row.domain or self.name,
             "instruction": row.task_name,
-            **sized(rubric["rubric"].fact_count if rubric else row.difficulty or 1),
+            **sized(rubric["rubric"].fact_count if row.evaluator_reference else row.difficulty or 1),
             **rubric,
         }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from envs.ends import Bucket
+from envs.rewards.formats import only_reference
 from envs.tasks import load_tasks, read_tasks, save_tasks
 from envs.tasks.build import (
     FileSource,
@@ -245,10 +246,14 @@ def test_webgyms_rows_bring_their_rubrics(tmp_path: Path) -> None:
 
 def test_tasks_that_nothing_says_how_to_grade_are_given_to_the_judge(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in WEBGYM[:3]))
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write(json.dumps({**WEBGYM[2], "task_id": "t-6", "task_name": "Count", "reference_answer": "7"}) + "\n")
     made = ImportSource(name="web", format="webgym", path="train.jsonl", judged=True, shards=2)
     assert build(tmp_path, made)["rejected"] == 0
     by_id = {each.task_id: each for each in load_tasks(tmp_path / "set" / "tasks.jsonl")}
     assert by_id["webgym/t-1"].difficulty == 4, "it has facts of its own"
+    counted = by_id["webgym/t-6"]
+    assert counted.difficulty == 2 and counted.rubric is not None and only_reference(counted.rubric)
     judged = by_id["webgym/t-3"]
     assert judged.rubric is not None and [fact.id for fact in judged.rubric.facts()] == ["done", "grounded"]
     assert judged.difficulty == 2 and judged.rubric_hash, "the row's level"

@@ -392,7 +392,7 @@ def test_tasks_of_webgym_are_graded_by_their_facts(tmp_path: Path) -> None:
     assert "menu" in [*menu.rubric.facts()][1].description and menu.difficulty == 2
     # "No facts here" has a right answer: it is graded by that, and nothing may be made up.
     assert answer.rubric is not None and [group.name for group in answer.rubric.fact_groups] == ["reference"]
-    assert [fact.id for fact in answer.rubric.facts()] == ["reference.1", "grounded"] and answer.difficulty == 1
+    assert [fact.id for fact in answer.rubric.facts()] == ["reference.1", "grounded"] and answer.difficulty == 5
     assert answer.rubric.pass_threshold == 1.0 and answer.rubric_hash == rubric_hash(answer.rubric)
     assert only_reference(answer.rubric) and not only_reference(menu.rubric), "a writer may still say what else"
     (tmp_path / "rows.jsonl").write_text(json.dumps(WEBGYM[2] | {"reference_answer": None}) + "\n")
