@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from hypothesis import settings
 
 from envs.types import StopReason
 from training.groups import EpisodeSummary, GroupRecord
+
+# An example that is slow on a loaded machine is no failure.
+settings.register_profile("rollwright", deadline=None)
+settings.load_profile("rollwright")
 
 
 def make_group(group_id: str, scores: Sequence[float | None], kind: str = "click-test", steps: int = 1) -> GroupRecord:
