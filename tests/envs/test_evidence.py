@@ -110,6 +110,7 @@ def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: 
     assert first.scripts["$('#total').textContent"].model_dump() == {
         "value": None,
         "trouble": "the expression is a text; expected true or false",
+        "threw": False,
     }
     assert {type(told.value) for told in first.scripts.values()} == {bool, int, type(None)}
     assert max(len(told.trouble) for told in first.scripts.values()) < 200
