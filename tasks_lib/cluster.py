@@ -81,16 +81,24 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
     if config.address:
         yield config.address
         return
-    with distributed.LocalCluster(
-        n_workers=config.workers,
-        threads_per_worker=2,
-        processes=True,
-        resources={BROWSER_RESOURCE: 1},
-        dashboard_address=None,
-        host="127.0.0.1",
-        memory_limit=0,
-    ) as cluster:
-        yield cluster
+    before = dict(os.environ)
+    try:
+        with distributed.LocalCluster(
+            n_workers=config.workers,
+            threads_per_worker=2,
+            processes=True,
+            resources={BROWSER_RESOURCE: 1},
+            dashboard_address=None,
+            host="127.0.0.1",
+            memory_limit=0,
+        ) as cluster:
+            yield cluster
+    finally:
+        # Nannies set what workers are spawned with in this process too, and leave it there.
+        for name in dask.config.get("distributed.nanny.pre-spawn-environ"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def api_url() -> str:

@@ -29,13 +29,11 @@ class Services:
 
     def start(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> None:
         """Start a script of the virtual environment."""
-        # A local cluster of an earlier test leaves Dask's logging level in this process (its nanny sets it), and a scheduler would say nothing.
-        own = {key: value for key, value in os.environ.items() if not key.startswith("DASK_LOGGING")}
         with open(self._log(name), "ab") as log:
             self._running[name] = subprocess.Popen(
                 [str(SCRIPTS / command[0]), *command[1:]],
                 cwd=PROJECT,
-                env={**own, **(environment or {})},
+                env={**os.environ, **(environment or {})},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
