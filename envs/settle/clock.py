@@ -352,7 +352,7 @@ class VirtualClock:
             reason = SettleReason.BUSY
             await self._cdp.send("Runtime.terminateExecution")
             if not await self._answers():
-                raise BrowserError("a script of the page does not end and cannot be stopped")
+                raise BrowserError("the page does not answer, and ending its scripts did not help")
         return reason
 
     async def _answers(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import tempfile
 import time
@@ -96,7 +97,8 @@ def test_a_page_of_200_megabytes_does_not_take_the_machine() -> None:
         try:
             await session.step(Goto(url=f"{site.origin}/huge?mb=200"))
         except BrowserError as error:
-            assert "longer than" in str(error) or "crashed" in str(error)
+            # the step was too long; or the renderer died; or it was still busy with the document when the clock was stopped
+            assert re.search("longer than|crashed|does not answer", str(error))
         assert time.monotonic() - started < DEADLINE + 5
         assert psutil.Process().memory_info().rss < 2 * 2**30
 
