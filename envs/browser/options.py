@@ -89,6 +89,11 @@ class PoolOptions:
     """Chromium; found by `find_chromium` if not given."""
     times: ConnectionTimes | None = None
 
+    @property
+    def holds_clocks(self) -> bool:
+        """Whether the pages' clocks are held."""
+        return not self.external if self.virtual_time is None else self.virtual_time
+
     def __post_init__(self) -> None:
         least = {"max_sessions": 1, "processes": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
         for name, bound in least.items():

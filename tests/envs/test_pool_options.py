@@ -64,7 +64,7 @@ def test_a_browser_of_one_episode_that_dies_concerns_no_other(pages: Any, page_t
                 async with pool.lease(site) as dying:
                     before = set(pool.browser_pids())
                     await dying.reset(task, 0)
-                    browser = pool._browsers[-1]
+                    browser = pool._fleet.browsers[-1]
                     assert browser.process is not None and browser.process.pid not in before
                     os.kill(browser.process.pid, signal.SIGKILL)
                     with pytest.raises(BrowserError):
@@ -73,9 +73,9 @@ def test_a_browser_of_one_episode_that_dies_concerns_no_other(pages: Any, page_t
                         while not browser.lost:
                             await asyncio.sleep(0.01)
                     assert await episode(pool, site, task) == "seen"
-                    assert browser not in pool._browsers and pool.counters.browsers_lost == 1
+                    assert browser not in pool._fleet.browsers and pool.counters.browsers_lost == 1
                 assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
-            assert pool.browser_pids() == () and not pool._of and not pool._listeners
+            assert pool.browser_pids() == () and not pool._shelf._of and not pool._shelf._listeners
 
     asyncio.run(run())
 
@@ -103,11 +103,11 @@ def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -> None
             ended.append("browser")
 
         browser: Any = SimpleNamespace(contexts=set(), close=close)
-        pool._browsers.append(browser)
-        removing = asyncio.create_task(pool._remove(browser))
+        pool._fleet.browsers.append(browser)
+        removing = asyncio.create_task(pool._fleet.remove(browser))
         await asyncio.sleep(0.01)
         removing.cancel()
-        await pool._remove(browser)  # there is nothing left to do for others
+        await pool._fleet.remove(browser)  # there is nothing left to do for others
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await removing
@@ -126,7 +126,7 @@ def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: p
         async def work(_: object) -> None:
             raise AssertionError("there is no tab")
 
-        monkeypatch.setattr(pool, "_open_on_a_browser", never)
+        monkeypatch.setattr(pool._fleet, "open_context", never)
         try:
             for _ in range(3):  # more than may be apart at a time: none of them keeps its place
                 with pytest.raises(BrowserError, match=r"no page for a picture within 0\.05 s"):
@@ -197,7 +197,7 @@ def test_contexts_are_ready_beforehand(pages: Any, page_task: Callable[[str], We
 def test_an_old_browser_is_replaced_when_its_pages_are_back(
     monkeypatch: pytest.MonkeyPatch, miniwob: Any, miniwob_tasks: dict[str, WebTask]
 ) -> None:
-    monkeypatch.setattr("envs.browser.pool.WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("envs.browser.fleet.WATCH_SECONDS", 0.05)
 
     async def run() -> None:
         async with miniwob(retire_after=2) as (pool, site):

@@ -1,0 +1,118 @@
+"""Which idle context an episode gets, and what becomes of those of a browser that is retired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from envs.browser import PoolCounters, PoolOptions
+from envs.browser.fleet import Fleet
+from envs.browser.shelf import Shelf
+from envs.egress import EgressProxy
+from envs.types import WebTask
+
+
+class Context:
+    """What a shelf looks at of a context."""
+
+    def __init__(self, path: str, owner: str = "pages") -> None:
+        self.owner, self.path, self.broken = owner, path, False
+
+
+class Way:
+    """A listener."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Chromium:
+    """A browser that takes until `go_on` to close a context."""
+
+    def __init__(self) -> None:
+        self.process = SimpleNamespace(pid=1, memory_mb=lambda: 0.0)
+        self.contexts: set[Any] = set()
+        self.episodes, self.retired, self.lost, self.ended = 1, False, False, False
+        self.closing, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def close_context(self, context: Any) -> None:
+        self.contexts.discard(context)
+        self.closing.set()
+        await self.go_on.wait()
+
+    async def close(self) -> None:
+        self.ended = True
+
+
+def filled(browser: Any, *contexts: Any) -> tuple[Shelf, list[Any]]:
+    """A shelf with these contexts of one browser, idle, and their ways out."""
+    shelf, ways = Shelf(), list[Any]()
+    for context in contexts:
+        ways.append(Way())
+        browser.contexts.add(context)
+        shelf.put(context, browser, ways[-1])
+        shelf.idle.append(context)
+    return shelf, ways
+
+
+@pytest.mark.parametrize(
+    ("stateless", "full", "chosen"), [(True, False, 1), (True, True, 1), (False, False, 0)], ids=str
+)
+def test_the_context_that_shows_the_page_is_taken(
+    stateless: bool, full: bool, chosen: int, page_task: Callable[[str], WebTask]
+) -> None:
+    contexts = [Context("/a"), Context("/b"), Context("/b", owner="other")]
+    shelf, _ = filled(SimpleNamespace(contexts=set()), *contexts)
+    site: Any = SimpleNamespace(name="pages", stateless_pages=stateless)
+    assert shelf.take(site, page_task("/b"), full=full) is contexts[chosen]  # type: ignore[comparison-overlap]
+    assert shelf.size == 2
+
+
+def test_one_that_shows_another_page_is_taken_where_there_is_no_room(page_task: Callable[[str], WebTask]) -> None:
+    context = Context("/a")
+    shelf, _ = filled(SimpleNamespace(contexts=set()), context)
+    site: Any = SimpleNamespace(name="pages", stateless_pages=True)
+    assert shelf.take(site, page_task("/b"), full=False) is None
+    assert shelf.take(site, page_task("/b"), full=True) is context  # type: ignore[comparison-overlap]
+
+
+def test_a_way_out_is_closed_once_however_its_context_ends() -> None:
+    async def run() -> None:
+        browser: Any = Chromium()
+        shelf, ways = filled(browser, one := Context("/a"), other := Context("/b"))
+        first = asyncio.create_task(shelf.close(one))  # type: ignore[arg-type]
+        await browser.closing.wait()
+        await shelf.close(one)  # type: ignore[arg-type]
+        assert ways[0].closed == 0, "its page is still there"
+        browser.go_on.set()
+        await first
+        await shelf.forget(other)  # type: ignore[arg-type]
+        await shelf.close(other)  # type: ignore[arg-type]
+        assert [way.closed for way in ways] == [1, 1]
+
+    asyncio.run(run())
+
+
+def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> None:
+    """They are closed one after the other: while the first of them is, the last is not to be had any more."""
+
+    async def run() -> None:
+        browser: Any = Chromium()
+        shelf, ways = filled(browser, Context("/a"), Context("/b"))
+        fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
+        fleet.browsers.append(browser)
+        looking = asyncio.create_task(fleet._look_at(browser))
+        await browser.closing.wait()
+        assert shelf.idle == []
+        browser.go_on.set()
+        await looking
+        assert browser.ended and fleet.browsers == [] and [way.closed for way in ways] == [1, 1]
+
+    asyncio.run(run())
