@@ -9,15 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from envs.cdp import Cdp, isolated_world, main_frame
 from envs.types import BrowserError
 
-if TYPE_CHECKING:
-    from envs.cdp import Cdp
-
 WORLD = "rollwright-actions"
-"""Name of the isolated worlds; Chromium gives the same one for the same name and frame."""
+"""Name of the isolated worlds."""
 
 _GROUP = "rollwright-actions"
 
@@ -142,7 +140,7 @@ class Nodes:
 
     async def main_frame(self) -> str:
         """Id of the tab's own frame."""
-        return str((await self._cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"])
+        return await main_frame(self._cdp)
 
     async def object(self, node: int, frame: str) -> str | None:
         """Object of a node in the isolated world of a frame; ``None`` if it is not of that frame or gone."""
@@ -159,8 +157,7 @@ class Nodes:
     async def world(self, frame: str) -> int:
         """Execution context of the isolated world of a frame."""
         if frame not in self._worlds:
-            made = await self._cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": WORLD})
-            self._worlds[frame] = made["executionContextId"]
+            self._worlds[frame] = await isolated_world(self._cdp, WORLD, frame)
         return self._worlds[frame]
 
     async def ask(self, own: str, what: str, other: Any = None) -> Any:

@@ -160,7 +160,7 @@ class _KindPool:
         except asyncio.CancelledError:
             self.counts.cancelled += 1
             raise
-        except Exception:
+        except Exception:  # whatever it is: it is counted, and its caller's to handle
             self.counts.timed_out += operation.timed_out
             self.counts.failed += not operation.timed_out
             raise

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.browser.cdp import CdpError
-from envs.cdp import Cdp
+from envs.cdp import Cdp, isolated_world, main_frame
 from envs.types import BrowserError
 from envs.types.evidence import DomElement, Download, Told
 
@@ -46,9 +46,7 @@ _ELEMENT, _DOCUMENT, _FRAGMENT = 1, 9, 11
 
 async def own_world(cdp: Cdp) -> int:
     """A JavaScript world of the tab's document that the page knows nothing of: its execution context."""
-    tree = await cdp.send("Page.getFrameTree")
-    params = {"frameId": tree["frameTree"]["frame"]["id"], "worldName": WORLD}
-    return int((await cdp.send("Page.createIsolatedWorld", params))["executionContextId"])
+    return await isolated_world(cdp, WORLD, await main_frame(cdp))
 
 
 async def ask_page(cdp: Cdp, expressions: Sequence[str]) -> dict[str, Told]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from envs.cdp import Cdp
+from envs.cdp import Cdp, isolated_world, main_frame
+from envs.types import BrowserError
 
 KEPT = 32
 """Questions after which the nodes that were answered are let go of, all at once."""
@@ -50,18 +51,15 @@ class FocusReader:
         if world is not None:
             try:
                 return await self._in_world(world)
-            except Exception as error:
-                # Clients have their own classes of errors, but the words are the browser's.
+            except BrowserError as error:
                 if NO_CONTEXT not in str(error):
                     raise
         if not self._frame:
-            tree = await self.cdp.send("Page.getFrameTree")
-            self._frame = tree["frameTree"]["frame"]["id"]
+            self._frame = await main_frame(self.cdp)
         return await self._in_frame(self._frame)
 
     async def _in_frame(self, frame: str) -> int | None:
-        world = {"frameId": frame, "worldName": WORLD}
-        return await self._in_world((await self.cdp.send("Page.createIsolatedWorld", world))["executionContextId"])
+        return await self._in_world(await isolated_world(self.cdp, WORLD, frame))
 
     async def _in_world(self, context: int) -> int | None:
         expression = f"(function() {{{DEEPEST}}}).call(document)"

@@ -23,7 +23,7 @@ from envs.observation.options import FULL, ObservationOptions
 from envs.observation.snapshot import capture, decode
 from envs.observation.text import Page, describe, lay_out, render
 from envs.settle import Look
-from envs.types import Element, Hidden, Observation, ObservationDiff
+from envs.types import BrowserError, Element, Hidden, Observation, ObservationDiff
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,10 @@ class Observer:
                 raw = group.create_task(capture(cdp))
                 asked = group.create_task(self._focus.read(world)) if looked is None else None
                 hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None  # a lost connection fails them all, and callers wait for its error
+        except ExceptionGroup as failures:
+            # A lost connection fails them all, and callers wait for its error; what is no error of the browser's may not be lost behind it.
+            _, others = failures.split(BrowserError)
+            raise (others or failures).exceptions[0] from None
         dom = decode(raw.result())
         if asked is not None:
             focus = asked.result()

@@ -154,8 +154,7 @@ class VirtualClock:
         """Stop the clock; whether it is a new one, which then stands at ``seconds`` since 1970."""
         try:
             await self._policy({"policy": "pause", "initialVirtualTime": seconds})
-        except Exception as error:
-            # Clients have their own classes of errors, but the words are the browser's.
+        except BrowserError as error:
             if not any(words in str(error) for words in UNKNOWN_METHOD):
                 raise
             self._virtual = False

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.types import BrowserError
+
 if TYPE_CHECKING:
     from envs.cdp import Cdp
 
@@ -105,8 +107,7 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
 async def _set_locale(cdp: Cdp, locale: str) -> None:
     try:
         await cdp.send("Emulation.setLocaleOverride", {"locale": locale})
-    except Exception as error:
-        # Clients have their own classes of errors, but the words are the browser's.
+    except BrowserError as error:
         if TAKEN not in str(error):
             raise
 

@@ -11,10 +11,10 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from envs.cdp import Cdp
+from envs.cdp import Cdp, isolated_world, main_frame
+from envs.types import BrowserError
 
 WORLD = "rollwright"
 """Name of the JavaScript world, as developer tools show it."""
@@ -97,8 +97,7 @@ class Watch:
                 "returnByValue": True,
             }
             answer = await self._cdp.send("Runtime.evaluate", params)
-        except Exception as error:
-            # Clients have their own classes of errors, but the words are the browser's.
+        except BrowserError as error:
             if not any(part in str(error) for part in NAVIGATED):
                 raise
             self.world = None
@@ -117,8 +116,6 @@ class Watch:
         )
 
     async def _make_world(self) -> int:
-        tree = await self._cdp.send("Page.getFrameTree")
-        params = {"frameId": tree["frameTree"]["frame"]["id"], "worldName": WORLD}
-        world = int((await self._cdp.send("Page.createIsolatedWorld", params))["executionContextId"])
+        world = await isolated_world(self._cdp, WORLD, await main_frame(self._cdp))
         await self._cdp.send("Runtime.evaluate", {"expression": _script(), "contextId": world, "returnByValue": True})
         return world

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.cdp import Cdp
+from envs.cdp import Cdp, main_frame
 from envs.signals.build import Reading, build
 from envs.signals.troubles import Troubles
 from envs.types.signals import PageSignals
@@ -55,8 +55,7 @@ class SignalReader:
             setup: what the set-up is sent on, if not ``cdp`` itself: a session that plays it back when it is bound to another socket.
         """
         setup = setup or cdp
-        tree = await cdp.send("Page.getFrameTree")
-        reader = cls(cdp, tree["frameTree"]["frame"]["id"], layers=layers)
+        reader = cls(cdp, await main_frame(cdp), layers=layers)
         added = {"source": _collector(), "worldName": WORLD, "runImmediately": True}
         await asyncio.gather(
             setup.send("Page.enable"),

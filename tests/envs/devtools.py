@@ -20,6 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.types import BrowserError
 
 START_SECONDS = 30.0
 """Real seconds until a Chromium must say its address, on a loaded machine."""
@@ -39,7 +40,7 @@ ARGS = (
 
 
 class Session:
-    """One session of the protocol (see `envs.browser.cdp.Cdp`)."""
+    """One session of the protocol (see `envs.cdp.Cdp`)."""
 
     def __init__(self, browser: Devtools, session_id: str | None, target_id: str = "") -> None:
         self.session_id = session_id
@@ -48,7 +49,7 @@ class Session:
         self._handlers: dict[str, list[Callable[[dict[str, Any]], Any]]] = defaultdict(list)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call a method; a refusal is a `RuntimeError`."""
+        """Call a method; a refusal is a `BrowserError`."""
         return await self._browser.call(method, params or {}, self.session_id)
 
     def on(self, event: Any, f: Callable[..., Any]) -> None:
@@ -92,7 +93,7 @@ class Devtools(Session):
         finally:
             self._calls.pop(number, None)
         if "error" in got:
-            raise RuntimeError(f"{method}: {got['error']['message']}")
+            raise BrowserError(f"{method}: {got['error']['message']}")
         return dict(got["result"])
 
     async def page(self, context_id: str | None = None, *, width: int = 800, height: int = 600) -> Session:

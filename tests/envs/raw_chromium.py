@@ -13,17 +13,18 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from envs.browser.chromium import find_chromium
+from envs.types import BrowserError
 
 BASE_ARGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
 START_SECONDS = 20.0
 
 
-class CdpError(Exception):
+class CdpError(BrowserError):
     """Chromium refused a command."""
 
 
 class RawSession:
-    """One session of a `RawChromium`; satisfies ``envs.browser.cdp.Cdp``."""
+    """One session of a `RawChromium`; satisfies ``envs.cdp.Cdp``."""
 
     def __init__(self, browser: RawChromium, session_id: str | None) -> None:
         self._browser = browser

@@ -96,7 +96,7 @@ class WaveBatcher:
             requests = [request for request, _ in wave]
             with self.busy():
                 turns = await self._in_engine_thread(requests)
-        except Exception as error:
+        except Exception as error:  # whatever it is: each of those who wait for the wave gets it
             for _, future in wave:
                 if not future.done():
                     future.set_exception(error)

@@ -44,11 +44,12 @@ def main() -> int:
         run_trainer(store, spec)
         del lock
     except RollwrightError as error:
-        # A refusal: a restart would only repeat it. Anything else is a crash, and its traceback is in the log.
+        # A refusal: a restart would only repeat it.
         traceback.print_exc()
         write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})
         return 1
     except Exception:
+        # A crash. Its traceback is printed here, because the process ends by `os._exit`, before the interpreter would print it.
         traceback.print_exc()
         return 1
     return 0
