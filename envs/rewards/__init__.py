@@ -8,10 +8,10 @@ state and sources of parts come in through protocols, and `server_state` is the 
 from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge, ServerState
+from envs.rewards.facts import FactResult, Judge
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
-from envs.rewards.server_answers import record_answers
+from envs.rewards.server_answers import ServerState, record_answers
 from envs.rewards.server_state import SiteState
 
 __all__ = [

@@ -81,19 +81,6 @@ class Judge(Protocol):
         ...
 
 
-class ServerState(Protocol):
-    """The state of a site's server at the end of an episode."""
-
-    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
-        """All rows of a query. Raises ``SiteError`` when it cannot be asked."""
-        ...
-
-    async def get_json(self, path: str) -> Any:
-        """The JSON that the server answers at a path, ``None`` for a 404: the thing is not there. Raises ``SiteError`` for any other
-        failure."""
-        ...
-
-
 def check(fact: Fact, pages: Pages) -> FactResult:
     """Check a fact by program alone; those for a judge or a server are not available."""
     return _CHECKS[fact.type](fact, pages)
@@ -320,13 +307,6 @@ _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
     "server_http": _server,
     "judge": _judge,
 }
-
-
-async def ask_server(fact: SqlFact | HttpFact, state: ServerState) -> FactResult:
-    """Check a fact about the server's state. Raises ``SiteError``."""
-    if isinstance(fact, SqlFact):
-        return _of_rows(fact, await state.sql(fact.query, fact.database))
-    return _of_value(fact, inside(await state.get_json(fact.path), fact.at))
 
 
 def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from envs.rewards.bundle import page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge, ServerState
-from envs.rewards.rubric import ask_others, check_by_program, combine, frozen_hash
+from envs.rewards.facts import FactResult, Judge
+from envs.rewards.rubric import ask_judge, check_by_program, combine, frozen_hash
 from envs.rewards.webarena.parts import check_frozen
 from envs.types import BrowserError, Cost, JudgeError, RewardBundle, RewardPart, Rubric, SiteError, WebTask
 
@@ -24,7 +24,7 @@ class Grading:
     """The grading of one episode, as far as it has come."""
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By what took them: ``program``, ``ask`` (judge and server), and each component that was asked for."""
+    """By what took them: ``program``, ``ask`` (the judge), and each component that was asked for."""
     results: dict[str, FactResult] = field(default_factory=dict)
     """Of the rubric's facts, by their ids."""
     rubric: RewardBundle | None = None
@@ -71,7 +71,6 @@ class Grader:
         grading: Grading,
         *,
         judge: Judge | None = None,
-        state: ServerState | None = None,
     ) -> RewardBundle:
         """The bundle of an episode. ``grading`` is written as it goes on, for whoever gives up waiting.
 
@@ -85,8 +84,8 @@ class Grader:
             await self._by_program(task, evidence, grading)
         sources = [source for source in self.sources if self.weights.get(source.component, 0.0) > 0]
         async with asyncio.TaskGroup() as tasks:
-            if task.rubric is not None:
-                tasks.create_task(_ask(task.rubric, evidence, grading, judge, state))
+            if task.rubric is not None and judge is not None:
+                tasks.create_task(_ask(task.rubric, evidence, grading, judge))
             asked = [(source, tasks.create_task(_parts(source, task, evidence, grading))) for source in sources]
         found: defaultdict[Component, list[RewardPart]] = defaultdict(list)
         for source, parts in asked:  # in the order of the sources, whoever answered first
@@ -108,12 +107,10 @@ def _check(task: WebTask, evidence: EpisodeEvidence) -> tuple[dict[str, FactResu
     return results, combine(task.rubric, results, evidence, known)
 
 
-async def _ask(
-    rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judge: Judge | None, state: ServerState | None
-) -> None:
+async def _ask(rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judge: Judge) -> None:
     assert grading.rubric is not None
     with grading.timed("ask"):
-        asked = await ask_others(rubric, evidence, state=state, judge=judge)
+        asked = await ask_judge(rubric, evidence, judge)
     if asked:
         grading.results |= asked
         grading.rubric = combine(rubric, grading.results, evidence, grading.rubric.rubric_hash)

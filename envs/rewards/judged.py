@@ -41,21 +41,17 @@ class EpisodeJudge:
     fact holds.
     """
 
-    def __init__(
-        self, judge: Judge, rubric: Rubric, *, instruction: str, screenshot: Callable[[str], bytes], reference: str = ""
-    ) -> None:
+    def __init__(self, judge: Judge, rubric: Rubric, *, instruction: str, screenshot: Callable[[str], bytes]) -> None:
         """
         Args:
             judge: Entered.
             rubric: Its ``judge`` facts are put before the judge.
             instruction: Of the task, as the policy read it.
             screenshot: The bytes of a step's picture, or of what it changed (JSON), by its name.
-            reference: Reference answer, if the task has one.
         """
         self._judge = judge
         self._instruction = instruction
         self._screenshot = screenshot
-        self._reference = reference or None
         self._facts = [
             (group, fact) for group in rubric.fact_groups for fact in group.facts if isinstance(fact, RubricFact)
         ]
@@ -132,7 +128,6 @@ class EpisodeJudge:
             steps=tuple(steps),
             answer=evidence.answer or None,
             facts=facts,
-            reference_answer=self._reference,
         )
 
     def _changes(self, step: Step) -> str:

@@ -17,7 +17,7 @@ from itertools import chain
 
 from envs.rewards.bundle import not_met, score
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge, ServerState, ask_server, check, subscore, unavailable
+from envs.rewards.facts import FactResult, Judge, check, subscore, unavailable
 from envs.rewards.pages import Pages
 from envs.types import (
     Cost,
@@ -29,14 +29,12 @@ from envs.types import (
     RewardBundle,
     RewardPart,
     Rubric,
-    SiteError,
     rubric_hash,
 )
-from envs.types.rubrics import HttpFact, SqlFact
 
 
 def grade_by_program(rubric: Rubric, evidence: EpisodeEvidence, *, expected_hash: str | None = None) -> RewardBundle:
-    """Grade without asking anybody: facts for a judge or a server are not available.
+    """Grade without asking anybody: facts for a judge are not available.
 
     Raises:
         JudgeError: the rubric's hash is not the expected one.
@@ -49,19 +47,18 @@ async def grade(
     rubric: Rubric,
     evidence: EpisodeEvidence,
     *,
-    state: ServerState | None = None,
     judge: Judge | None = None,
     expected_hash: str | None = None,
 ) -> RewardBundle:
-    """Grade: what a program checks first, then the server and the judge about all of their facts at once. A question that fails makes its
-    fact not available.
+    """Grade: what a program checks first, then the judge, about all of its facts at once. A question that fails makes its fact not available.
 
     Raises:
         JudgeError: the rubric's hash is not the expected one.
     """
     found = frozen_hash(rubric, expected_hash)
     results = check_by_program(rubric, evidence)
-    results |= await ask_others(rubric, evidence, state=state, judge=judge)
+    if judge is not None:
+        results |= await ask_judge(rubric, evidence, judge)
     return combine(rubric, results, evidence, found)
 
 
@@ -71,16 +68,13 @@ def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, Fac
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
 
 
-async def ask_others(
-    rubric: Rubric, evidence: EpisodeEvidence, *, state: ServerState | None = None, judge: Judge | None = None
-) -> dict[str, FactResult]:
-    """The facts that the server or the judge has to be asked about, all at once, by their ids; none where there is nobody to ask."""
-    pages = Pages(evidence)
+async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: Judge) -> dict[str, FactResult]:
+    """The facts that a judge has to be asked about, all at once, by their ids."""
     async with asyncio.TaskGroup() as tasks:
         asked = {
-            fact.id: tasks.create_task(_ask(fact, group, pages, state, judge))
+            fact.id: tasks.create_task(_ask(fact, group, evidence, judge))
             for group, fact in _placed(rubric)
-            if _somebody_to_ask(fact, state, judge)
+            if isinstance(fact, JudgeFact)
         }
     return {name: task.result() for name, task in asked.items()}
 
@@ -125,25 +119,12 @@ def _placed(rubric: Rubric) -> Iterator[tuple[FactGroup | None, Fact]]:
     )
 
 
-def _somebody_to_ask(fact: Fact, state: ServerState | None, judge: Judge | None) -> bool:
-    if isinstance(fact, JudgeFact):
-        return judge is not None
-    return isinstance(fact, SqlFact | HttpFact) and state is not None
-
-
-async def _ask(
-    fact: Fact, group: FactGroup | None, pages: Pages, state: ServerState | None, judge: Judge | None
-) -> FactResult:
+async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence, judge: Judge) -> FactResult:
     started = time.perf_counter()
     try:
-        if isinstance(fact, JudgeFact):
-            assert judge is not None
-            return await judge.judge(fact, group, pages.evidence)
-        assert isinstance(fact, SqlFact | HttpFact) and state is not None
-        result = await ask_server(fact, state)
-    except (JudgeError, SiteError) as error:
+        return await judge.judge(fact, group, evidence)
+    except JudgeError as error:
         return FactResult(value=None, evidence=str(error), cost=Cost(seconds=time.perf_counter() - started))
-    return result.model_copy(update={"cost": Cost(seconds=time.perf_counter() - started)})
 
 
 def _confidence(fact: Fact, result: FactResult | None) -> FactResult:

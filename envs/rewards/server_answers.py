@@ -10,14 +10,20 @@ from envs.types import Rubric, ServerAnswer, SiteError
 from envs.types.rubrics import HttpFact, SqlFact
 
 
-class Asked(Protocol):
-    """As `envs.rewards.ServerState`."""
+class ServerState(Protocol):
+    """The state of a site's server at the end of an episode."""
 
-    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]: ...
-    async def get_json(self, path: str) -> Any: ...
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        """All rows of a query. Raises ``SiteError`` when it cannot be asked."""
+        ...
+
+    async def get_json(self, path: str) -> Any:
+        """The JSON that the server answers at a path, ``None`` for a 404: the thing is not there. Raises ``SiteError`` for any other
+        failure."""
+        ...
 
 
-async def record_answers(rubric: Rubric, state: Asked) -> tuple[ServerAnswer, ...]:
+async def record_answers(rubric: Rubric, state: ServerState) -> tuple[ServerAnswer, ...]:
     """Ask everything that the rubric wants to know of the server, each question once and all at once. Of a JSON answer only what a fact is about
     is kept: pages behind a log-in say much else.
 
@@ -65,7 +71,7 @@ def _key(fact: SqlFact | HttpFact) -> _Question:
     return (fact.database if isinstance(fact, SqlFact) else None), asked(fact)
 
 
-async def _ask(facts: Sequence[SqlFact | HttpFact], state: Asked) -> list[ServerAnswer]:
+async def _ask(facts: Sequence[SqlFact | HttpFact], state: ServerState) -> list[ServerAnswer]:
     """The answers to facts with one question."""
     fact = facts[0]
     database, question = _key(fact)

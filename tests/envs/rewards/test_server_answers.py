@@ -1,4 +1,4 @@
-"""What the server said is kept with the episode, and facts are graded from it as from the server itself."""
+"""What the server said is kept with the episode, and facts are graded from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards import EpisodeEvidence, grade, grade_by_program, read_rubric, record_answers
+from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric, record_answers
 from envs.types import ServerAnswer, SiteError
 
 from .played import DONE
@@ -64,12 +64,9 @@ def recorded(state: State) -> EpisodeEvidence:
         (State(rows=SiteError("no such table: basket")), [None, 1, 1, 1]),
     ],
 )
-def test_kept_answers_are_graded_as_the_server_itself(state: State, values: list[float | None]) -> None:
+def test_facts_are_graded_from_what_was_kept(state: State, values: list[float | None]) -> None:
     kept = grade_by_program(RUBRIC, recorded(state))
     assert [part.value for part in kept.parts] == values
-    live = asyncio.run(grade(RUBRIC, EpisodeEvidence(final=DONE), state=state))
-    assert [part.value for part in live.parts] == values
-    assert [part.evidence for part in live.parts] == [part.evidence for part in kept.parts]
 
 
 def test_each_question_is_asked_once() -> None:
@@ -112,9 +109,7 @@ def test_only_what_facts_are_about_is_kept() -> None:
         (): {},
     }
     kept = grade_by_program(rubric, EpisodeEvidence(final=DONE, server=answers))
-    live = asyncio.run(grade(rubric, EpisodeEvidence(final=DONE), state=state))
-    assert [part.value for part in kept.parts] == [part.value for part in live.parts] == [1, 1, 0, 0]
-    assert [part.evidence for part in live.parts] == [part.evidence for part in kept.parts]
+    assert [part.value for part in kept.parts] == [1, 1, 0, 0]
     assert "4111" not in str(answers)
 
 

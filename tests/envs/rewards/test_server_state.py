@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from envs.egress import AllowList
-from envs.rewards import SiteState, grade, read_rubric
+from envs.rewards import SiteState, grade_by_program, read_rubric, record_answers
 from envs.rewards.server_state import MOST_ROWS
 from envs.types import SiteError
 
@@ -253,6 +253,7 @@ def test_facts_are_graded_with_it(shop: Path, origin: str) -> None:
     ]
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}], "gates": []})
     state = SiteState(origin=origin, databases={"": shop})
-    bundle = asyncio.run(grade(rubric, EVIDENCE, state=state))
+    said = asyncio.run(record_answers(rubric, state))
+    bundle = grade_by_program(rubric, EVIDENCE.model_copy(update={"server": said}))
     assert [part.value for part in bundle.parts] == [1.0, 0.0, None]
     assert "answered 500" in bundle.parts[2].evidence
