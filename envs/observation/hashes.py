@@ -73,11 +73,6 @@ def screen_hash(screenshot: bytes) -> str:
         return str(imagehash.phash(image))
 
 
-def hamming(one: str, other: str) -> int:
-    """Differing bits of two hashes of the same length."""
-    return (int(one, 16) ^ int(other, 16)).bit_count()
-
-
 def action_signature(action: Action, elements: Sequence[Element]) -> str:
     """What an action does, with its element by its lasting id: ``type search_form.query 'shoes'``.
 

@@ -166,16 +166,6 @@ class VirtualClock:
         """The session was bound to its page anew: what was set up on it is set up again by the next call."""
         self._begun = False
 
-    async def run_freely(self) -> None:
-        """Let the clock run, for a driver that needs it to begin a navigation; without one, call `begin` and navigate.
-
-        Not for longer: a free clock jumps from timer to timer, so that a page with an interval keeps a core busy. Sixteen that loaded
-        that way starved each other until nothing loaded any more.
-        """
-        await self.begin()
-        if self._virtual:
-            await self._policy({"policy": "advance"})
-
     async def settle(self, budget_ms: float = BUDGET_MS, *, seconds: float = REAL_SECONDS) -> Settled:
         """Give the page ``budget_ms`` of virtual time and what follows from it, and stop the clock.
 

@@ -2,7 +2,7 @@
 (`samplers`), and taken from the sets of others (`imports`). Nothing here opens a browser. See ``docs/tasks.md``.
 """
 
-from envs.tasks.files import MAX_SHOWN, TaskRead, load_tasks, read_tasks, save_tasks, select_tasks
+from envs.tasks.files import MAX_SHOWN, TaskRead, load_tasks, read_tasks, save_tasks
 from envs.tasks.index import TaskIndex
 from envs.tasks.parquet import save_parquet
 from envs.tasks.rows import SCHEMA_VERSION, TaskProblem, refuse
@@ -22,7 +22,6 @@ __all__ = [
     "refuse",
     "save_parquet",
     "save_tasks",
-    "select_tasks",
     "task_files",
     "write_tree",
 ]

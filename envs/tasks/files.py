@@ -56,24 +56,3 @@ def listed(problems: Sequence[TaskProblem]) -> str:
 def save_tasks(path: Path, tasks: Iterable[WebTask]) -> None:
     """Write tasks as JSON lines, in the form that `load_tasks` reads."""
     path.write_text("".join(f"{json_row(task)}\n" for task in tasks), encoding="utf-8")
-
-
-def select_tasks(
-    tasks: Sequence[WebTask], *, site: str | None = None, kinds: Iterable[str] | None = None
-) -> list[WebTask]:
-    """Tasks of a site and of the named kinds, in the order of ``tasks``.
-
-    Raises:
-        TaskError: a named kind is not there, or nothing is left.
-    """
-    chosen = [task for task in tasks if site is None or task.site == site]
-    if kinds is not None:
-        wanted = set(kinds)
-        missing = wanted - {task.kind for task in chosen}
-        if missing:
-            raise TaskError(f"no task of kind {', '.join(sorted(missing))}" + (f" on site {site}" if site else ""))
-        chosen = [task for task in chosen if task.kind in wanted]
-    if not chosen:
-        sites = ", ".join(sorted({task.site for task in tasks})) or "none"
-        raise TaskError(f"no tasks on site {site!r}; there are {sites}")
-    return chosen

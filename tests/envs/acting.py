@@ -175,7 +175,10 @@ class Stage:
 
     async def load(self, body: str) -> None:
         """Show a page with this body."""
-        await self.clock.run_freely()
+        await self.clock.begin()
+        await self.cdp.send(
+            "Emulation.setVirtualTimePolicy", {"policy": "advance"}
+        )  # Playwright's own waits need a clock that runs
         html = f"<!DOCTYPE html><html><head><title>t</title></head><body style='margin:0'>{body}</body></html>"
         await self.page.set_content(html)
         await self.clock.settle(SETTLE_MS)

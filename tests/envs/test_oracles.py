@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from envs.browser import BrowserPool
-from envs.observation.coordinates import to_normalised
 from envs.oracles import ORACLES, oracle_action
+from envs.oracles.parts import spot
 from envs.sites import Site
 from envs.sites.miniwob_kinds import KINDS
 from envs.types import Action, Invalid, Observation, Split, TaskError, WebTask, read_action
@@ -35,7 +35,7 @@ def said_by(mode: str, action: Action, observation: Observation) -> Action:
         "mark": {"element": None, "mark": number},
         "coordinates": {
             "element": None,
-            "at": to_normalised((x + width / 2, y + height / 2), observation.viewport),
+            "at": [round(share) for share in spot(observation, x + width / 2, y + height / 2)],
         },
     }
     return read_action({**action.model_dump(), **ways[mode]})

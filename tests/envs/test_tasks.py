@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.sites.miniwob import import_tasks
-from envs.tasks import load_tasks, save_tasks, select_tasks
+from envs.tasks import load_tasks, save_tasks
 from envs.types import Split, TaskError
 
 DATA = Path(__file__).parents[2] / "datasets" / "tasks" / "miniwob.jsonl"
@@ -99,16 +99,3 @@ def test_the_data_set_is_the_import_and_is_data_only() -> None:
     assert len(tasks) == 130
     assert tasks[0].seeds[Split.HELD_OUT].start == 0 and len(tasks[0].seeds[Split.TRAIN]) == 1_000_000
     assert list(DATA.parents[1].rglob("*.py")) == []
-
-
-def test_selection_by_site_and_kind() -> None:
-    tasks = import_tasks()
-
-    def pick(site: str, kinds: list[str] | None = None) -> list[str]:
-        return [task.kind for task in select_tasks(tasks, site=site, kinds=kinds)]
-
-    assert pick(site="miniwob", kinds=["click-test", "click-button"]) == ["click-button", "click-test"]
-    with pytest.raises(TaskError, match="no task of kind draw-cat, draw-dog on site miniwob"):
-        pick(site="miniwob", kinds=["draw-dog", "draw-cat"])
-    with pytest.raises(TaskError, match="no tasks on site 'shop'; there are miniwob"):
-        pick(site="shop")

@@ -3,9 +3,9 @@
 Pure functions of plain records; the only browser format known here is that of `envs.observation.dom.Dom`, in `convert`.
 """
 
-from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture, snapshot_of_dom
-from envs.rewards.chromiumrl.quality import MARKS, Quality, episode_quality, page_quality
-from envs.rewards.chromiumrl.records import DomNode, DomSnapshot, read_snapshot
+from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture
+from envs.rewards.chromiumrl.quality import MARKS, Quality, episode_quality
+from envs.rewards.chromiumrl.records import DomNode, DomSnapshot
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.step_diff import DiffChange, DiffNode, StepDiff, step_diff
 from envs.rewards.chromiumrl.telling import told
@@ -24,10 +24,7 @@ __all__ = [
     "StepDiff",
     "dom_similarity",
     "episode_quality",
-    "page_quality",
-    "read_snapshot",
     "snapshot_of_capture",
-    "snapshot_of_dom",
     "step_diff",
     "told",
 ]

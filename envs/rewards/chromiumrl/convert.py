@@ -11,58 +11,37 @@ from envs.observation.dom import TEXT as TEXT_NODE
 from envs.observation.snapshot import decode
 from envs.rewards.chromiumrl.pairs import PROPERTIES
 from envs.rewards.chromiumrl.records import TEXT, DomNode, DomSnapshot
-from envs.types import JudgeError
 
 CAPTURED = (*STYLES, *(name for name in PROPERTIES if name not in STYLES))
-"""``computedStyles`` for a capture that knows all 19 properties; `snapshot_of_capture` reads it."""
-
-_NAMES = {"overflow-x": "overflow"}
-"""What an observation asks for in place of a compared property."""
+"""``computedStyles`` of a capture, which knows all 19 properties; those of observations first, because their reader takes it apart."""
 
 _SHADOW_ROOT = 11
 _CHECKED = ("checkbox", "radio")
 
 
-def snapshot_of_dom(dom: Dom, document: str = "") -> DomSnapshot:
-    """The table of an observation's snapshot: styles are the few of the 19 properties that an observation asks for.
-
-    Args:
-        dom: Decoded snapshot of the page and its frames.
-        document: Which document it is (loader id); empty when unknown.
-    """
-    return _Converter(dom, STYLES, dom.styles).snapshot(document)
-
-
-def snapshot_of_capture(raw: dict[str, Any], computed: Sequence[str] = CAPTURED, document: str = "") -> DomSnapshot:
+def snapshot_of_capture(raw: dict[str, Any], document: str = "") -> DomSnapshot:
     """The table of a raw ``DOMSnapshot.captureSnapshot``.
 
     Args:
-        raw: The protocol's answer, with paint order.
-        computed: The ``computedStyles`` that were asked for; those of observations (`STYLES`) first.
-        document: As above.
-
-    Raises:
-        JudgeError: the computed styles do not begin with `STYLES`.
+        raw: The protocol's answer, with paint order and the styles that are `CAPTURED`.
+        document: Which document it is (loader id); empty when unknown.
     """
-    if tuple(computed[: len(STYLES)]) != STYLES:
-        raise JudgeError(f"capture: computedStyles must begin with those of observations {STYLES}; ask for CAPTURED")
     narrow = {**raw, "documents": []}
     rows: list[list[int]] = []
     for one in raw["documents"]:
         rows += one["layout"]["styles"]
         layout = {**one["layout"], "styles": [row[: len(STYLES)] for row in one["layout"]["styles"]]}
         narrow["documents"].append({**one, "layout": layout})
-    return _Converter(decode(copy.deepcopy(narrow)), computed, rows).snapshot(document)
+    return _Converter(decode(copy.deepcopy(narrow)), rows).snapshot(document)
 
 
 class _Converter:
     """Walks the nodes once; parents come before children."""
 
-    def __init__(self, dom: Dom, computed: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
+    def __init__(self, dom: Dom, rows: Sequence[Sequence[int]]) -> None:
         self.dom = dom
         self.rows = rows
-        names = [_NAMES.get(name, name) if _NAMES.get(name) not in computed else name for name in computed]
-        self.columns = {name: at for at, name in enumerate(names) if name in PROPERTIES}
+        self.columns = {name: at for at, name in enumerate(CAPTURED) if name in PROPERTIES}
         self.attributes: dict[int, dict[str, str]] = {}
         for name, value, node in zip(
             dom.attribute_names.tolist(), dom.attribute_values.tolist(), dom.attribute_nodes.tolist(), strict=True

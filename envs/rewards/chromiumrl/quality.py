@@ -1,4 +1,4 @@
-"""The performance quality of a page or an episode: a weighted mean over the signals that were measured.
+"""The performance quality of an episode: a weighted mean over the signals that were measured.
 
 Each signal is worth 1 at its full mark or better, 0 at its zero mark or worse, and is linear between. Weights and marks are those of W8's bundle
 (facts section 2.5); where it gives one bound only (paint, style), the line starts at 0, as it does for layout. ``touch`` has no published
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from envs.types import JudgeError, RewardPart
 from envs.types.record import Record
-from envs.types.signals import EpisodeSignals, PageSignals
+from envs.types.signals import EpisodeSignals
 
 MEBIBYTE = 2**20
 
@@ -88,33 +88,9 @@ def worth(name: str, measured: float) -> float:
     return min(1.0, max(0.0, (mark.zero - measured) / (mark.zero - mark.full)))
 
 
-def page_quality(signals: PageSignals) -> Quality:
-    """Of one step."""
-    largest = signals.largest_paint
-    values = {
-        "layout": signals.layout_ms,
-        "layout_shift": signals.layout_shift,
-        "layers": signals.layers,
-        "gpu": _mebibytes(signals.gpu_bytes),
-        "touch": signals.interaction_ms,
-        "paint": signals.first_paint_ms,
-        "style": signals.style_ms,
-        "largest_paint": None if largest is None else largest.ms,
-    }
-    fields = {
-        **dict(
-            layout="layout_ms", layout_shift="layout_shift", layers="layers", gpu="gpu_bytes", touch="interaction_ms"
-        ),
-        **dict(paint="first_paint_ms", style="style_ms", largest_paint="largest_paint"),
-    }
-    return _mean(
-        values, {name: signals.absent.get(field, "no time under a virtual clock") for name, field in fields.items()}
-    )
-
-
 def episode_quality(signals: EpisodeSignals) -> Quality:
     """Of an episode: work per step that measured it, shifts per document, the slowest paints, the most layers and memory."""
-    values = {
+    values: dict[str, float | None] = {
         "layout": _per_step(signals, "layout_ms"),
         "layout_shift": None if signals.layout_shift is None else signals.layout_shift / max(1, signals.documents),
         "layers": signals.most_layers,
@@ -125,24 +101,21 @@ def episode_quality(signals: EpisodeSignals) -> Quality:
         "largest_paint": signals.largest_paint_ms,
     }
     fields = {
-        **dict(layout="layout_ms", layout_shift="layout_shift", layers="most_layers", gpu="gpu_bytes"),
-        **dict(
-            touch="interaction_ms",
-            paint="first_contentful_paint_ms",
-            style="style_ms",
-            largest_paint="largest_paint_ms",
-        ),
+        "layout": "layout_ms",
+        "layout_shift": "layout_shift",
+        "layers": "most_layers",
+        "gpu": "gpu_bytes",
+        "touch": "interaction_ms",
+        "paint": "first_contentful_paint_ms",
+        "style": "style_ms",
+        "largest_paint": "largest_paint_ms",
     }
-    return _mean(values, {name: signals.absent.get(field, "") for name, field in fields.items()})
-
-
-def _mean(values: dict[str, float | None], reasons: dict[str, str]) -> Quality:
     measured = tuple(
         Measured(name=name, measured=value, value=worth(name, value), weight=MARKS[name].weight)
         for name, value in values.items()
         if value is not None
     )
-    left_out = {name: reasons[name] for name, value in values.items() if value is None}
+    left_out = {name: signals.absent.get(fields[name], "") for name, value in values.items() if value is None}
     if not measured:
         return Quality(value=None, measured=(), left_out=left_out)
     total = math.fsum(one.weight * one.value for one in measured) / math.fsum(one.weight for one in measured)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from envs.types import JudgeError
 from envs.types.record import Record
 
 TEXT = "#text"
@@ -59,23 +57,6 @@ class DomSnapshot(Record):
             if node.parent >= index:
                 raise ValueError(f"node {index} ({node.xpath}): parent {node.parent} must come before it")
         return self
-
-
-def read_snapshot(raw: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> DomSnapshot:
-    """A snapshot from plain data: a mapping with the fields of `DomSnapshot`, or just its nodes.
-
-    Raises:
-        JudgeError: a field is missing, unknown or of another type; the message names the node and the field.
-    """
-    content = dict(raw) if isinstance(raw, Mapping) else {"nodes": tuple(raw)}
-    try:
-        return DomSnapshot.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "nodes"
-        raise JudgeError(
-            f"DOM snapshot, {where}: {first['msg']}; expected the fields of DomNode (envs/rewards/chromiumrl/records.py)"
-        ) from error
 
 
 def page_offsets(snapshot: DomSnapshot) -> list[tuple[float, float]]:

@@ -8,39 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards.chromiumrl import MARKS, episode_quality, page_quality
+from envs.rewards.chromiumrl import MARKS, Quality, episode_quality
 from envs.rewards.chromiumrl.quality import worth
-from envs.signals.aggregate import aggregate
+from envs.signals.aggregate import MEASURED, aggregate
 from envs.types import JudgeError
 from envs.types.signals import LargestPaint, PageSignals
 
-FIELDS = (
-    "first_paint_ms",
-    "first_contentful_paint_ms",
-    "largest_paint",
-    "layout_shift",
-    "input_shift",
-    "interaction_ms",
-)
-FIELDS += (
-    "long_task_ms",
-    "layout_ms",
-    "style_ms",
-    "script_ms",
-    "task_ms",
-    "layers",
-    "heap_bytes",
-    "nodes",
-    "gpu_bytes",
-)
-
 
 def signals(**known: object) -> PageSignals:
-    values = dict.fromkeys(FIELDS) | {"status": 200} | known
+    values = dict.fromkeys(MEASURED) | {"status": 200} | known
     absent = {name: f"no {name} here" for name, value in values.items() if value is None}
     return PageSignals.model_validate(
         {"document": 1, "shifts": (), "counts": {}, "troubles": (), "absent": absent} | values
     )
+
+
+def quality_of(*steps: PageSignals) -> Quality:
+    return episode_quality(aggregate(steps))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +51,7 @@ def test_a_signal_is_linear_between_its_marks(name: str, measured: float, value:
 
 
 def test_the_mean_is_over_what_was_measured() -> None:
-    quality = page_quality(signals(layout_ms=50, layout_shift=0.05, layers=30))
+    quality = quality_of(signals(layout_ms=50, layout_shift=0.05, layers=30))
     assert quality.value == pytest.approx((0.15 * 0.75 + 0.15 * 0.8 + 0.10 * 0) / 0.40)
     assert set(quality.left_out) == {"gpu", "touch", "paint", "style", "largest_paint"}
     evidence = quality.part().evidence
@@ -75,32 +59,34 @@ def test_the_mean_is_over_what_was_measured() -> None:
 
 
 def test_nothing_measured_is_not_zero() -> None:
-    part = page_quality(signals()).part(2.0)
+    part = quality_of(signals()).part(2.0)
     assert part.value is None and part.weight == 2.0 and "layout left out: no layout_ms here" in part.evidence
 
 
 def test_memory_counts_in_mebibytes_and_a_paint_without_a_time_is_left_out() -> None:
     paint = LargestPaint(element="p", size=10, ms=None)
-    quality = page_quality(signals(gpu_bytes=55 * 2**20, largest_paint=paint))
-    assert quality.value == pytest.approx(0.5) and quality.left_out["largest_paint"] == "no time under a virtual clock"
+    quality = quality_of(signals(gpu_bytes=55 * 2**20, largest_paint=paint))
+    assert quality.value == pytest.approx(0.5) and quality.left_out["largest_paint"] == "no step gives its time"
 
 
 def test_weak_points_a_b_c_what_was_not_measured_is_no_perfect_zero() -> None:
     """ChromiumRL leaves LCP, GPU bytes and paint at 0, which its own formula takes for the best there is."""
     slow = dict(layout_ms=150, style_ms=45)
-    zeroes = signals(**slow, gpu_bytes=0, first_paint_ms=0, largest_paint=LargestPaint(element="", size=0, ms=0))
-    honest = page_quality(signals(**slow))
+    zeroes = signals(
+        **slow, gpu_bytes=0, first_contentful_paint_ms=0, largest_paint=LargestPaint(element="", size=0, ms=0)
+    )
+    honest = quality_of(signals(**slow))
     assert honest.value == pytest.approx((0.15 * 0.25 + 0.10 * 0.1) / 0.25)
-    assert (page_quality(zeroes).value or 0) > 3 * (honest.value or 1)
+    assert (quality_of(zeroes).value or 0) > 3 * (honest.value or 1)
 
 
 def test_an_episode_counts_work_per_step_and_the_slowest_paint() -> None:
     steps = [signals(layout_ms=20, largest_paint=LargestPaint(element="p", size=1, ms=1000)), signals(layout_ms=80)]
     steps += [signals(largest_paint=LargestPaint(element="p", size=1, ms=2500))]
-    quality = episode_quality(aggregate(steps))
+    quality = quality_of(*steps)
     assert {one.name: one.measured for one in quality.measured} == {"layout": 50, "largest_paint": 2500}
     assert quality.value == pytest.approx((0.15 * 0.75 + 0.10 * 0.5) / 0.25)
-    assert episode_quality(aggregate([])).value is None
+    assert quality_of().value is None
 
 
 def test_a_number_that_is_none_is_refused() -> None:
