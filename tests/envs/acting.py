@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,6 +226,16 @@ async def stage(body: str = "", **surface: Any) -> AsyncIterator[Stage]:
             yield here
         finally:
             await browser.close()
+
+
+def on(body: str, play: Callable[[Stage], Awaitable[None]], **surface: Any) -> None:
+    """Run a scene on a page of this body that hears its events."""
+
+    async def run() -> None:
+        async with stage(HEAR + body, **surface) as here:
+            await play(here)
+
+    asyncio.run(run())
 
 
 @asynccontextmanager

@@ -1,0 +1,157 @@
+"""Rows of the sets of others, written by us in their true form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WEBARENA: list[dict[str, Any]] = [
+    {
+        "sites": ["shopping_admin"],
+        "task_id": 7,
+        "require_login": True,
+        "storage_state": "./.auth/shopping_admin_state.json",
+        "start_url": "__SHOPPING_ADMIN__",
+        "geolocation": None,
+        "intent_template": "Name the {{n}} items sold most in {{year}}",
+        "instantiation_dict": {"n": 2, "year": 2021},
+        "intent": "Name the 2 items sold most in 2021",
+        "require_reset": False,
+        "eval": {
+            "eval_types": ["string_match"],
+            "reference_answers": {"must_include": ["Band™", "Ball 65 cm"]},
+            "reference_url": "",
+            "program_html": [],
+            "string_note": "",
+            "reference_answer_raw_annotation": "Band™, Ball 65 cm",
+        },
+        "intent_template_id": 279,
+    },
+    {
+        "sites": ["gitlab", "reddit"],
+        "task_id": 12,
+        "require_login": True,
+        "storage_state": None,
+        "start_url": "__GITLAB__/explore?sort=stars |AND| __REDDIT__/f/tools",
+        "geolocation": {"latitude": 40.4, "longitude": -79.9},
+        "intent_template": "Post {{repo}} in a forum",
+        "instantiation_dict": {"repo": "x"},
+        "intent": "Post x in a forum",
+        "require_reset": True,
+        "eval": {
+            "eval_types": ["url_match", "program_html"],
+            "reference_answers": None,
+            "reference_url": "__REDDIT__/f/tools |OR| __REDDIT__/f/code",
+            "program_html": [
+                {"url": "last", "locator": "", "required_contents": {"must_include": ["x", "stars |OR| forks"]}},
+                {"url": "func:last_post()", "locator": "document.title", "required_contents": {"exact_match": "x"}},
+            ],
+            "url_note": "GOLD in PRED",
+        },
+        "intent_template_id": 101,
+    },
+    {
+        "sites": ["map"],
+        "task_id": 3,
+        "require_login": False,
+        "storage_state": None,
+        "start_url": "http://localhost:3000/search?q=a#map=5/1/2",
+        "geolocation": None,
+        "intent_template": "t",
+        "instantiation_dict": {},
+        "intent": "Is there an airport nearby?",
+        "require_reset": False,
+        "eval": {
+            "eval_types": ["string_match"],
+            "reference_answers": {"fuzzy_match": "N/A"},
+            "reference_url": "",
+            "program_html": [],
+            "string_note": "there is none",
+        },
+        "intent_template_id": 5,
+    },
+]
+WEBGYM: list[dict[str, Any]] = [
+    {
+        "task_name": "Find two trails near Oslo and say how long each is",
+        "domain": "Travel",
+        "subdomain": "Hiking",
+        "website": "https://www.trails.example",
+        "difficulty": 4,
+        "evaluator_reference": [
+            {"id": 1, "description": "Trails", "facts": ["one trail near Oslo", "another trail near Oslo"]},
+            {"id": 2, "description": "Lengths", "facts": ["length of the first", "length of the second"]},
+        ],
+        "reference_answer": None,
+        "task_id": "t-0001",
+    },
+    {
+        "task_name": "Open the café's menu",
+        "domain": "Food",
+        "subdomain": "",
+        "website": "cafe.example/menu?lang=en",
+        "difficulty": 1,
+        "evaluator_reference": ["The menu is shown"],
+        "reference_answer": "menu",
+    },
+    {
+        "task_name": "No facts here",
+        "domain": "Food",
+        "subdomain": "Cafés",
+        "website": "https://cafe.example/",
+        "difficulty": 5,
+        "evaluator_reference": [],
+        "reference_answer": "x",
+        "task_id": 12,
+    },
+]
+MIND2WEB: list[dict[str, Any]] = [
+    {
+        "annotation_id": "0000aaaa-1111-2222-3333-444455556666",
+        "website": "traveller",
+        "domain": "Travel",
+        "subdomain": "Car rental",
+        "confirmed_task": "Rent a van in Bergen",
+        "action_reprs": [f"[button]  {n} -> CLICK" for n in range(6)],
+        "actions": [
+            {
+                "action_uid": "u-1",
+                "raw_html": "<html><b>one</b></html>",
+                "cleaned_html": '<html backend_node_id="1"/>',
+                "operation": {"op": "TYPE", "original_op": "TYPE", "value": "Bergen"},
+                "pos_candidates": [{"tag": "input", "is_original_target": True, "attributes": '{"id": "x"}'}],
+                "neg_candidates": [],
+            }
+        ],
+    }
+]
+ONLINE: list[dict[str, Any]] = [
+    {
+        "task_id": f"id-{level}",
+        "confirmed_task": f"A task that is {level}",
+        "website": "https://www.shop.example/",
+        "reference_length": length,
+        "level": level,
+    }
+    for level, length in (("easy", 3), ("medium", 8), ("hard", 15))
+]
+WEBVOYAGER: list[dict[str, Any]] = [
+    {
+        "web_name": "Recipes",
+        "id": "Recipes--0",
+        "ques": "Find a soup with 4 stars",
+        "web": "https://www.recipes.example/",
+    },
+    {
+        "web_name": "Flights",
+        "id": "Flights--3",
+        "ques": "Fly to Oslo",
+        "web": "https://www.search.example/travel/flights/",
+    },
+]
+SAMPLES = {
+    "webarena": WEBARENA,
+    "webgym": WEBGYM,
+    "mind2web": MIND2WEB,
+    "online-mind2web": ONLINE,
+    "webvoyager": WEBVOYAGER,
+}
