@@ -17,6 +17,15 @@ PACKAGES = ("envs", "flows", "tasks_lib", "training")
 MOST_LINES = 500
 MACHINE_PATH = re.compile(r"(?<![\w.$<}/-])/(?:work|tmp|home|root|Users)/[\w.-]+")
 """An absolute path that holds on one machine only."""
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
+NAMED = re.compile(
+    r"(?<![\w./-])(?:benchmarks|datasets|deployments|docs|envs|flows|scripts|tasks_lib|tests|training)/[\w./{},*[\]-]*[\w}*]"
+)
+"""A file or folder of the repository, such as ``envs/browser/{tab,targets}.py``."""
+SOURCE = re.compile(r"(?<![\w./*<>{},-])\w+\.py\b")
+"""A source file that is named without its folder."""
+PLACEHOLDER = re.compile(r"\bNAME\b|\[")
+"""Of a pattern, or of a file of the reader's own."""
 BINARY = {".safetensors", ".png", ".jpg", ".sqlite"}
 
 
@@ -91,3 +100,38 @@ def test_each_package_of_the_web_side_can_be_imported_first(module: str) -> None
         [sys.executable, "-c", f"import envs.{module}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def alternatives(name: str) -> list[str]:
+    """``a/{b,c}.py`` written out."""
+    if found := re.search(r"{([^{}]*)}", name):
+        return [
+            whole for part in found[1].split(",") for whole in alternatives(name.replace(found[0], part.strip(), 1))
+        ]
+    return [name]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of its headings."""
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    }
+
+
+def lost(page: Path, sources: set[str]) -> list[str]:
+    """What a page links to or names and is not there."""
+    text, found = page.read_text(), list[str]()
+    for target, anchor in LINK.findall(text):
+        file = page.parent / target if target else page
+        if not file.exists() or (anchor and anchor[1:] not in anchors(file)):
+            found.append(target + anchor)
+    for name in {whole for named in NAMED.findall(text) for whole in alternatives(named)}:
+        if not PLACEHOLDER.search(name) and not any(ROOT.glob(name)):
+            found.append(name)
+    return found + [name for name in SOURCE.findall(text) if name not in sources]
+
+
+def test_what_pages_link_to_and_name_is_there() -> None:
+    sources = {path.name for path in tracked("*.py")}
+    assert {str(page.relative_to(ROOT)): gone for page in tracked("*.md") if (gone := lost(page, sources))} == {}
