@@ -156,7 +156,7 @@ async def _press(surface: Surface, nodes: Nodes, action: Press) -> Outcome:
 
 
 async def _focus(surface: Surface, nodes: Nodes, spot: Spot) -> ActionError | None:
-    found = await control(surface, nodes, spot)
+    found = await control(nodes, spot)
     if isinstance(found, ActionError):
         return found
     try:

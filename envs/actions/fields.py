@@ -189,7 +189,7 @@ async def _field(
     spot = await locate(surface, nodes, action)
     if isinstance(spot, ActionError):
         return spot
-    found = await control(surface, nodes, spot)
+    found = await control(nodes, spot)
     return found if isinstance(found, ActionError) else (spot, *found)
 
 

@@ -68,7 +68,7 @@ async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget, *, scroll:
     return await _search(surface, nodes, handle, scroll)
 
 
-async def control(surface: Surface, nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:
+async def control(nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:
     """The field that a spot stands for (itself, or what its label names), with its facts."""
     hit = spot.hit or await nodes.at(spot.point)
     if hit is None:

@@ -79,7 +79,7 @@ class Fleet:
         await self._egress.start()
         async with self._making_nowhere:
             if self._no_way_out is None:
-                self._no_way_out = await self._egress.open(AllowList.of(), label="no context")
+                self._no_way_out = await self._egress.open(AllowList.of())
             return self._no_way_out
 
     async def remove_if_over(self, browser: Browser) -> None:

@@ -103,7 +103,7 @@ class BrowserPool:
             if isinstance(where, Device):
                 return await self._apart_with(await self._device_options(where), work, deadline, what)
             await self.egress.start()
-            listener = await self.egress.open(AllowList.of(where.origin, *where.hosts), label=where.name)
+            listener = await self.egress.open(AllowList.of(where.origin, *where.hosts))
             try:
                 return await self._apart_with(self._context_options(where, listener), work, deadline, what)
             finally:
@@ -203,7 +203,7 @@ class BrowserPool:
         while self._shelf.idle and self._full:
             await self._shelf.close(self._shelf.idle.pop(0))  # another site's
         await self.egress.start()
-        listener = await self.egress.open(AllowList.of(site.origin, *site.hosts), label=site.name)
+        listener = await self.egress.open(AllowList.of(site.origin, *site.hosts))
         try:
             browser, context = await self._fleet.open_context(self._context_options(site, listener))
         except BaseException:

@@ -19,7 +19,7 @@ from envs.egress.hardening import (
     harden,
     harden_page,
 )
-from envs.egress.proxy import EgressProxy, Listener, Refusal
+from envs.egress.proxy import EgressProxy, Listener
 from envs.egress.resolve import Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
 
@@ -31,7 +31,6 @@ __all__ = [
     "EgressProxy",
     "Listener",
     "Reason",
-    "Refusal",
     "Refused",
     "SiteSecrets",
     "chromium_args",

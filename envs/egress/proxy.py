@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from envs.egress.addresses import MAX_HOST, Reason, canonical_host
@@ -32,31 +31,11 @@ MAX_HOSTS = 256
 OTHERS = "(others)"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One request that was not let through."""
-
-    listener: str
-    """Address of the listener."""
-    label: str
-    """What its owner called it: a lease, an episode."""
-    reason: Reason
-    host: str
-    """As requested, shortened; empty if the request could not be read."""
-    port: int
-    method: str
-    """``CONNECT`` for HTTPS and websockets."""
-
-
-OnRefusal = Callable[[Refusal], None]
-
-
 class Listener:
     """One address of the proxy with an allow list. Made by `EgressProxy.open`."""
 
-    def __init__(self, proxy: EgressProxy, allow: AllowList, label: str) -> None:
+    def __init__(self, proxy: EgressProxy, allow: AllowList) -> None:
         self.allow = allow
-        self.label = label
         self.address = ""
         """``http://127.0.0.1:<port>``, for Chromium's ``proxyServer``."""
         self.requests = 0
@@ -140,25 +119,22 @@ class Listener:
     def count(self, reason: Reason, request: Request | None) -> None:
         """See `Gate`."""
         host = request.host[:MAX_HOST] if request else ""
-        port, method = (request.port, request.method) if request else (0, "")
         known = (reason, host) in self._refused or len(self._refused) < MAX_HOSTS
         self._refused[reason, host if known else OTHERS] += 1
-        self._proxy.count(Refusal(self.address, self.label, reason, host, port, method))
+        self._proxy.refusals[reason] += 1
 
 
 class EgressProxy:
-    """``async with EgressProxy() as proxy: listener = await proxy.open(AllowList.of(site.origin), label=episode_id)``.
+    """``async with EgressProxy() as proxy: listener = await proxy.open(AllowList.of(site.origin))``.
 
     Whoever can connect to loopback on this machine can use a listener, with its secrets: the machine's own processes are trusted, pages are not
     (they reach a listener only through a listener, which does not let them).
     """
 
-    def __init__(self, *, secrets: SiteSecrets | None = None, on_refusal: OnRefusal | None = None) -> None:
-        """``on_refusal`` is called in the proxy's thread for each refusal; it has to be quick and must not raise."""
+    def __init__(self, *, secrets: SiteSecrets | None = None) -> None:
         self.secrets = secrets or SiteSecrets()
         self.refusals: Counter[Reason] = Counter()
         """Refusals by reason, of closed listeners too."""
-        self._on_refusal = on_refusal
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -178,13 +154,13 @@ class EgressProxy:
         self._thread = threading.Thread(target=_run_forever, args=(loop,), name="egress-proxy", daemon=True)
         self._thread.start()
 
-    async def open(self, allow: AllowList, *, label: str = "") -> Listener:
+    async def open(self, allow: AllowList) -> Listener:
         """A listener that lets through what ``allow`` names; its ``address`` is for Chromium.
 
         Raises:
             BrowserError: the proxy is not started.
         """
-        listener = Listener(self, allow, label)
+        listener = Listener(self, allow)
         await self.run(listener.listen())
         return listener
 
@@ -213,12 +189,6 @@ class EgressProxy:
     def forget(self, listener: Listener) -> None:
         """A listener is closed."""
         self._listeners.discard(listener)
-
-    def count(self, refusal: Refusal) -> None:
-        """A listener refused."""
-        self.refusals[refusal.reason] += 1
-        if self._on_refusal is not None:
-            self._on_refusal(refusal)
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:

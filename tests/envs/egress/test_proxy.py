@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from envs.egress import AllowList, EgressProxy, Listener, Reason, Refusal, SiteSecrets
+from envs.egress import AllowList, EgressProxy, Listener, Reason, SiteSecrets
 from envs.egress import proxy as proxy_module
 from envs.types import BrowserError
 from tests.envs.egress.servers import BLOCK, Canary, Site, canary, serve
@@ -26,7 +26,7 @@ Client = Callable[[bytes], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamW
 async def opened(**options: Any) -> AsyncIterator[tuple[Site, EgressProxy, Listener]]:
     """A site, and a proxy that lets through to it."""
     async with serve(Site()) as site, EgressProxy(**options) as proxy:
-        yield site, proxy, await proxy.open(AllowList.of(site.origin), label="episode-1")
+        yield site, proxy, await proxy.open(AllowList.of(site.origin))
 
 
 async def dial(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -219,10 +219,8 @@ async def refused(listener: Listener, *lines: str) -> str:
 
 
 def test_refusals_say_why_and_are_counted_by_reason_and_host() -> None:
-    seen: list[Refusal] = []
-
     async def scenario() -> None:
-        async with canary() as bird, opened(on_refusal=seen.append) as (site, proxy, listener):
+        async with canary() as bird, opened() as (site, proxy, listener):
             assert await refused(listener, f"GET {bird.origin}/ HTTP/1.1") == "loopback"
             assert await refused(listener, f"CONNECT 127.1:{bird.port} HTTP/1.1") == "loopback"
             assert await refused(listener, "GET http://169.254.169.254/latest HTTP/1.1") == "metadata"
@@ -238,8 +236,8 @@ def test_refusals_say_why_and_are_counted_by_reason_and_host() -> None:
             assert listener.refused[Reason.LOOPBACK, "127.0.0.1"] == 1
             assert listener.refused[Reason.LOOPBACK, "127.1"] == 1
             assert proxy.refusals[Reason.LOOPBACK] == 2
-            assert sum(listener.refused.values()) == sum(proxy.refusals.values()) == len(seen) == 8
-            assert seen[3] == Refusal(listener.address, "episode-1", Reason.NOT_LISTED, "example.com", 443, "CONNECT")
+            assert sum(listener.refused.values()) == sum(proxy.refusals.values()) == 8
+            assert listener.refused[Reason.NOT_LISTED, "example.com"] == 1
 
     asyncio.run(scenario())
 
@@ -257,7 +255,7 @@ def test_a_refused_upload_is_answered_not_reset() -> None:
 def test_each_listener_has_its_own_list_and_counts() -> None:
     async def scenario() -> None:
         async with opened() as (site, proxy, first):
-            second = await proxy.open(AllowList(), label="episode-2")
+            second = await proxy.open(AllowList())
             assert (await ask(first, f"GET {site.origin}/ HTTP/1.1"))[0] == "HTTP/1.1 200 OK"
             assert await refused(second, f"GET {site.origin}/ HTTP/1.1") == "loopback"
             assert await refused(first, f"GET {second.address}/ HTTP/1.1") == "loopback"
