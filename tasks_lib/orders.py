@@ -50,8 +50,6 @@ class RolloutReport(Record):
     """How many of them were there before and were not run again."""
     seconds: dict[str, float]
     """Wall seconds by activity."""
-    worker_rss_mb: float
-    """Resident memory of the worker with its Chromium."""
     browser: dict[str, Any] = Field(default_factory=dict)
     """What the worker's browser pool has done so far, and the state of its connections."""
     pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import distributed
-import psutil
 
 from envs.browser import BrowserPool
 from envs.rewards.design2code import Clip
@@ -131,13 +130,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if missing:
             self._prepare(order)
             seconds, pipeline = self._wait(self._roll_out(order, missing, store))
-        process = psutil.Process()
-        family = [process, *process.children(recursive=True)]
         return RolloutReport(
             group_ids=tuple(group.group_id for group in order.groups),
             already_committed=len(order.groups) - len(missing),
             seconds=seconds,
-            worker_rss_mb=sum(_rss(member) for member in family) / 2**20,
             browser=self._pool.metrics() if self._pool else {},
             pipeline=pipeline,
         )
@@ -346,10 +342,3 @@ class _GroupCommitter:
             episodes=tuple(episodes),
         )
         write_json(self._store.group_path(group.group_id), record)
-
-
-def _rss(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:  # it ended while we looked
-        return 0
