@@ -111,9 +111,8 @@ def _set_niceness(pid: int, niceness: int) -> bool:
     """Of all threads of a process: each has its own. Whether it could be set."""
     done = False
     for thread in _threads(pid):
-        with suppress(
-            ProcessLookupError, PermissionError
-        ):  # it ended while we looked, or priorities may only be lowered
+        # It ended while we looked, or priorities may only be lowered.
+        with suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, thread, niceness)
             done = True
     return done

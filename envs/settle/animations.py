@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from envs.types import BrowserError
+
 if TYPE_CHECKING:
     from envs.cdp import Cdp
 
@@ -48,8 +50,9 @@ class Animations:
             calls.append(self._cdp.send("Animation.setPaused", {"animations": endless, "paused": True}))
             calls.append(self._cdp.send("Animation.seekAnimations", {"animations": endless, "currentTime": 0}))
         for answer in await asyncio.gather(*calls, return_exceptions=True):
-            # Its element went away between its beginning and now.
-            if isinstance(answer, BaseException) and "animation" not in str(answer).lower():
+            if isinstance(answer, BrowserError) and "animation" in str(answer).lower():
+                continue  # its element went away between its beginning and now
+            if isinstance(answer, BaseException):
                 raise answer
         return bool(ending)
 
