@@ -124,6 +124,7 @@ def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
         step_deadline=rollout.step_deadline,
         processes=rollout.browsers,
         process_per_episode=rollout.browser_per_episode,
+        prewarm=rollout.prewarm,
         external=rollout.browser_address,
         signals=rollout.signals,
         inspect=capture_page if rollout.dom_diffs else None,

@@ -7,7 +7,7 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,6 +75,7 @@ class BrowserContext:
 
     def __init__(self, connection: Connection, context_id: str, options: ContextOptions) -> None:
         self.owner = options.owner
+        """Name of the site that it is used for; empty while it is for none."""
         self.context_id = context_id
         self.path: str | None = None
         """Path that is loaded, ``None`` before the first navigation."""
@@ -110,6 +111,10 @@ class BrowserContext:
             await context.close()
             raise
         return context
+
+    def fits(self, options: ContextOptions) -> bool:
+        """Whether it was opened as these options want it, whatever site and way out they name."""
+        return replace(self._options, owner="", proxy="") == replace(options, owner="", proxy="")
 
     @property
     def viewport(self) -> tuple[int, int]:

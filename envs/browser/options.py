@@ -68,7 +68,7 @@ class PoolOptions:
     retire_after: int = RETIRE_AFTER
     most_memory_mb: float = MOST_MEMORY_MB
     prewarm: int = 0
-    """Contexts of each stateful site that are kept ready, so that an episode does not wait for its own."""
+    """Contexts that are kept ready beyond ``max_sessions``, so that an episode on a site that keeps state does not wait for its own."""
     marks: bool = False
     """Draw the elements' numbers on the screenshots (set of marks)."""
     screenshots: bool = True

@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.shelf import Shelf
 from envs.browser.tab import Tab
-from envs.egress import AllowList, EgressProxy, Listener, SiteSecrets
+from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
@@ -58,6 +58,8 @@ class BrowserPool:
         self._slots = asyncio.Semaphore(self.options.max_sessions)
         self._apart = asyncio.Semaphore(MOST_APART)
         self._background: set[asyncio.Task[None]] = set()
+        self._opening = 0
+        """Contexts that are being opened beforehand."""
 
     async def __aenter__(self) -> BrowserPool:
         await self._fleet.browser()
@@ -105,7 +107,8 @@ class BrowserPool:
             await self.egress.start()
             listener = await self.egress.open(AllowList.of(where.origin, *where.hosts))
             try:
-                return await self._apart_with(self._context_options(where, listener), work, deadline, what)
+                options = replace(self._context_options(where), proxy=listener.address)
+                return await self._apart_with(options, work, deadline, what)
             finally:
                 await listener.close()
 
@@ -119,6 +122,7 @@ class BrowserPool:
             **asdict(self.counters),
             "requests_refused": {str(reason): count for reason, count in self.egress.refusals.items()},
             "idle": len(self._shelf.idle),
+            "ready": len(self._shelf.ready),
             "lent": len(self._shelf.lent),
             "disconnects": sum(browser.disconnects for browser in self._fleet.browsers),
             "browsers": [
@@ -145,12 +149,14 @@ class BrowserPool:
         any of the site's."""
         for broken in self._shelf.withdraw(lambda context: context.broken):
             self._in_background(self._shelf.close(broken))
-        context = self._shelf.take(site, task, full=self._full)
+        shelf, options, allow = self._shelf, self._context_options(site), AllowList.of(site.origin, *site.hosts)
+        again = site.stateless_pages
+        context = shelf.take(site, task, full=self._full) if again else shelf.take_ready(options, allow)
+        while context is None and shelf.idle and self._full:
+            await shelf.close(shelf.idle.pop(0))  # another site's
         if context is None:
-            context = await self._open(site)
-        self._shelf.lent.add(context)
-        if self.options.prewarm and not site.stateless_pages:
-            self._in_background(self._prewarm(site))
+            context = await self._open(options, allow)
+        shelf.lent.add(context)
         return context
 
     def episode_page(self, context: BrowserContext, site: Site, task: WebTask) -> EpisodePage:
@@ -169,10 +175,13 @@ class BrowserPool:
             inspect=self.options.inspect,
         )
 
-    def count_episode(self, loaded: bool) -> None:
-        """An episode has begun; its page was loaded for it or was there."""
+    def begun(self, site: Site, *, loaded: bool) -> None:
+        """An episode has begun; its page was ``loaded`` for it or was there. Only now is a context prepared for the next one: it would slow the
+        first observation of this one."""
         self.counters.episodes += 1
         self.counters.navigations += loaded
+        if not site.stateless_pages:
+            self._in_background(self._prewarm(replace(self._context_options(site), owner="")))
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Take a context back, or close it if it is broken, old, or may not be used again."""
@@ -199,13 +208,11 @@ class BrowserPool:
     def _full(self) -> bool:
         return self._shelf.size >= self.options.max_sessions
 
-    async def _open(self, site: Site) -> BrowserContext:
-        while self._shelf.idle and self._full:
-            await self._shelf.close(self._shelf.idle.pop(0))  # another site's
+    async def _open(self, options: ContextOptions, allow: AllowList) -> BrowserContext:
         await self.egress.start()
-        listener = await self.egress.open(AllowList.of(site.origin, *site.hosts))
+        listener = await self.egress.open(allow)
         try:
-            browser, context = await self._fleet.open_context(self._context_options(site, listener))
+            browser, context = await self._fleet.open_context(replace(options, proxy=listener.address))
         except BaseException:
             await listener.close()
             raise
@@ -213,13 +220,13 @@ class BrowserPool:
         self.counters.contexts_opened += 1
         return context
 
-    def _context_options(self, site: Site, listener: Listener) -> ContextOptions:
+    def _context_options(self, site: Site) -> ContextOptions:
+        """As a site's contexts are opened, but for their way out."""
         options = self.options
         return ContextOptions(
             owner=site.name,
             device=options.device or Device(site.viewport),
             style=site.style,
-            proxy=listener.address,
             downloads=options.downloads,
             seed=options.random_seed,
             signals=options.signals,
@@ -254,13 +261,21 @@ class BrowserPool:
             finally:
                 await self._fleet.remove_if_over(browser)
 
-    async def _prewarm(self, site: Site) -> None:
-        ready = sum(context.owner == site.name for context in self._shelf.idle)
-        if ready < self.options.prewarm and not self._full:
+    async def _prewarm(self, options: ContextOptions) -> None:
+        """Have contexts of this kind ready for the next episodes, in place of those of another kind."""
+        shelf = self._shelf
+        while sum(context.fits(options) for context in shelf.ready) + self._opening < self.options.prewarm:
+            self._opening += 1
             try:
-                self._shelf.idle.append(await self._open(site))
+                for other in shelf.withdraw(lambda context: not context.owner and not context.fits(options)):
+                    await shelf.close(other)
+                context = await self._open(options, AllowList.of())
+                shelf.ready.append(context)  # the list may have become another one meanwhile
             except BrowserError as error:
                 logger.warning("no context could be opened beforehand: %s", error)  # the episode will try, and say so
+                return
+            finally:
+                self._opening -= 1
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

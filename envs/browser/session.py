@@ -83,7 +83,7 @@ class WebSession:
                 await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
-            self._pool.count_episode(loaded)
+            self._pool.begun(self._site, loaded=loaded)
             self._result = result
             return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from envs.browser.browser import Browser
-from envs.browser.context import BrowserContext
+from envs.browser.context import BrowserContext, ContextOptions
 from envs.egress import AllowList, Listener
 from envs.sites.base import Site
 from envs.types import WebTask
@@ -17,13 +17,15 @@ class Shelf:
     def __init__(self) -> None:
         self.idle: list[BrowserContext] = []
         """The one that was given back last is the last."""
+        self.ready: list[BrowserContext] = []
+        """Opened beforehand, for no site yet: they reach nothing. They count beyond the others."""
         self.lent: set[BrowserContext] = set()
         self._of: dict[BrowserContext, Browser] = {}
         self._listeners: dict[BrowserContext, Listener] = {}
 
     @property
     def size(self) -> int:
-        """Contexts that are lent or wait."""
+        """Contexts that are lent or wait, without those that were opened beforehand."""
         return len(self.idle) + len(self.lent)
 
     def put(self, context: BrowserContext, browser: Browser, listener: Listener) -> None:
@@ -43,19 +45,26 @@ class Shelf:
         """An idle context for an episode: one that already shows the task's page; where there is no room for another one (``full``), any of the
         site's."""
         own = [context for context in self.idle if context.owner == site.name]
-        if not site.stateless_pages:
-            chosen = own[0] if own else None  # opened beforehand, not used yet
-        else:
-            same = [context for context in own if context.path == task.path]
-            chosen = same[-1] if same else own[0] if own and full else None
+        same = [context for context in own if context.path == task.path]
+        chosen = same[-1] if same else own[0] if own and full else None
         if chosen is not None:
             self.idle.remove(chosen)
         return chosen
 
+    def take_ready(self, options: ContextOptions, allow: AllowList) -> BrowserContext | None:
+        """A context that was opened beforehand as ``options`` want it; it is that site's from now on, and gets out as the site may."""
+        chosen = next((context for context in self.ready if context.fits(options)), None)
+        if chosen is not None:
+            self.ready.remove(chosen)
+            chosen.owner = options.owner
+            self._listeners[chosen].allow = allow
+        return chosen
+
     def withdraw(self, which: Callable[[BrowserContext], bool]) -> list[BrowserContext]:
-        """Take idle contexts away, so that nobody gets them; they are to be closed, or forgotten with their browser."""
-        found = [context for context in self.idle if which(context)]
+        """Take contexts that wait away, so that nobody gets them; they are to be closed, or forgotten with their browser."""
+        found = [context for context in (*self.idle, *self.ready) if which(context)]
         self.idle = [context for context in self.idle if context not in found]
+        self.ready = [context for context in self.ready if context not in found]
         return found
 
     async def close(self, context: BrowserContext) -> None:
@@ -78,4 +87,5 @@ class Shelf:
     def clear(self) -> None:
         """All browsers are ended, and the proxy with all ways out. Who has a context may still give it back."""
         self.idle.clear()
+        self.ready.clear()
         self._listeners.clear()

@@ -117,6 +117,12 @@ class RolloutConfig(Settings):
     )
     browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker that share its episodes.")
     browser_per_episode: bool = Field(False, description="A Chromium for each episode instead, ended with it.")
+    prewarm: int = Field(
+        1,
+        ge=0,
+        le=64,
+        description="Contexts ready beyond `concurrency`: an episode on a site that keeps state does not wait for its own (25 MB each).",
+    )
     browser_address: str = Field(
         "", description="Debugging address of a browser to use instead of own ones (ws://… or http://host:port)."
     )

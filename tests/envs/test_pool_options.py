@@ -17,7 +17,7 @@ from envs.browser.chromium import LAUNCH_ARGS
 from envs.browser.context import Device
 from envs.browser.process import ChromiumProcess
 from envs.settle import SettleMode
-from envs.types import BrowserError, Click, WebTask
+from envs.types import BrowserError, Click, Goto, WebTask
 
 TITLE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
 
@@ -179,19 +179,48 @@ def test_nobody_at_the_address_is_named(pages: Any) -> None:
         asyncio.run(run())
 
 
-def test_contexts_are_ready_beforehand(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> tuple[int, int]:
-        async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
-            await episode(pool, site, page_task("/index.html"))
-            while pool.metrics()["idle"] < 1:
-                await asyncio.sleep(0.01)
-            before = pool.counters.contexts_opened
-            async with pool.lease(site) as session:
-                await session.reset(page_task("/index.html"), 0)
-                return before, pool.metrics()["lent"]
+def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    async def run() -> None:
+        async with (
+            pages({"index.html": TITLE}, prewarm=1, max_sessions=1) as (pool, site),
+            pages({"index.html": TITLE}) as (
+                _,
+                other,
+            ),
+        ):
+            other.name = "other"
+            for number, at in enumerate((site, other, site)):
+                async with pool.lease(at) as session:
+                    await session.reset(page_task("/index.html").model_copy(update={"site": at.name}), 0)
+                    async with asyncio.timeout(10):
+                        while not pool.metrics()["ready"]:
+                            await asyncio.sleep(0.01)
+                    assert pool.counters.contexts_opened == number + 2  # the first had to open its own
+                    assert pool.metrics()["lent"] == 1 and pool.metrics()["idle"] == 0
+                    elsewhere = await session.step(Goto(url=f"{(other if at is site else site).origin}/index.html"))
+                    assert (elsewhere.observation.error or "").startswith("blocked_host")
+            assert len(pool._shelf._listeners) == len(pool._shelf._of) == 1
 
-    opened, lent = asyncio.run(run())
-    assert opened == 2 and lent == 1
+    asyncio.run(run())
+
+
+def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> None:
+        async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
+            for style in ("", "body {color: red}"):
+                site.style = style
+                for _ in range(2):
+                    await episode(pool, site, page_task("/index.html"))
+                async with asyncio.timeout(10):
+                    while [context._options.style for context in pool._shelf.ready] != [style, style]:
+                        await asyncio.sleep(0.01)
+            async with asyncio.timeout(10):
+                while len(pool._shelf._listeners) != 2:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
 
 
 def test_an_old_browser_is_replaced_when_its_pages_are_back(

@@ -62,23 +62,19 @@ def filled(browser: Any, *contexts: Any) -> tuple[Shelf, list[Any]]:
     return shelf, ways
 
 
-@pytest.mark.parametrize(
-    ("stateless", "full", "chosen"), [(True, False, 1), (True, True, 1), (False, False, 0)], ids=str
-)
-def test_the_context_that_shows_the_page_is_taken(
-    stateless: bool, full: bool, chosen: int, page_task: Callable[[str], WebTask]
-) -> None:
+@pytest.mark.parametrize("full", [False, True], ids=str)
+def test_the_context_that_shows_the_page_is_taken(full: bool, page_task: Callable[[str], WebTask]) -> None:
     contexts = [Context("/a"), Context("/b"), Context("/b", owner="other")]
     shelf, _ = filled(SimpleNamespace(contexts=set()), *contexts)
-    site: Any = SimpleNamespace(name="pages", stateless_pages=stateless)
-    assert shelf.take(site, page_task("/b"), full=full) is contexts[chosen]  # type: ignore[comparison-overlap]
+    site: Any = SimpleNamespace(name="pages")
+    assert shelf.take(site, page_task("/b"), full=full) is contexts[1]  # type: ignore[comparison-overlap]
     assert shelf.size == 2
 
 
 def test_one_that_shows_another_page_is_taken_where_there_is_no_room(page_task: Callable[[str], WebTask]) -> None:
     context = Context("/a")
     shelf, _ = filled(SimpleNamespace(contexts=set()), context)
-    site: Any = SimpleNamespace(name="pages", stateless_pages=True)
+    site: Any = SimpleNamespace(name="pages")
     assert shelf.take(site, page_task("/b"), full=False) is None
     assert shelf.take(site, page_task("/b"), full=True) is context  # type: ignore[comparison-overlap]
 
