@@ -16,6 +16,7 @@ import numpy as np
 from envs.rewards import Component, EpisodeEvidence, combine
 from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.facts import FactResult
+from envs.rewards.webarena import ADMIN, lacking, read_account
 from envs.sites import SITES, LiveOptions, LiveSite, make_site
 from envs.sites.live import read_cookies
 from envs.tasks import TaskIndex
@@ -104,7 +105,7 @@ class Gradable:
     def _of_evaluators(self, evaluators: WebArenaEval) -> Missing | None:
         """Their product is known when one comparison fails, so they never abstain always where one can be made."""
         lacks: list[str] = []
-        others = EvalType.PROGRAM_HTML in evaluators.eval_types
+        others = False
         wanted = evaluators.reference_answers
         if EvalType.STRING_MATCH in evaluators.eval_types and wanted is not None:
             # The answer N/A itself is right without asking a judge.
@@ -121,6 +122,10 @@ class Gradable:
                 lacks.append(f"the address of {unknown.group()}: set tasks.addresses.{name}=http://…")
             else:
                 others = True
+        if EvalType.PROGRAM_HTML in evaluators.eval_types:
+            looks = [lacking(each, self._live.addresses, self._live.logins) for each in evaluators.program_html]
+            lacks += filter(None, looks)
+            others |= not all(looks)
         return Missing(lacks[0], never=not others) if lacks else None
 
     def _page_declares(self, task: WebTask) -> bool:
@@ -194,7 +199,13 @@ def _site_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
 def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iterator[str]:
     used = set(sites)
     for name, file in sorted(live.logins.items()):
-        if name not in used:
+        if name == ADMIN:  # of whom WebArena's checks of the shop ask as, on whatever site the tasks are
+            if read:
+                try:
+                    read_account(Path(file))
+                except SiteError as error:
+                    yield str(error)
+        elif name not in used:
             yield f"tasks.logins.{name}: no task is on a site of that name; correct it, or leave it out"
         elif not _is_live(name, live):
             yield f"tasks.logins.{name}: that site is one of ours, which nobody logs in to; leave it out"

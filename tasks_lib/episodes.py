@@ -13,6 +13,7 @@ from envs.browser.episode import unchanged
 from envs.browser.pool import BrowserPool
 from envs.memory import EpisodeMemory, typed_secret
 from envs.rewards import score
+from envs.rewards.webarena import Helper
 from envs.signals import aggregate
 from envs.sites import LiveOptions
 from envs.sites.base import Site
@@ -64,6 +65,8 @@ class EpisodeRunner:
     """Keeps what steps change in documents (``rollout.dom_diffs``)."""
     keep: Callable[[bytes], str] | None = None
     """Stores a blob and gives its name, for the last page's picture; ``None``: that is not kept."""
+    helpers: Mapping[str, Helper] = field(default_factory=dict)
+    """What WebArena's checks may call beside those that need no site."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
@@ -158,8 +161,8 @@ class _Episode:
             self.final_screenshot = await asyncio.to_thread(self.runner.keep, frame.screenshot)
         if self.error is None:
             with self.runner.clock("browser"):
-                addresses = self.runner.live.addresses
-                self.recorded = await read_end(session, self.task, addresses)
+                addresses, helpers = self.runner.live.addresses, self.runner.helpers
+                self.recorded = await read_end(session, self.task, addresses, helpers)
 
     def _over(self, frame: StepResult) -> bool:
         """Whether the page or the policy declared the end, or the site cannot be used."""

@@ -7,17 +7,20 @@ from collections.abc import Mapping
 from envs.browser import WebSession
 from envs.browser.access import SessionPage
 from envs.rewards.server_answers import record_answers
-from envs.rewards.webarena import look_at_pages
+from envs.rewards.webarena import Helper, look_at_pages
 from envs.types import Recorded, WebTask, needs
 from envs.types.evidence import PageText
 from envs.types.webarena import WebArenaEval, placed
 
 
-async def read_end(session: WebSession, task: WebTask, addresses: Mapping[str, str]) -> Recorded | None:
+async def read_end(
+    session: WebSession, task: WebTask, addresses: Mapping[str, str], helpers: Mapping[str, Helper] | None = None
+) -> Recorded | None:
     """What has to be recorded of the end of an episode; ``None`` for most tasks, which need nothing.
 
     Args:
         addresses: Of sites by their names, for the evaluators of WebArena.
+        helpers: Their ``func:`` programs (`site_helpers`); without them those that need no site.
 
     Raises:
         BrowserError: the browser failed.
@@ -29,9 +32,11 @@ async def read_end(session: WebSession, task: WebTask, addresses: Mapping[str, s
         found["server"] = await record_answers(task.rubric, session.server)
     if task.evaluators is not None:
         evaluators = placed(task.evaluators, addresses)
-        found["looked"] = await session.look(lambda page: _look(evaluators, page))
+        found["looked"] = await session.look(lambda page: _look(evaluators, page, helpers))
     return recorded.model_copy(update=found) if wanted or found else None
 
 
-async def _look(evaluators: WebArenaEval, page: SessionPage) -> tuple[PageText, ...]:
-    return await look_at_pages(evaluators, page, await page.url())
+async def _look(
+    evaluators: WebArenaEval, page: SessionPage, helpers: Mapping[str, Helper] | None
+) -> tuple[PageText, ...]:
+    return await look_at_pages(evaluators, page, await page.url(), helpers)

@@ -10,7 +10,7 @@ import asyncio
 import atexit
 import gc
 import threading
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from envs.browser import BrowserPool
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.judge import Judge
+from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Trajectory
@@ -86,6 +87,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._judge: Judge | None = None
         self._clip: Clip | None = None
         self._looks: LookSources | None = None
+        self._helpers: Mapping[str, Helper] = {}
         self._made_for: Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
@@ -170,7 +172,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(pool, self._sites, actor, turns, clock, rollout, order.live, diffs, store.put_blob)
+            return EpisodeRunner(
+                pool, self._sites, actor, turns, clock, rollout, order.live, diffs, store.put_blob, self._helpers
+            )
 
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = self._stage(order, store, clock)
@@ -252,6 +256,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._sites[name] = site
         if self._pool is None:
             self._pool = BrowserPool(pool_options(order.rollout, order.policy))
+            # For as long as the log-ins are the same: the shop's token is asked for once.
+            self._helpers = site_helpers(order.live.addresses, order.live.logins)
         if self._judge is None and order.rollout.judge is not None:
             self._judge = await Judge(order.rollout.judge).__aenter__()
 

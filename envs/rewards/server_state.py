@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
-import orjson
-
-from envs.egress import AllowList, Refused, resolve_allowed
+from envs.egress import AllowList
+from envs.rewards.site_http import Server, asked, read_json, shortened
 from envs.types import SiteError
 
 T = TypeVar("T")
@@ -39,14 +35,10 @@ MOST_COLUMNS = 500
 """Of a table or an answer that is asked for: with `MOST_VALUE` it bounds one row."""
 LOCKED_SECONDS = 0.02
 """Between tries while somebody writes."""
-MOST_ANSWER = 4_000_000
-"""Bytes of an answer over HTTP."""
 STEPS_BETWEEN_LOOKS = 10_000
 """Instructions of SQLite's machine between two looks at the clock: about a tenth of a millisecond."""
 
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_SHOWN = 200
-"""Characters of a question that are named in an error."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ class SiteState:
             ):  # the thread ends by itself; this is for one that cannot even start
                 return await asyncio.to_thread(_rows, place, query, self.deadline, stop)
         except TimeoutError as error:
-            raise SiteError(f"{_short(query)}: no rows within {self.deadline:g} s") from error
+            raise SiteError(f"{shortened(query)}: no rows within {self.deadline:g} s") from error
         finally:
             stop.set()  # a cancelled caller leaves no query running
 
@@ -97,70 +89,13 @@ class SiteState:
         Raises:
             SiteError: no origin, a path of another site, any other status, no JSON, too long an answer, or the deadline.
         """
-        if not self.origin:
-            raise SiteError(f"{_short(path)}: the site has no address to ask; give an origin")
-        if not path.startswith("/"):  # "@other.example" after an origin would be another host
-            raise SiteError(f"{_short(path)}: is no path on {self.origin}; begin it with a /")
-        try:
-            async with asyncio.timeout(self.deadline):
-                status, body = await self._ask(path)
-        except TimeoutError as error:
-            raise SiteError(f"GET {_short(path)}: no answer within {self.deadline:g} s") from error
-        except Refused as error:
-            raise SiteError(
-                f"GET {_short(path)}: {self.origin} leads to an address that may not be reached: {error}"
-            ) from error
-        except OSError as error:
-            raise SiteError(f"GET {_short(path)}: {self.origin} is not known: {error}") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SiteError(f"GET {_short(path)}: {type(error).__name__}: {error}") from error
+        server = Server(self.origin, self.allow, self.deadline, self.headers)
+        status, body = await server.ask(path)
         if status == 404:
             return None
         if status != 200:
-            raise SiteError(f"GET {_short(path)}: answered {status}; expected 200 or 404")
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise SiteError(f"GET {_short(path)}: the answer is no JSON: {error}") from error
-
-    async def _ask(self, path: str) -> tuple[int, bytes]:
-        url = httpx.URL(self.origin + path)
-        if self.allow is None:
-            return await self._get(url, path)
-        host = url.raw_host.decode("ascii")
-        for address in (addresses := await resolve_allowed(host, self.allow)):
-            try:
-                return await self._get(url, path, str(address))
-            except httpx.ConnectError:
-                if address == addresses[-1]:
-                    raise
-        raise SiteError(f"GET {_short(path)}: {host} has no address")
-
-    async def _get(self, url: httpx.URL, path: str, address: str = "") -> tuple[int, bytes]:
-        """The answer; of an address, which is spoken to as the host of the URL."""
-        headers = {"accept": "application/json", **self.headers, "host": url.netloc.decode("ascii")}
-        # The certificate has to be that of the name, whatever address it has.
-        named = {"sni_hostname": url.raw_host.decode("ascii")} if url.scheme == "https" and address else {}
-        limits = httpx.Timeout(self.deadline)
-        async with (
-            # No proxy and no credentials from this process's environment: the site is asked, and nobody else.
-            httpx.AsyncClient(verify=_trust(), trust_env=False, follow_redirects=False, timeout=limits) as client,
-            client.stream(
-                "GET", url.copy_with(host=address) if address else url, headers=headers, extensions=named
-            ) as answer,
-        ):
-            body = bytearray()
-            async for piece in answer.aiter_bytes():
-                body += piece
-                if len(body) > MOST_ANSWER:
-                    raise SiteError(f"GET {_short(path)}: the answer is longer than {MOST_ANSWER:,} bytes")
-            return answer.status_code, bytes(body)
-
-
-@cache
-def _trust() -> ssl.SSLContext:
-    """The certificates that a client trusts by default. Reading them takes 20 ms, which every client would do for itself."""
-    return httpx.create_ssl_context(trust_env=False)
+            raise SiteError(f"{asked(path)}: answered {status}; expected 200 or 404")
+        return read_json(body, asked(path))
 
 
 def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) -> list[tuple[Any, ...]]:
@@ -179,9 +114,9 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
     except sqlite3.Error as error:
         late = time.monotonic() > end
         cause = f"no rows within {seconds:g} s" if late else f"{error} (only one SELECT is allowed)"
-        raise SiteError(f"{_short(query)}: {cause}") from error
+        raise SiteError(f"{shortened(query)}: {cause}") from error
     except (sqlite3.Warning, ValueError, OverflowError) as error:  # two statements in one, a null byte
-        raise SiteError(f"{_short(query)}: {error} (only one SELECT is allowed)") from error
+        raise SiteError(f"{shortened(query)}: {error} (only one SELECT is allowed)") from error
 
 
 def _fetched(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
@@ -192,9 +127,11 @@ def _fetched(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]
             rows.append(_plain(row, query))
             size += sum(len(value.encode()) if isinstance(value, str) else 8 for value in row)
             if len(rows) > MOST_ROWS:
-                raise SiteError(f"{_short(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer")
+                raise SiteError(
+                    f"{shortened(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer"
+                )
             if size > MOST_ROW_BYTES:
-                raise SiteError(f"{_short(query)}: gives more than {MOST_ROW_BYTES:,} bytes; ask for less")
+                raise SiteError(f"{shortened(query)}: gives more than {MOST_ROW_BYTES:,} bytes; ask for less")
     return rows
 
 
@@ -217,12 +154,7 @@ def _only_reads(action: int, *_: object) -> int:
 def _plain(row: tuple[Any, ...], query: str) -> tuple[Any, ...]:
     for value in row:
         if isinstance(value, bytes):
-            raise SiteError(f"{_short(query)}: a value is a blob, which no fact compares with; select hex(…) of it")
+            raise SiteError(f"{shortened(query)}: a value is a blob, which no fact compares with; select hex(…) of it")
         if isinstance(value, float) and not math.isfinite(value):
-            raise SiteError(f"{_short(query)}: a value is infinite")
+            raise SiteError(f"{shortened(query)}: a value is infinite")
     return row
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

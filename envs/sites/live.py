@@ -42,7 +42,8 @@ class LiveOptions:
     reach: tuple[str, ...] = ()
     """Further origins that they may reach: ``https://*.cdn.example``."""
     logins: dict[str, str] = field(default_factory=dict)
-    """Files with the cookies of a log-in by the site's name, in the form of Playwright's storage state, read where the browser runs."""
+    """Files with the cookies of a log-in by the site's name, in the form of Playwright's storage state, read where the browser runs. Not of
+    a site: ``shopping_site_admin``, the account that WebArena's checks ask the shop as."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ class TasksConfig(Settings):
 
     logins: dict[str, str] = Field(
         {},
-        description="Files with a log-in's cookies by the live site's name (Playwright's storage state, absolute paths), read by the workers.",
+        description="Files with a log-in's cookies by the live site's name (Playwright's storage state, absolute paths), read by the workers. "
+        "shopping_site_admin: a file with username and password, for WebArena's checks that ask the shop (docs/judge.md).",
     )
 
     @property

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +16,7 @@ from envs.types import SeedRange, Split, StopReason, Trajectory, WebTask
 from tasks_lib.config import RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
+from tests.loopback import Quiet, serving
 from training.groups import GroupSpec
 
 DATADOME = "https://geo.captcha-delivery.com/captcha/?initialCid=1"
@@ -46,30 +45,17 @@ ANSWERS: dict[str, tuple[int, str]] = {
 }
 
 
-class Host(BaseHTTPRequestHandler):
+class Host(Quiet):
     """Answers as `ANSWERS` says."""
 
     def do_GET(self) -> None:
-        status, body = ANSWERS.get(self.path, (404, ""))
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+        self.answer(*ANSWERS.get(self.path, (404, "")))
 
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Host)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Host) as origin:
+        yield origin
 
 
 def task_at(path: str) -> WebTask:

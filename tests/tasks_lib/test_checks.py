@@ -11,7 +11,7 @@ import pytest
 from envs.rewards import read_rubric
 from envs.tasks import TaskIndex, save_tasks
 from envs.types import ConfigError, SeedRange, Split, WebTask
-from envs.types.webarena import WebArenaEval
+from envs.types.webarena import EvalType, WebArenaEval
 from tasks_lib.checks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig, TrainConfig, resolve
 from tasks_lib.run import open_run
@@ -116,6 +116,27 @@ def test_evaluators_that_need_a_judge_or_an_address() -> None:
     assert found is not None and found[0] and "tasks.addresses.shopping_admin=http" in found[1]
 
 
+def looking(*checks: tuple[str, str]) -> WebTask:
+    rows = [{"url": url, "locator": locator, "required_contents": {"exact_match": "x"}} for url, locator in checks]
+    return make_task(evaluators=WebArenaEval.model_validate({"eval_types": ["program_html"], "program_html": rows}))
+
+
+def test_evaluators_that_look_at_what_cannot_be_had() -> None:
+    order = "func:shopping_get_latest_order_url()"
+    assert refused(looking(("last", ""))) is None
+    assert refused(looking(("__GITLAB__/a", "document.title"))) is None
+    found = missing(looking(("__MAP__/a", "")))
+    assert found == (True, "the address of __MAP__: set tasks.addresses.map=http://…")
+    found = missing(looking((order, ""), ("last", "")))
+    assert found is not None and not found[0] and "tasks.addresses.shopping" in found[1]
+    assert refused(looking((order, ""), ("last", order))) is True
+    both = looking(("__MAP__/a", "")).evaluators
+    assert both is not None
+    types = (EvalType.URL_MATCH, EvalType.PROGRAM_HTML)
+    there = both.model_copy(update={"eval_types": types, "reference_url": "http://h/"})
+    assert refused(make_task(evaluators=there)) is False, "a wrong address is a zero all the same"
+
+
 def test_pages_that_declare_nothing_need_a_rubric() -> None:
     for site in ("shop.example", "gitlab", "shop"):
         found = missing(make_task(site=site))
@@ -209,6 +230,18 @@ def test_log_ins_are_read_once_and_belong_to_sites_of_the_tasks(tmp_path: Path) 
     assert said.startswith("4 of the") and "tasks.logins.shpo.example: no task is on a site of that name" in said
     assert "bad.json" in said and "none.json" in said and "one of ours" in said and "hidden" not in said
     assert problems(read=False, shop_example=tmp_path / "none.json") == "", "the files of a cluster elsewhere"
+
+
+def test_the_account_that_asks_the_shop_belongs_to_no_site(tmp_path: Path) -> None:
+    account = tmp_path / "admin.json"
+    config = TasksConfig(logins={"shopping_site_admin": str(account)})
+    account.write_text('{"username": "admin", "password": "hidden"}')
+    check_sites(sites_of("miniwob"), config, read_logins=True)
+    account.write_text('{"username": "admin", "passwort": "hidden"}')
+    with pytest.raises(ConfigError, match=r"tasks\.logins\.shopping_site_admin: .*expected an object") as caught:
+        check_sites(sites_of("miniwob"), config, read_logins=True)
+    assert "hidden" not in str(caught.value)
+    check_sites(sites_of("miniwob"), config, read_logins=False)
 
 
 def test_a_run_checks_its_own_tasks(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """WebArena's evaluators over its own task files: string_match, url_match, program_html.
 
 ``config`` reads the public benchmark's format, ``match`` holds the comparisons (pure), ``program`` looks into pages through a protocol that a
-browser session offers, ``helpers`` are the ``func:`` programs, and ``evaluate`` takes it all together. The semantics are the benchmark's; what it
+browser session offers, ``helpers`` reads the ``func:`` programs, of which ``shop`` and ``members`` ask sites and ``site_helpers`` has all, and
+``evaluate`` takes it all together. The semantics are the benchmark's; what it
 would turn into an exception or a zero (an unreachable judge, an unknown helper, a site that does not answer) is *unavailable* here.
 """
 
@@ -19,9 +20,13 @@ from envs.rewards.webarena.evaluate import AnswerJudge, Evaluation, Part, evalua
 from envs.rewards.webarena.helpers import HELPERS, Helper
 from envs.rewards.webarena.parts import WebArenaParts
 from envs.rewards.webarena.program import PageAccess, PageScriptError, look_at_pages
+from envs.rewards.webarena.shop import ADMIN, Shop, read_account
+from envs.rewards.webarena.site_helpers import KNOWN, lacking, site_helpers
 
 __all__ = [
+    "ADMIN",
     "HELPERS",
+    "KNOWN",
     "AnswerJudge",
     "EvalType",
     "Evaluation",
@@ -31,12 +36,16 @@ __all__ = [
     "PageScriptError",
     "Part",
     "ReferenceAnswers",
+    "Shop",
     "WebArenaEval",
     "WebArenaParts",
     "WebArenaTask",
     "evaluate",
+    "lacking",
     "look_at_pages",
+    "read_account",
     "read_configs",
     "read_eval",
     "read_task",
+    "site_helpers",
 ]

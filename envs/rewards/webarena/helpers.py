@@ -27,7 +27,7 @@ async def reddit_get_post_url(url: str) -> str:
 
 
 HELPERS: Mapping[str, Helper] = {"reddit_get_post_url": reddit_get_post_url}
-"""Helpers that need no site. The others of the benchmark ask a shop's or GitLab's API and are given by who runs those."""
+"""Helpers that need no site. The others of the benchmark ask a shop or GitLab: `site_helpers` has all."""
 
 
 async def call(program: str, helpers: Mapping[str, Helper], *, page: object, last_url: str) -> str:

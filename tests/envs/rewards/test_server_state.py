@@ -9,9 +9,8 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread, Timer
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from envs.egress import AllowList
 from envs.rewards import SiteState, grade_by_program, read_rubric, record_answers
 from envs.rewards.server_state import MOST_ROWS
 from envs.types import SiteError
+from tests.loopback import Quiet, serving
 
 from .played import EVIDENCE
 
@@ -148,7 +148,7 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
 }
 
 
-class Api(BaseHTTPRequestHandler):
+class Api(Quiet):
     def do_GET(self) -> None:
         if self.path == "/api/slow":
             time.sleep(1)
@@ -156,25 +156,13 @@ class Api(BaseHTTPRequestHandler):
             status, body = 200, json.dumps(self.headers["Host" if "host" in self.path else "Authorization"]).encode()
         else:
             status, body = ANSWERS.get(self.path, (200, b"1"))
-        self.send_response(status)
-        self.send_header("Location", "/api/order/12?full=1")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+        self.answer(status, body, "application/json", Location="/api/order/12?full=1")
 
 
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Api) as origin:
+        yield origin
 
 
 def get(origin: str, path: str, **more: Any) -> Any:

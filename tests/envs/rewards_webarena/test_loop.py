@@ -6,9 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +44,7 @@ from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.task_sets import sealed
 from tests.envs.rewards.played import trajectory
+from tests.loopback import Quiet, serving
 from training.groups import GroupSpec
 
 FILE = Path(__file__).with_name("configs.json")
@@ -167,7 +166,7 @@ def test_placeholders_are_names_of_sites() -> None:
     assert placed(evaluators, {}) == evaluators and placed(evaluators, {"map": "http://m"}) == evaluators
 
 
-class Forge(BaseHTTPRequestHandler):
+class Forge(Quiet):
     """A little site with a log-in: ``/star`` is remembered by a cookie and shown by ``/me``."""
 
     PAGES: dict[str, str] = {  # noqa: RUF012
@@ -182,28 +181,15 @@ Document.prototype.querySelector = () => ({outerText: "99", click: () => {}}); s
         starred = "starred" in (self.headers["Cookie"] or "")
         pages = self.PAGES | {"/me": f"<p class='stars'>{'garden &amp; roses' if starred else 'none'}</p>"}
         status = {"/broken": 500}.get(self.path, 200 if self.path in pages else 404)
-        body = pages.get(self.path, "<p>No such page</p>").encode()
-        self.send_response(status)
-        if self.path == "/star":
-            self.send_header("Set-Cookie", "id=starred; HttpOnly")
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+        body = pages.get(self.path, "<p>No such page</p>")
+        cookies = {"Set_Cookie": "id=starred; HttpOnly"} if self.path == "/star" else {}
+        self.answer(status, body, **cookies)
 
 
 @pytest.fixture(scope="module")
 def forge() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Forge)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Forge) as origin:
+        yield origin
 
 
 CHECKS = [

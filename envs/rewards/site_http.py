@@ -1,0 +1,155 @@
+"""One bounded question to a site's server over HTTP.
+
+It ends within its deadline, its answer has a most, redirects are not followed, and nothing of this process's environment (a proxy, credentials) is
+used. Whatever goes wrong is a `SiteError`; neither headers nor what was sent are in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import httpx
+import orjson
+
+from envs.egress import AllowList, Refused, resolve_allowed
+from envs.types import SiteError
+
+MOST_ANSWER = 4_000_000
+"""Bytes of an answer."""
+_SHOWN = 200
+"""Characters of a question that are named in an error."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that is asked.
+
+    Example::
+
+        status, body = await Server("http://127.0.0.1:8080").ask("/api/order/12")
+    """
+
+    origin: str
+    """``http://127.0.0.1:8080``, the start of every address that is asked; empty: nothing can be asked."""
+    allow: AllowList | None = None
+    """What may be reached: the address that the origin's name leads to is checked as those of pages are (a public name may not lead to this
+    machine or a private network), and only that one is connected to. ``None`` for a server of ours, which is asked where it says it is."""
+    deadline: float = 5.0
+    """Seconds for one question."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with every request."""
+
+    async def ask(
+        self, path: str, *, headers: Mapping[str, str] | None = None, sent: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer.
+
+        Args:
+            path: On the server, with its query.
+            headers: Further ones.
+            sent: JSON that is sent with POST; ``None`` asks with GET.
+
+        Raises:
+            SiteError: no origin, a path of another site, nobody there, too long an answer, or the deadline.
+        """
+        what = asked(path, sent)
+        if not self.origin:
+            raise SiteError(f"{shortened(path)}: the site has no address to ask; give an origin")
+        if not path.startswith("/"):  # "@other.example" after an origin would be another host
+            raise SiteError(f"{shortened(path)}: is no path on {self.origin}; begin it with a /")
+        request = _Request(path, {**self.headers, **(headers or {})}, sent)
+        try:
+            async with asyncio.timeout(self.deadline):
+                return await self._resolved(request)
+        except TimeoutError as error:
+            raise SiteError(f"{what}: no answer within {self.deadline:g} s") from error
+        except Refused as error:
+            raise SiteError(f"{what}: {self.origin} leads to an address that may not be reached: {error}") from error
+        except OSError as error:
+            raise SiteError(f"{what}: {self.origin} is not known: {error}") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise SiteError(f"{what}: {type(error).__name__}: {error}") from error
+
+    async def _resolved(self, request: _Request) -> tuple[int, bytes]:
+        url = httpx.URL(self.origin + request.path)
+        if self.allow is None:
+            return await self._at(url, request)
+        host = url.raw_host.decode("ascii")
+        for address in (addresses := await resolve_allowed(host, self.allow)):
+            try:
+                return await self._at(url, request, str(address))
+            except httpx.ConnectError:
+                if address == addresses[-1]:
+                    raise
+        raise SiteError(f"{asked(request.path, request.sent)}: {host} has no address")
+
+    async def _at(self, url: httpx.URL, request: _Request, address: str = "") -> tuple[int, bytes]:
+        """The answer; of an address, which is spoken to as the host of the URL."""
+        headers = {"accept": "application/json", **request.headers, "host": url.netloc.decode("ascii")}
+        if request.sent is not None:
+            headers["content-type"] = "application/json"
+        # The certificate has to be that of the name, whatever address it has.
+        named = {"sni_hostname": url.raw_host.decode("ascii")} if url.scheme == "https" and address else {}
+        limits = httpx.Timeout(self.deadline)
+        async with (
+            # No proxy and no credentials from this process's environment: the site is asked, and nobody else.
+            httpx.AsyncClient(verify=_trust(), trust_env=False, follow_redirects=False, timeout=limits) as client,
+            client.stream(
+                "GET" if request.sent is None else "POST",
+                url.copy_with(host=address) if address else url,
+                headers=headers,
+                content=request.sent,
+                extensions=named,
+            ) as answer,
+        ):
+            body = bytearray()
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > MOST_ANSWER:
+                    what = asked(request.path, request.sent)
+                    raise SiteError(f"{what}: the answer is longer than {MOST_ANSWER:,} bytes")
+            return answer.status_code, bytes(body)
+
+
+@dataclass(frozen=True)
+class _Request:
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
+    sent: bytes | None = field(repr=False)
+
+
+def read_json(body: bytes, what: str) -> Any:
+    """The JSON of an answer.
+
+    Args:
+        what: Was asked; named in the error.
+
+    Raises:
+        SiteError: it is none.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise SiteError(f"{what}: the answer is no JSON: {error}") from error
+
+
+def asked(path: str, sent: bytes | None = None) -> str:
+    """A question as errors name it: ``GET /api/order/12``."""
+    return f"{'GET' if sent is None else 'POST'} {shortened(path)}"
+
+
+def shortened(text: str) -> str:
+    """A text on one line, cut off where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """The certificates that a client trusts by default. Reading them takes 20 ms, which every client would do for itself."""
+    return httpx.create_ssl_context(trust_env=False)

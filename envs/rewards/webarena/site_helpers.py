@@ -1,0 +1,52 @@
+"""The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a configuration lacks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from envs.rewards.webarena import members
+from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_call
+from envs.rewards.webarena.shop import ADMIN, NAMES, NEEDS_ADDRESS, NEEDS_LOGIN, SITE, Shop
+from envs.types.webarena import PLACEHOLDER, PageCheck
+
+KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
+"""Names of all helpers of the benchmark."""
+
+
+def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Mapping[str, Helper]:
+    """All helpers of the benchmark, by name. To be made once for a worker: the shop's keep its token.
+
+    Args:
+        addresses: Of sites by their names (``tasks.addresses``).
+        logins: Files by the names of their sites, and ``shopping_site_admin`` (``tasks.logins``). Read when they are needed.
+
+    Raises:
+        ConfigError: the shop's address is none that a site may have.
+    """
+    shop = Shop(addresses.get(SITE, ""), logins.get(ADMIN, ""))
+    return {**HELPERS, members.NAME: members.project_member_role, **shop.helpers}
+
+
+def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str, str]) -> str:
+    """What a check of a page can never have in this configuration, with the key to set; empty if nothing. Pure.
+
+    Args:
+        check: With the addresses of sites put in (`placed`).
+    """
+    if (found := PLACEHOLDER.search(check.url)) is not None:
+        return f"the address of {found.group()}: set tasks.addresses.{found.group().strip('_').lower()}=http://…"
+    for program in (check.url, check.locator):
+        if not program.startswith("func:"):
+            continue
+        try:
+            name, _ = read_call(program)
+        except UnknownHelper as error:
+            return f"a helper that can be called: {error}"
+        if name not in KNOWN:
+            return f"the helper {name!r}, which is not known; there are {', '.join(sorted(KNOWN))}"
+        if name in NAMES:
+            if SITE not in addresses:
+                return NEEDS_ADDRESS
+            if ADMIN not in logins:
+                return NEEDS_LOGIN
+    return ""
