@@ -181,6 +181,8 @@ def test_one_more_true_fact_never_lowers(
     rubric, values = read_rubric(case[0]), case[1]
     name = data.draw(st.sampled_from(sorted(values)))
     before, after = graded(rubric, **values), graded(rubric, **(values | {name: 1.0}))
+    if before.score == 0 and after.score is None:
+        return  # what failed no longer decides, and what is unknown does
     if before.score is not None:
         assert after.score is not None and after.score >= before.score - 1e-12
         assert after.passed >= before.passed and (after.binary is None or after.binary >= (before.binary or 0))
