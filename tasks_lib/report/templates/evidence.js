@@ -8,6 +8,10 @@ function table(style, names, rows) {
 
 const cell = (...text) => el("td", { class: "text" }, ...text.filter((each) => each !== "").map((each) => (each instanceof Node ? each : String(each))));
 
+const kind = (text) => el("td", { class: "kind text" }, text);
+
+const amount = (text) => el("td", { class: "amount" }, text);
+
 const moreRows = (count) => (count ? el("p", { class: "quiet" }, `and ${count.toLocaleString("en")} more`) : null);
 
 const plural = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
@@ -20,7 +24,7 @@ const notShown = (name, value) =>
 function changesOf(change) {
   if (!change) return null;
   if (change.missing) return notShown("What the step changed in the document", change);
-  const rows = change.rows.map((row) => el("tr", {}, row.map((text) => cell(text))));
+  const rows = change.rows.map(([what, ...rest]) => el("tr", {}, kind(what), rest.map((text) => cell(text))));
   if (!rows.length && !change.more) return el("p", { class: "quiet" }, "Changed in the document: nothing");
   return fold(`Changed in the document: ${change.says}`,
     el("div", {}, table("changes", ["what", "where", "before", "after"], rows), moreRows(change.more)));
@@ -59,17 +63,17 @@ function votesOf([ayes, noes, lost]) {
 
 function checksTable(checks) {
   const rows = checks.rows.map(([purpose, subject, holds, votes, reason]) =>
-    el("tr", { class: holds === null ? "shut" : null }, cell(purpose), cell(subject),
-      el("td", { class: holds === false ? "no" : null }, HOLDS[holds]), cell(votesOf(votes), votes[0] && votes[1] ? " (contradicted)" : ""), cell(reason)));
+    el("tr", { class: holds === null ? "shut" : null }, kind(purpose), cell(subject),
+      el("td", { class: holds === false ? "no" : null }, HOLDS[holds]), kind(votesOf(votes) + (votes[0] && votes[1] ? " (contradicted)" : "")), cell(reason)));
   return el("div", {}, table("checks", ["question", "about", "answer", "votes", "reason"], rows), moreRows(checks.more));
 }
 
 function callsTable(calls) {
   const rows = calls.rows.map(([purpose, subject, vote, model, seconds, requests, cached, images, [prompt, completion, estimated], dollars, trouble]) =>
-    el("tr", {}, cell(purpose), cell(subject), cell(vote + 1), cell(model), cell(`${decimals(seconds, 2)} s`),
+    el("tr", {}, kind(purpose), cell(subject), cell(vote + 1), cell(model), amount(`${decimals(seconds, 2)} s`),
       cell(cached ? "from the cache" : requests), cell(images),
       cell(`${prompt.toLocaleString("en")} + ${completion.toLocaleString("en")}`, estimated ? " (estimated)" : ""),
-      cell(dollars ? `$${dollars.toPrecision(3)}` : "–"), cell(trouble || "–")));
+      amount(dollars ? `$${dollars.toPrecision(3)}` : "–"), cell(trouble || "–")));
   return el("div", {}, table("calls", ["question", "about", "vote", "model", "took", "requests", "pictures", "tokens", "dollars", "trouble"], rows),
     moreRows(calls.more));
 }
@@ -101,7 +105,7 @@ function factsFold(facts) {
   const groups = facts.groups.rows.map(([name, weight, required, description]) =>
     el("li", {}, `${name}: weight ${decimals(weight, 2)}`, required ? ", required" : null, description ? el("span", { class: "quiet" }, ` ${description}`) : null));
   const rows = facts.rows.map(([group, fact, asks, weight, value, holds, by, on]) =>
-    el("tr", { class: value === null ? "shut" : null }, cell(group), cell(fact), cell(asks), cell(decimals(weight, 2)),
+    el("tr", { class: value === null ? "shut" : null }, cell(group), cell(fact), cell(asks), amount(decimals(weight, 2)),
       el("td", { class: holds === false ? "no" : null }, value === null ? "not available" : decimals(value, 2)), cell(by), cell(on)));
   const floors = facts.floors.map(([name, floor]) => `${name} from ${decimals(floor, 2)}`);
   return fold(`Rubric: ${plural(count, "fact")} in ${plural(facts.groups.rows.length + facts.groups.more, "group")}`, el("div", {},
@@ -113,7 +117,7 @@ function factsFold(facts) {
 function recordedFold(recorded) {
   const count = recorded.rows.length + recorded.more;
   if (!count) return null;
-  const rows = recorded.rows.map((row) => el("tr", {}, row.map((text) => cell(text))));
+  const rows = recorded.rows.map(([what, ...rest]) => el("tr", {}, kind(what), rest.map((text) => cell(text))));
   return fold(`Read at the end: ${plural(count, "thing")}`, el("div", {}, table("recorded", ["what", "asked", "found"], rows), moreRows(recorded.more)));
 }
 
