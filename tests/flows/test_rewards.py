@@ -68,6 +68,16 @@ def write_tasks(path: Path) -> None:
     save_tasks(path, [tasks["click-test"].model_copy(update=both), tasks["click-option"]])
 
 
+def make_old(store: RunStore) -> None:
+    """The folder as it would be if a run from before blobs were told apart had been killed at its end."""
+    for document in (store.root / "blobs").glob("*/*.json"):
+        document.rename(document.with_suffix(".jpg"))
+    for rubric in (store.root / "rubrics").iterdir():
+        rubric.unlink()
+    store.evaluation_path(0).unlink()
+    store.group_path(store.group_ids()[-1]).unlink()
+
+
 @pytest.mark.dask
 def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: None, tmp_path: Path) -> None:
     write_tasks(tmp_path / "tasks.jsonl")
@@ -85,12 +95,16 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
     }
     evaluate(resolve(EvaluateConfig, values))
     store = RunStore(tmp_path / "alone")
+    make_old(store)
+    assert evaluate(resolve(EvaluateConfig, values))["n"] == 2, (
+        "what is missing is played, beside blobs of the older names"
+    )
+    names = [path.stem for path in (store.root / "blobs").glob("*/*")]
+    assert len(names) == len(set(names)), "none is there under both names"
     before = {each: store.trajectory(each).reward for each in store.episode_ids()}
     assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [
         True
     ] * 2
-    for document in (store.root / "blobs").glob("*/*.json"):  # as they were in runs from before blobs were told apart
-        document.rename(document.with_suffix(".jpg"))
     again = {"run": str(store.root), "which": "all", "batch": 1, "tasks": tasks}
     with endpoint() as fake:
         found = regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}}))
