@@ -347,4 +347,6 @@ class _GroupCommitter:
             policy_version=version,
             episodes=tuple(episodes),
         )
+        if group.task.rubric is not None:
+            self._store.put_rubric(group.task.rubric)
         write_json(self._store.group_path(group.group_id), record)

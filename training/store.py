@@ -1,7 +1,7 @@
 """The folder of a run: where each artefact lies, and how it gets there whole.
 
 Every file is written under a temporary name in its own folder and renamed, so that whatever is found under its final name is whole.
-Blobs are named by the sha256 of their bytes and checked when read. See docs/architecture.md for the layout and the rules.
+Blobs are named by the sha256 of their bytes, end in what they are, and are checked when read. See docs/architecture.md for the layout and the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from envs.types import StorageError, Trajectory
+from envs.types import Rubric, StorageError, Trajectory, rubric_hash
+
+BLOB_KINDS = ("jpg", "json", "png", "webp", "bin")
+"""Endings of blobs, the most frequent first, which is how they are looked for. ``jpg`` has to stay the first: it is what every blob of an
+older run ends in, whatever it is."""
 
 MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""
@@ -142,28 +146,58 @@ class RunStore:
     def regraded_path(self, name: str, episode_id: str) -> Path:
         return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
 
+    def rubric_path(self, digest: str) -> Path:
+        return self.root / "rubrics" / f"{digest}.json"
+
     def blob_path(self, sha256: str) -> Path:
-        return self.root / "blobs" / sha256[:2] / f"{sha256}.jpg"
+        """Where a blob lies; where it would as a picture, if there is none of that name."""
+        paths = [self._blob_path(sha256, kind) for kind in BLOB_KINDS]
+        return next((path for path in paths if path.exists()), paths[0])
+
+    def _blob_path(self, sha256: str, kind: str) -> Path:
+        return self.root / "blobs" / sha256[:2] / f"{sha256}.{kind}"
 
     # -- blobs
 
     def put_blob(self, data: bytes) -> str:
-        """Store bytes once under their sha256 and return it."""
+        """Store bytes once under their sha256 and return it. The file's ending says what they are (`blob_kind`)."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self.blob_path(sha256)
-        if not path.exists():
+        path, older = (self._blob_path(sha256, kind) for kind in (blob_kind(data), BLOB_KINDS[0]))
+        if not path.exists() and not older.exists():
             atomic_write_bytes(path, data, sync=False)
         return sha256
 
     def blob(self, sha256: str) -> bytes:
         """The bytes of a blob; ``StorageError`` when it is missing or torn."""
+        path = self.blob_path(sha256)
         try:
-            data = self.blob_path(sha256).read_bytes()
+            data = path.read_bytes()
         except FileNotFoundError as error:
             raise StorageError(f"blob {sha256} is missing from {self.root / 'blobs'}") from error
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise StorageError(f"blob {self.blob_path(sha256)} does not hold what its name says; delete it")
+            raise StorageError(f"blob {path} does not hold what its name says; delete it")
         return data
+
+    # -- rubrics
+
+    def put_rubric(self, rubric: Rubric) -> None:
+        """Keep what episodes are graded by, once, under its hash: their rewards name it, and the set of tasks may lie elsewhere."""
+        path = self.rubric_path(rubric_hash(rubric))
+        if not path.exists():
+            write_json(path, rubric)
+
+    def rubric(self, digest: str) -> Rubric | None:
+        """The rubric of that hash; ``None`` where none was kept (older runs). ``StorageError`` when it is torn, or another one."""
+        path = self.rubric_path(digest)
+        if not path.exists():
+            return None
+        try:
+            rubric = Rubric.model_validate(read_json(path))
+        except ValidationError as error:
+            raise StorageError(f"rubric {path} cannot be read: {error}") from error
+        if rubric_hash(rubric) != digest:
+            raise StorageError(f"rubric {path} is not the one that its name says; delete it")
+        return rubric
 
     # -- trajectories
 
@@ -218,6 +252,21 @@ class RunStore:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(MANIFEST))
         write_json(target / MANIFEST, {"version": version, "files": file_hashes(target), **details})
+
+
+def blob_kind(data: bytes) -> str:
+    """The ending of a blob's file, by its first bytes: a picture's, ``json`` for an object or a list, ``bin`` for anything else.
+
+    >>> blob_kind(b'{"state": "passed"}')
+    'json'
+    """
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpg"
+    if data.startswith(b"\x89PNG\r\n"):
+        return "png"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "webp"
+    return "json" if data[:1] in (b"{", b"[") else "bin"
 
 
 def file_hashes(folder: Path) -> dict[str, dict[str, Any]]:

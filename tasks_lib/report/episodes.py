@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from envs.types import Action, Click, Invalid, Select, StorageError, Trajectory, Type
+from envs.types import Action, Click, Invalid, Select, StorageError, Trajectory, Type, WebTask
 from tasks_lib.report.data import RunData
+from tasks_lib.report.evidence import Evidence, cut
 from training.groups import EpisodeSummary, GroupRecord
 from training.store import RunStore
 
@@ -24,7 +25,7 @@ MOST_ABSTENTIONS = 5
 MOST_TRAINING = 6
 
 MOST_IMAGE_BYTES = 3_000_000
-"""Bound on the embedded screenshots, as base64; beyond it a step names its blob instead."""
+"""Bound on the embedded screenshots (of steps and last pages), as base64; beyond it a step names its blob instead."""
 
 MOST_TEXT = 20_000
 """Characters of a prompt or response that are embedded."""
@@ -112,9 +113,13 @@ def viewer_data(run: RunData, store: RunStore) -> dict[str, Any]:
         except StorageError as error:
             run.problems.append(str(error))
             continue
-        episodes.append(_episode(entry, trajectory))
+        evidence = Evidence(store, run.problems)
+        episodes.append(
+            _episode(entry, trajectory) | _graded_on(trajectory, evidence, run.tasks.get(trajectory.task_id))
+        )
     episodes.sort(key=lambda e: (e["kind"], e["phase"] != "evaluation", e["version"], e["id"]))
-    images = _images([episode["steps"] for episode in episodes], store, run.problems)
+    seen = [[*e["steps"], *([e["final"]] if e["final"] and e["final"]["shot"] else [])] for e in episodes]
+    images = _images(seen, store, run.problems)
     return {"episodes": episodes, "images": images}
 
 
@@ -177,8 +182,41 @@ def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
         "rubric": reward.rubric_hash,
         "wall": trajectory.wall,
         "cost": reward.cost.model_dump(),
-        "parts": [part.model_dump(mode="json") | {"holds": part.holds} for part in reward.parts],
+        "parts": [
+            part.model_dump(mode="json") | {"holds": part.holds, "evidence": cut(part.evidence)}
+            for part in reward.parts
+        ],
         "steps": [_step(trajectory, index) for index in range(len(trajectory.steps))],
+    }
+
+
+def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
+    """What the reward was decided on. The judge's word comes first: it is short, and an episode has room for so much only."""
+    return {
+        "answer": _bounded(trajectory.answer),
+        "judgement": evidence.judgement(trajectory.judgement),
+        "rubricFacts": evidence.facts(trajectory, task),
+        "recorded": evidence.recorded(trajectory),
+        "final": _final(trajectory),
+        "changes": [evidence.change(step.dom_diff) for step in trajectory.steps],
+    }
+
+
+def _final(trajectory: Trajectory) -> dict[str, Any] | None:
+    """The page after the last action; without a picture where it shows nothing at its end."""
+    final = trajectory.final
+    if final is None or not trajectory.steps:
+        return None
+    return {
+        "shot": trajectory.final_screenshot,
+        "missing": None,
+        "viewport": final.viewport,
+        "url": cut(final.url),
+        "title": cut(final.title),
+        "error": cut(final.error) if final.error else None,
+        "notices": [cut(words) for words in (*final.notices, final.dialog) if words],
+        "elements": [item.model_dump() for item in final.elements],
+        "text": _bounded(final.text),
     }
 
 

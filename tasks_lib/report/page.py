@@ -19,6 +19,8 @@ from tasks_lib.report.episodes import viewer_data
 from training.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
+SCRIPTS = ("evidence.js", "page.js")
+"""Parts of the page's one script, in this order: the last begins to work when it is read."""
 
 
 def build_report(run_dir: Path) -> Path:
@@ -45,7 +47,8 @@ def render(run: RunData, viewer: dict[str, Any], *, now: float) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "duration": duration, "percent": percent, "rate": rate}
-    style, script = ((TEMPLATES / name).read_text() for name in ("style.css", "page.js"))
+    style = (TEMPLATES / "style.css").read_text()
+    script = "\n".join((TEMPLATES / name).read_text() for name in SCRIPTS)
     shares, total = summary.time_split(run)
     return environment.get_template("page.html.j2").render(
         run=run,

@@ -68,6 +68,16 @@ def write_tasks(path: Path) -> None:
     save_tasks(path, [tasks["click-test"].model_copy(update=both), tasks["click-option"]])
 
 
+def make_old(store: RunStore) -> None:
+    """The folder as it would be if a run from before blobs were told apart had been killed at its end."""
+    for document in (store.root / "blobs").glob("*/*.json"):
+        document.rename(document.with_suffix(".jpg"))
+    for rubric in (store.root / "rubrics").iterdir():
+        rubric.unlink()
+    store.evaluation_path(0).unlink()
+    store.group_path(store.group_ids()[-1]).unlink()
+
+
 @pytest.mark.dask
 def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: None, tmp_path: Path) -> None:
     write_tasks(tmp_path / "tasks.jsonl")
@@ -79,11 +89,18 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
         "episodes": 2,
         "split": "validation",
         "tasks": tasks,
-        "rollout": {"concurrency": 2, "judge": {**judge, "base_url": "http://127.0.0.1:9"}},  # nobody listens there
+        # nobody listens there
+        "rollout": {"concurrency": 2, "dom_diffs": True, "judge": {**judge, "base_url": "http://127.0.0.1:9"}},
         "policy": {"max_new_tokens": 24},
     }
     evaluate(resolve(EvaluateConfig, values))
     store = RunStore(tmp_path / "alone")
+    make_old(store)
+    assert evaluate(resolve(EvaluateConfig, values))["n"] == 2, (
+        "what is missing is played, beside blobs of the older names"
+    )
+    names = [path.stem for path in (store.root / "blobs").glob("*/*")]
+    assert len(names) == len(set(names)), "none is there under both names"
     before = {each: store.trajectory(each).reward for each in store.episode_ids()}
     assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [
         True
@@ -97,6 +114,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
     assert (found["episodes"], found["with_reward"], found["abstained"], found["tokens"] > 0) == (2, 2, {}, True)
     for episode_id, reward in before.items():
         assert store.trajectory(episode_id).reward == reward, "what was stored stays as it was"
+        assert any(step.dom_diff for step in store.trajectory(episode_id).steps), "the judge was shown them again"
         graded = Regraded.model_validate(read_json(store.regraded_path("again", episode_id)))
         assert graded.before == reward
         assert {part.name: part.value for part in graded.reward.parts}["seen/pressed"] == 1
@@ -113,7 +131,7 @@ def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: No
             "episodes": 4,
             "split": "validation",
             "tasks": {"file": str(tmp_path / "tasks.jsonl")},
-            "rollout": {"concurrency": 4, "judge": judge, "signals": True},
+            "rollout": {"concurrency": 4, "judge": judge, "signals": True, "dom_diffs": True},
             "rewards": {"performance": 0.1},
             "policy": {"max_new_tokens": 24},
         }
@@ -130,6 +148,9 @@ def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: No
         assert parts.keys() == {"page/over", "seen/pressed", "performance"}
         assert parts["seen/pressed"].value == 1 and episode.reward.cost.tokens > 0
         assert episode.reward.passed and episode.reward.rubric_hash == rubric_hash(RUBRIC)
+        assert store.blob_path(episode.judgement).suffix == ".json"
+        assert store.blob_path(episode.steps[0].screenshot).suffix == ".jpg"
+    assert store.rubric(rubric_hash(RUBRIC)) == RUBRIC
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(find_chromium()))
@@ -137,9 +158,25 @@ def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: No
         page.goto(build_report(store.root).as_uri())
         page.select_option("[data-facet=kind]", "click-test")
         page.click("#list button")
+        for summary in page.locator("#detail summary").all():
+            if not summary.evaluate("each => each.parentElement.open"):
+                summary.click()
         shown, costs = page.inner_text("#detail .after"), page.inner_text("#grading")
+        facts, checks, calls, changes = (
+            [row.split("\t") for row in page.locator(f"#detail .{name} tbody tr").all_inner_texts()]
+            for name in ("rubric", "checks", "calls", "changes")
+        )
+        last = page.inner_text("#detail details:has-text('After the last action')")
         browser.close()
     assert "done is " in shown, "by program"
     assert "The button was pressed: verdict: the button <b>changed</b>" in shown, "by judge"
     assert "performance\tshaping" in shown and "tokens" in shown
     assert "somebody was asked about\t2" in costs
+    assert [(row[0], row[1], row[4], row[5]) for row in facts] == [
+        ("page", "over", "1.00", "program"),
+        ("seen", "pressed", "1.00", "judge"),
+    ]
+    assert checks[-1] == ["verdict", "", "yes", "1 for, 0 against", "the button <b>changed</b>"], "what the judge said"
+    assert {row[0] for row in calls} >= {"key_points", "relevance", "verdict"}, "what it was asked"
+    assert changes, "what the click changed in the document"
+    assert "no picture was kept" in last, "MiniWoB shows nothing at its end"

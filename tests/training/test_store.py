@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.types import StorageError
+from envs.types import Rubric, StorageError, rubric_hash
 from training.store import MANIFEST, RunStore, atomic_write_bytes, read_json, write_json
 
 
@@ -28,6 +28,50 @@ def test_a_blob_is_stored_once_and_checked_when_read(store):
         store.blob(sha256)
     with pytest.raises(StorageError, match="missing"):
         store.blob("0" * 64)
+
+
+PICTURES = {"jpg": b"\xff\xd8\xff\xe0JFIF", "png": b"\x89PNG\r\n\x1a\n", "webp": b"RIFF\x00\x00\x00\x00WEBPVP8 "}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [*PICTURES.items(), ("json", b'{"a": 1}'), ("json", b"[]"), ("bin", b"RIFF\x00\x00\x00\x00WAVE"), ("bin", b"")],
+)
+def test_a_blob_ends_in_what_it_is(store, kind, data):
+    sha256 = store.put_blob(data)
+    (path,) = (store.root / "blobs" / sha256[:2]).iterdir()
+    assert path.name == f"{sha256}.{kind}" and store.blob_path(sha256) == path
+    assert store.blob(sha256) == data
+
+
+def test_blobs_of_an_older_run_are_read_and_not_stored_twice(store):
+    """There every blob ended in ``.jpg``, whatever it was."""
+    sha256 = store.put_blob(b'{"state": "passed"}')
+    new = store.blob_path(sha256)
+    older = new.rename(new.with_suffix(".jpg"))
+    assert store.blob(sha256) == b'{"state": "passed"}'
+    assert store.put_blob(b'{"state": "passed"}') == sha256
+    assert [*new.parent.iterdir()] == [older]
+    older.write_bytes(b'{"state"')
+    with pytest.raises(StorageError, match=r"\.jpg does not hold"):
+        store.blob(sha256)
+
+
+def test_a_rubric_is_kept_once_under_its_hash(store):
+    fact = {"id": "over", "type": "page_fact", "name": "done", "value": True}
+    rubric = Rubric.model_validate({"fact_groups": [{"name": "page", "facts": [fact]}]})
+    digest = rubric_hash(rubric)
+    assert store.rubric(digest) is None
+    store.put_rubric(rubric)
+    written = store.rubric_path(digest).stat().st_mtime_ns
+    store.put_rubric(rubric)
+    assert store.rubric(digest) == rubric and store.rubric_path(digest).stat().st_mtime_ns == written
+    store.rubric_path(digest).rename(store.rubric_path("0" * 64))
+    with pytest.raises(StorageError, match="not the one that its name says"):
+        store.rubric("0" * 64)
+    store.rubric_path(digest).write_text('{"fact_groups": []}')
+    with pytest.raises(StorageError, match="cannot be read"):
+        store.rubric(digest)
 
 
 def test_torn_and_missing_documents_are_named(store):

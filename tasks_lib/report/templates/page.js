@@ -102,7 +102,7 @@ function screenshot(step, images) {
   const image = images[step.shot];
   frame.append(
     image
-      ? el("img", { src: image, alt: `What the policy saw. It chose: ${step.say}` })
+      ? el("img", { src: image, alt: step.alt || `What the policy saw. It chose: ${step.say}` })
       : el("p", { class: "empty" }, `Screenshot ${step.shot.slice(0, 12)}…: ${step.missing}`),
     marks,
   );
@@ -160,7 +160,7 @@ function fold(summary, body, open = false) {
   return el("details", { open }, el("summary", {}, summary), body);
 }
 
-function stepCard(step, index, data) {
+function stepCard(step, index, data, change) {
   const { frame, rects, landscape } = screenshot(step, data.images);
   const time = step.seconds;
   const card = el("section", { class: `step ${landscape ? "landscape" : ""}`, "aria-label": `Step ${index + 1}` });
@@ -176,6 +176,7 @@ function stepCard(step, index, data) {
       el("pre", { class: "response" }, step.response),
       tokenStrip(step),
       el("p", { class: "quiet" }, `policy v${step.version} · observe ${decimals(time.observe, 2)} s · generate ${decimals(time.generate, 2)} s · act ${decimals(time.act, 2)} s`),
+      ...present([changesOf(change)]),
       fold(`${step.elements.length} elements`, elementTable(step, rects), step.elements.length <= 8),
       fold(`Prompt, ${step.promptTokens.toLocaleString("en")} tokens`, el("pre", {}, step.prompt)),
       el("p", { class: "quiet url" }, step.url)),
@@ -243,9 +244,12 @@ function episodeDetail(episode, data, open) {
       episode.error && episode.error !== episode.abstained && el("p", { class: "error" }, episode.error),
       twins.length ? el("p", { class: "twins" }, "Same page: ", ...twins.map((twin) =>
         el("button", { type: "button", class: "plain", onclick: () => open(twin.id) }, `${MARK[twin.outcome]} ${twin.where}, sample ${twin.sample}`))) : null),
-    ...episode.steps.map((step, index) => stepCard(step, index, data)),
+    ...episode.steps.map((step, index) => stepCard(step, index, data, episode.changes[index])),
+    lastPage(episode, data),
     el("section", { class: "after" },
+      ...(episode.answer ? [el("h4", {}, "Answer"), el("pre", { class: "given" }, episode.answer)] : []),
       ...present(rewardSection(episode)),
+      ...gradedOn(episode),
       fold("Identity and page facts", el("dl", { class: "pairs" }, fact("episode", episode.id), fact("group", episode.group),
         fact("task", episode.task), fact("seed", String(episode.seed)), fact("sample", String(episode.sample)),
         fact("attempt", String(episode.attempt)), fact("policy", `v${episode.version}`), fact("shown as", episode.reason),

@@ -1,0 +1,49 @@
+"""What a step changed in a document, in rows and in words. Pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from envs.rewards.chromiumrl import DiffChange, DiffNode, StepDiff
+from envs.rewards.chromiumrl.step_diff import MAX_TEXT
+
+LISTS = {"added": "added", "removed": "removed", "changed": "changed", "flagged_changes": "as a consequence"}
+"""Lists of a diff within one document, with what is said of them."""
+TEXTS = {"added": "new texts", "removed": "gone texts", "top_actions": "controls"}
+"""Those of another document."""
+
+
+def change_words(diff: StepDiff) -> str:
+    """The totals in a line, of what was recorded and what was not: ``2 added, 1 changed``."""
+    names = TEXTS if diff.cross_document else LISTS
+    counts = [f"{diff.stats.totals[key]:,} {name}" for key, name in names.items() if diff.stats.totals.get(key)]
+    return ", ".join(["another document", *counts] if diff.cross_document else counts) or "nothing"
+
+
+def change_rows(diff: StepDiff) -> Iterator[tuple[str, str, str, str]]:
+    """What, where, before and after of each change. Consequences are only counted, by what they follow from."""
+    yield from (_node("added", node, "", node.text) for node in diff.added)
+    yield from (_node("removed", node, node.text, "") for node in diff.removed)
+    yield from (_change(change) for change in diff.changed)
+    for flag, count in sorted(Counter(change.flag or "" for change in diff.flagged_changes).items()):
+        yield "as a consequence", "", "", f"{count:,} by {flag}"
+    if diff.text_delta is not None:
+        yield from (("new text", "", "", _text(text)) for text in diff.text_delta.added)
+        yield from (("gone text", "", _text(text), "") for text in diff.text_delta.removed)
+    yield from (("control", "", "", _text(control)) for control in diff.top_actions)
+
+
+def _node(what: str, node: DiffNode, before: str, after: str) -> tuple[str, str, str, str]:
+    size = f" ({node.nodes:,} nodes)" if node.nodes > 1 else ""
+    return what, f"{node.path}{size}", _text(before), _text(after)
+
+
+def _change(change: DiffChange) -> tuple[str, str, str, str]:
+    live = " (live)" if change.source == "prop" else ""
+    return f"{change.kind}{live}", change.path, _text(change.before), _text(change.after)
+
+
+def _text(text: str) -> str:
+    """A diff keeps only the beginning of a long text, and not how long it was."""
+    return f"{text}… (no more was recorded)" if len(text) >= MAX_TEXT else text
