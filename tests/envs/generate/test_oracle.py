@@ -7,17 +7,20 @@ import re
 import pytest
 
 from envs.oracles import follow, is_generated, oracle_of
+from envs.sites.bundled.directory import directory_world
 from envs.sites.bundled.site import VIEWPORT
-from envs.tasks.generate import TEMPLATES, GeneratorSpec, generate, solution_of
+from envs.tasks.generate import TEMPLATES, GeneratorSpec, World, generate, generate_world, solution_of
 from envs.tasks.generate.moves import Fill, Follow, Plan, Push, Say
 from envs.types import (
     Action,
     Answer,
+    Check,
     Click,
     Element,
     Invalid,
     Observation,
     Scroll,
+    Select,
     Split,
     StopReason,
     TaskError,
@@ -104,14 +107,42 @@ def test_a_wrong_answer_or_a_step_less_is_not_rewarded_in_full() -> None:
         assert ended.reward.score < 1.0 and not ended.reward.passed, described(task, ended)
 
 
-@pytest.mark.parametrize("mode", ["mark", "coordinates"])
-def test_they_are_solved_however_elements_are_named(mode: str) -> None:
+def in_turn(action: Action, seen: Observation) -> Action:
+    """Elements of even numbers by their mark, the others by coordinates."""
+    number = getattr(action, "element", None) or 0
+    return said_by("coordinates" if number % 2 else "mark", action, seen)
+
+
+def test_they_are_solved_by_marks_and_coordinates() -> None:
     tasks = [tasks[1] for tasks in by_kind().values()]
+    ended = play_all([(task, oracle_of(task)) for task in tasks], in_turn)
+    assert failed(tasks, ended) == []
+    named = [step.action for each in ended for step in each.steps if not isinstance(step.action, Answer | Terminate)]
+    assert all(getattr(action, "element", None) is None for action in named)
+    for kind in (Click, Type, Select, Check):
+        ways = {action.mark is None for action in named if isinstance(action, kind)}
+        assert ways == {True, False}, f"{kind.__name__} was said in one way only"
 
-    def said(action: Action, seen: Observation) -> Action:
-        return said_by(mode, action, seen)
 
-    assert failed(tasks, play_all([(task, oracle_of(task)) for task in tasks], said)) == []
+def test_pages_longer_than_the_window_are_scrolled() -> None:
+    """The office where 20 people of this world work: its list is read to the end, and its last line is clicked."""
+    spec = GeneratorSpec(kinds=("directory-count", "directory-open"), per_world=400)
+    made = generate_world(spec, World("directory", 100_245, Split.DEMO))
+    office = "Island Pier"
+    names = sorted(person.name for person in directory_world(100_245).people if person.office == office)
+    assert len(names) == 20
+    count = next(task for task in made if task.kind == "directory-count" and office in (task.instruction or ""))
+    last = next(task for task in made if task.kind == "directory-open" and names[-1] in (task.instruction or ""))
+    way = follow((Follow(office), Follow(names[-1])))
+    counted, opened = play_all([(count, oracle_of(count)), (last, way)])
+    (pointed,) = play_all([(last, way)], in_turn)
+    for task, ended in ((count, counted), (last, opened), (last, pointed)):
+        assert ended.reward.score == 1.0, described(task, ended)
+        assert [step.action.type for step in ended.steps[:2]] == ["click", "scroll"]
+    before, after = (step.prompt for step in counted.steps[1:3])
+    assert f'"{names[-1]}" offscreen' in before and re.search(rf'"{names[-1]}" [A-Z]\w+ [A-Z]', after), (
+        "with department and role"
+    )
 
 
 # -- without a browser
