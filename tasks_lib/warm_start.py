@@ -210,7 +210,9 @@ class WarmStart:
 
     def _freeze_tasks(self) -> list[WebTask]:
         if not self.store.tasks_path.exists():
-            save_tasks(self.store.tasks_path, select_demonstrable(self.config))
+            tasks = select_demonstrable(self.config)
+            check_enough(tasks, self.config)
+            save_tasks(self.store.tasks_path, tasks)
         return load_tasks(self.store.tasks_path)
 
     def _freeze_config(self) -> None:
@@ -250,6 +252,17 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
             + (f" ({generated})" if generated else "")
         )
     return tasks if config.tasks.kinds else [task for task in tasks if task.task_id not in silent]
+
+
+def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
+    """Check that there are pages for every episode that will be wanted, before hours go into what comes first.
+
+    Raises:
+        ConfigError: There are too few of demonstration or of validation.
+    """
+    if config.cloning_updates:
+        evaluation_groups(tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
+    evaluation_groups(tasks, phase="s000000", episodes=config.gate_episodes, split=Split.VALIDATION)
 
 
 def why_silent(task: WebTask) -> str:

@@ -67,6 +67,19 @@ def test_generated_tasks_are_taken_if_their_solution_is_known(tmp_path):
         select_demonstrable(config(tmp_path, **wanted))
 
 
+@pytest.mark.parametrize(("missing", "there"), [("demo", "validation"), ("validation", "demo")])
+def test_too_few_tasks_are_told_before_anything_is_done(tmp_path, missing, there):
+    file = tmp_path / "set.jsonl"
+    save_tasks(file, list(generate(GeneratorSpec(count=2, splits={Split(there): 1}))))
+    wanted = config(tmp_path, tasks={"file": str(file)}, cloning_updates=1, demonstrations=2, gate_episodes=2)
+    with (
+        pytest.raises(ConfigError, match=f"2 {missing} episodes.* 0 tasks.*--splits {missing}=1"),
+        open_warm_start(wanted),
+    ):
+        pass
+    assert not RunStore(tmp_path / "ws").tasks_path.exists(), "with a better file the same run can be begun"
+
+
 def test_a_folder_of_someone_else_is_not_replaced(tmp_path):
     (tmp_path / "theirs").mkdir()
     wanted = config(tmp_path, output=str(tmp_path / "theirs"))
