@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from envs.browser import StepResult
-from envs.oracles import oracle_action
-from envs.types import Invalid, Memory, Step
+from envs.oracles import is_generated, oracle_action, oracle_of
+from envs.types import Action, Invalid, Memory, Step
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.engine import GenerationRequest, InferenceEngine
@@ -101,7 +101,7 @@ class PolicyActor:
 
 @dataclass(slots=True)
 class OracleActor:
-    """The scripted oracle of each task kind. Its turns carry log-probability 0: they are certain, and used for cloning only."""
+    """The scripted oracle of each task. Its turns carry log-probability 0: they are certain, and used for cloning only."""
 
     engine: InferenceEngine
 
@@ -115,9 +115,15 @@ class OracleActor:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
-        now = asked.situation
-        action = oracle_action(now.group.task.kind, now.frame.observation, [step.action for step in now.steps])
+        action = _shown(asked.situation)
         # An oracle at a loss says nothing, which ends the episode as a failure, like any policy's.
         response = "" if isinstance(action, Invalid) else format_action(action)
         response_ids = tuple(self.engine.encode_response(response))
         return Turn(asked, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
+
+
+def _shown(now: Situation) -> Action:
+    task, seen, history = now.group.task, now.frame.observation, [step.action for step in now.steps]
+    if is_generated(task):
+        return oracle_of(task)(seen, history)  # drawn anew each turn: it takes less than a millisecond
+    return oracle_action(task.kind, seen, history)

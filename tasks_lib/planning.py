@@ -77,7 +77,7 @@ def evaluation_groups(
     if sizes.sum() < episodes:
         raise ConfigError(
             f"{episodes} {split} episodes are wanted, and the {len(rows)} tasks that have {split} seeds have {sizes.sum()} in all; lower the "
-            f"number of episodes"
+            f"number of episodes, or take a set with more (of a generated one: --splits {split}=1 …)"
         )
     groups = []
     for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):

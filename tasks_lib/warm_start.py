@@ -23,9 +23,9 @@ import psutil
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envs.oracles import ORACLES
+from envs.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
-from envs.types import ConfigError, PolicyError, Split, TrainingError, WebTask
+from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import success, success_by_kind
@@ -210,7 +210,9 @@ class WarmStart:
 
     def _freeze_tasks(self) -> list[WebTask]:
         if not self.store.tasks_path.exists():
-            save_tasks(self.store.tasks_path, select_demonstrable(self.config))
+            tasks = select_demonstrable(self.config)
+            check_enough(tasks, self.config)
+            save_tasks(self.store.tasks_path, tasks)
         return load_tasks(self.store.tasks_path)
 
     def _freeze_config(self) -> None:
@@ -235,20 +237,41 @@ def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
 
 
 def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
-    """The configured kinds, or all that have an oracle.
+    """The tasks of the configured kinds, or all that have an oracle.
 
     Raises:
-        ConfigError: A named kind cannot be demonstrated although there is cloning to do.
+        ConfigError: There is cloning to do, and a task of a named kind cannot be demonstrated, or no task at all.
     """
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
-    if not config.tasks.kinds:
-        return [task for task in tasks if task.kind in ORACLES]
-    silent = sorted({task.kind for task in tasks} - ORACLES.keys())
-    if silent and config.cloning_updates:
+    silent = {task.task_id: reason for task in tasks if (reason := why_silent(task))}
+    if config.cloning_updates and silent and (config.tasks.kinds or len(silent) == len(tasks)):
+        kinds = sorted({task.kind for task in tasks if task.task_id in silent})
+        generated = next((silent[task.task_id] for task in tasks if is_generated(task) and task.task_id in silent), "")
         raise ConfigError(
-            f"tasks.kinds: no scripted oracle for {', '.join(silent)}; leave them out, or set cloning_updates=0"
+            f"tasks.kinds: no scripted oracle for {', '.join(kinds)}; leave them out, or set cloning_updates=0"
+            + (f" ({generated})" if generated else "")
         )
-    return tasks
+    return tasks if config.tasks.kinds else [task for task in tasks if task.task_id not in silent]
+
+
+def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
+    """Check that there are pages for every episode that will be wanted, before hours go into what comes first.
+
+    Raises:
+        ConfigError: There are too few of demonstration or of validation.
+    """
+    if config.cloning_updates:
+        evaluation_groups(tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
+    evaluation_groups(tasks, phase="s000000", episodes=config.gate_episodes, split=Split.VALIDATION)
+
+
+def why_silent(task: WebTask) -> str:
+    """Why no oracle shows how a task is done; empty if one does."""
+    try:
+        oracle_of(task)
+    except TaskError as error:
+        return str(error)
+    return ""
 
 
 @task(task_run_name="pre-train", cache_policy=NO_CACHE, persist_result=False)

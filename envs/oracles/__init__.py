@@ -1,9 +1,10 @@
-"""Scripted policies for MiniWoB++: proof that a task can be solved from what the policy sees, and demonstrations for
-cloning.
+"""Scripted policies for MiniWoB++ and for generated tasks: proof that a task can be solved from what the policy sees, and
+demonstrations for cloning.
 
 An oracle is a pure function of the observation and of its own earlier actions; it never looks at the page, the seed or
 the reward. When it does not know what to do it answers `Invalid` with the reason, like a policy that fails to name an
-action. No browser, no model and no I/O belongs here.
+action. MiniWoB++'s (`ORACLES`) work out from the instruction what to do, one for each kind; that of generated tasks
+(`generated`) is made for a task and knows its plan. No browser, no model and no I/O belongs here.
 """
 
 from __future__ import annotations
@@ -12,16 +13,30 @@ from collections.abc import Sequence
 
 from envs.oracles.clicking import CLICKING
 from envs.oracles.forms import FORMS
+from envs.oracles.generated import follow, is_generated
 from envs.oracles.mail import MAIL
 from envs.oracles.parts import Oracle
 from envs.oracles.pointing import POINTING
 from envs.oracles.widgets import WIDGETS
-from envs.types import Action, Observation, TaskError
+from envs.tasks.generate.generate import solution_of
+from envs.types import Action, Observation, TaskError, WebTask
 
 ORACLES: dict[str, Oracle] = {**CLICKING, **FORMS, **MAIL, **POINTING, **WIDGETS}
 """Kinds that have an oracle."""
 
-__all__ = ["ORACLES", "Oracle", "oracle_action"]
+__all__ = ["ORACLES", "Oracle", "follow", "is_generated", "oracle_action", "oracle_of"]
+
+
+def oracle_of(task: WebTask) -> Oracle:
+    """The oracle of a task.
+
+    Raises:
+        TaskError: it has none: its kind has not, or it is a generated task whose solution is not known (a part of one, or of another
+            version of its template).
+    """
+    if is_generated(task):
+        return follow(solution_of(task))
+    return _of_kind(task.kind)
 
 
 def oracle_action(kind: str, observation: Observation, history: Sequence[Action] = ()) -> Action:
@@ -35,7 +50,10 @@ def oracle_action(kind: str, observation: Observation, history: Sequence[Action]
     Raises:
         TaskError: the kind has no oracle.
     """
-    oracle = ORACLES.get(kind)
-    if oracle is None:
+    return _of_kind(kind)(observation, history)
+
+
+def _of_kind(kind: str) -> Oracle:
+    if kind not in ORACLES:
         raise TaskError(f"no oracle for {kind!r}; there are {', '.join(sorted(ORACLES))}")
-    return oracle(observation, history)
+    return ORACLES[kind]

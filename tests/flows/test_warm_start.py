@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.tasks import load_tasks
+from envs.tasks import load_tasks, save_tasks
+from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, PolicyError, Split
 from tasks_lib.config import PROJECT, WarmStartConfig
 from tasks_lib.warm_start import RECIPE, check_gate, open_warm_start, select_demonstrable
@@ -48,6 +49,35 @@ def test_all_kinds_with_an_oracle_are_taken_unless_some_are_named(tmp_path):
     assert [task.kind for task in select_demonstrable(config(tmp_path, **named))] == [mute]
     with pytest.raises(ConfigError, match=f"no scripted oracle for {mute}"):
         select_demonstrable(config(tmp_path, cloning_updates=1, **named))
+
+
+def test_generated_tasks_are_taken_if_their_solution_is_known(tmp_path):
+    file = tmp_path / "set.jsonl"
+    whole, other = generate(GeneratorSpec(count=2, splits={Split.DEMO: 1}))
+    part = whole.model_copy(update={"task_id": f"{whole.task_id}~0123456789ab"})
+    save_tasks(file, [whole, part, other])
+    wanted = {"tasks": {"file": str(file)}, "cloning_updates": 1}
+    assert select_demonstrable(config(tmp_path, **wanted)) == [whole, other]
+    named = {"file": str(file), "kinds": [whole.kind]}
+    with pytest.raises(ConfigError, match=f"for {whole.kind}; leave them out.* is no id of a generated task"):
+        select_demonstrable(config(tmp_path, tasks=named, cloning_updates=1))
+    assert part in select_demonstrable(config(tmp_path, tasks=named))
+    save_tasks(file, [part])
+    with pytest.raises(ConfigError, match=f"no scripted oracle for {whole.kind}"):
+        select_demonstrable(config(tmp_path, **wanted))
+
+
+@pytest.mark.parametrize(("missing", "there"), [("demo", "validation"), ("validation", "demo")])
+def test_too_few_tasks_are_told_before_anything_is_done(tmp_path, missing, there):
+    file = tmp_path / "set.jsonl"
+    save_tasks(file, list(generate(GeneratorSpec(count=2, splits={Split(there): 1}))))
+    wanted = config(tmp_path, tasks={"file": str(file)}, cloning_updates=1, demonstrations=2, gate_episodes=2)
+    with (
+        pytest.raises(ConfigError, match=f"2 {missing} episodes.* 0 tasks.*--splits {missing}=1"),
+        open_warm_start(wanted),
+    ):
+        pass
+    assert not RunStore(tmp_path / "ws").tasks_path.exists(), "with a better file the same run can be begun"
 
 
 def test_a_folder_of_someone_else_is_not_replaced(tmp_path):

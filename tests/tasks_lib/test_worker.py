@@ -14,8 +14,9 @@ from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle
 from envs.sites.design2code import FOLDER
+from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
-from envs.types import Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
+from envs.types import Invalid, Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
 from tasks_lib import actors
 from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
@@ -29,6 +30,8 @@ from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker, _GroupCommitter
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import fake_judge, judged, says
+from training.batches import build_batch
+from training.config import AlgorithmConfig
 from training.groups import GroupSpec
 from training.journal import read_group
 from training.store import RunStore
@@ -251,3 +254,31 @@ def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, m
     assert [part.name for part in built.reward.parts] == ["design2code"]
     assert [part.name for part in clicked.reward.parts] == ["page"] and clicked.reward.score == 1.0
     assert StepDiff.model_validate_json(store.blob(clicked.steps[-1].dom_diff)).schema_version == "1.0"
+
+
+def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_path: Path) -> None:
+    """Beside one of MiniWoB's in the same order: prompt, picture, turn and reward of every step, and rows that cloning takes."""
+    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker"})
+    store = RunStore(tmp_path)
+    store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
+    kinds = ("shop-basket-1", "directory-count", "tracker-close")
+    made = list(generate(GeneratorSpec(count=3, kinds=kinds, per_world=1, splits={Split.DEMO: 1})))
+    pages = select_kinds(resolve_path(config.tasks.file), ["click-test"])
+    groups = evaluation_groups([*made, *pages], phase="i000000", episodes=4, split=Split.DEMO)
+    worker = RolloutWorker()
+    worker.setup(None)
+    try:
+        worker.roll_out(Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, actor="oracle"))
+    finally:
+        worker.teardown(None)
+    episodes = [read_group(store, group.group_id).episodes for group in groups]
+    assert [(len(group), group[0].passed, group[0].score) for group in episodes] == [(1, True, 1.0)] * 4
+    stored = [store.trajectory(group[0].episode_id) for group in episodes]
+    assert {each.kind for each in stored} == {*kinds, "click-test"}
+    for each in stored:
+        assert each.reward.passed and each.error is None
+        for step in each.steps:
+            assert step.prompt and step.prompt_ids and step.response_ids and set(step.logprobs) == {0.0}
+            assert store.blob(step.screenshot).startswith(b"\xff\xd8") and not isinstance(step.action, Invalid)
+    batch = build_batch(1, episodes, AlgorithmConfig(name="filtered_bc"))
+    assert len(batch.rows) == sum(len(each.steps) for each in stored) and batch.episodes == 4
