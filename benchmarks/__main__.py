@@ -1,4 +1,5 @@
-"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one; ``--write`` puts the figures into the table of README.md."""
+"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one, ``NAME --part PART`` a part of it; ``--write`` puts the figures into the
+table of README.md."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
     """Run what is asked for; 1 when a figure misses its target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES)
+    parser.add_argument("--part", help="only this part (env has parts)")
     parser.add_argument("--json", action="store_true", help="one JSON object a figure")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
     parser.add_argument("--write", action="store_true", help="put the figures into the table of benchmarks/README.md")
@@ -31,27 +33,40 @@ def main(arguments: list[str]) -> int:
         return 0
     figures: list[tuple[str, Figure]] = []
     for name in NAMES if options.all else (options.name,):
-        for figure in importlib.import_module(f"benchmarks.{name}").run():
+        for figure in _run(parser, name, options.part):
             figures.append((name, figure))
             print(_json(figure) if options.json else _text(figure), flush=True)
     print(f"load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", file=sys.stderr)
     if options.write:
-        README.write_text(_with_rows(README.read_text(), figures))
+        README.write_text(_with_rows(README.read_text(), figures, whole=not options.part))
     return int(any(figure.ok is False for _, figure in figures))
 
 
-def _with_rows(page: str, figures: list[tuple[str, Figure]]) -> str:
-    """The page with new rows for the benchmarks that ran; the rows of the others stay."""
-    ran = {name for name, _ in figures}
+def _run(parser: argparse.ArgumentParser, name: str, part: str | None) -> list[Figure]:
+    benchmark = importlib.import_module(f"benchmarks.{name}")
+    if not part:
+        return list(benchmark.run())
+    if part not in (parts := getattr(benchmark, "PARTS", ())):
+        parser.error(f"{name} has no part {part!r}; its parts: {', '.join(parts) or 'none'}")
+    return list(benchmark.run((part,)))
+
+
+def _with_rows(page: str, figures: list[tuple[str, Figure]], *, whole: bool) -> str:
+    """The page with new rows. Of benchmarks that did not run the old ones stay, and of one of which only a part ran (not ``whole``)."""
     table = TABLE.search(page)
     assert table is not None, f"{README} has lost its markers"
-    old = [line for line in table[0].splitlines() if line.startswith("| ") and line.split(" | ")[0][2:] not in ran]
-    rows = [line for line in old if line.split(" | ")[0][2:] in NAMES] + [
-        _row(name, figure) for name, figure in figures
-    ]
-    rows.sort(key=lambda line: NAMES.index(line.split(" | ")[0][2:]))
+    old = [line for line in table[0].splitlines() if line.startswith("| ") and _key(line)[0] in NAMES]
+    new = {_key(row): row for row in (_row(name, figure) for name, figure in figures)}
+    ran = {name for name, _ in figures} if whole else set()
+    rows = {_key(line): line for line in old if _key(line)[0] not in ran} | new
+    ordered = sorted(rows.values(), key=lambda line: NAMES.index(_key(line)[0]))
     head = ["| benchmark | figure | value | unit | target | met |", "|---|---|---|---|---|---|"]
-    return TABLE.sub(lambda found: "\n".join([found[1].rstrip(), *head, *rows, found[2]]), page)
+    return TABLE.sub(lambda found: "\n".join([found[1].rstrip(), *head, *ordered, found[2]]), page)
+
+
+def _key(row: str) -> tuple[str, str]:
+    benchmark, figure, *_ = row.removeprefix("| ").split(" | ")
+    return benchmark, figure
 
 
 def _json(figure: Figure) -> str:

@@ -6,17 +6,25 @@ Each module of this package has ``async def figures() -> list[Figure]``; the arm
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from benchmarks import Figure
 from benchmarks.env import episodes, observation, safety, sessions, settle, steps
 
-PARTS = (steps, episodes, sessions, observation, settle, safety)
+PARTS = {
+    "steps": steps,
+    "episodes": episodes,
+    "sessions": sessions,
+    "observation": observation,
+    "settle": settle,
+    "safety": safety,
+}
 
 
-def run() -> list[Figure]:
-    """Figures of all parts."""
-    return asyncio.run(_run())
+def run(parts: Iterable[str] = tuple(PARTS)) -> list[Figure]:
+    """Figures of these parts."""
+    return asyncio.run(_run(parts))
 
 
-async def _run() -> list[Figure]:
-    return [figure for part in PARTS for figure in await part.figures()]
+async def _run(parts: Iterable[str]) -> list[Figure]:
+    return [figure for part in parts for figure in await PARTS[part].figures()]
