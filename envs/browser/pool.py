@@ -147,8 +147,8 @@ class BrowserPool:
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
         """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
-        for broken in self._shelf.withdraw(lambda context: context.broken):
-            self._in_background(self._shelf.close(broken))
+        for gone in self._shelf.withdraw(lambda context: context.broken or not (context.owner or context.reusable)):
+            self._in_background(self._shelf.close(gone))
         shelf, options, allow = self._shelf, self._context_options(site), AllowList.of(site.origin, *site.hosts)
         again = site.stateless_pages
         context = shelf.take(site, task, full=self._full) if again else shelf.take_ready(options, allow)

@@ -206,6 +206,28 @@ def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
     asyncio.run(run())
 
 
+def test_a_context_that_was_ready_for_too_long_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    async def run() -> None:
+        async with pages({"index.html": TITLE}, prewarm=1) as (pool, site):
+            await episode(pool, site, page_task("/index.html"))
+            async with asyncio.timeout(10):
+                while not pool._shelf.ready:
+                    await asyncio.sleep(0.01)
+            old = pool._shelf.ready[0]
+            monkeypatch.setattr(
+                "envs.browser.context.CONTEXT_SECONDS", 0.0
+            )  # frames come only while its clock is ahead of ours
+            assert await episode(pool, site, page_task("/index.html")) == "seen"
+            async with asyncio.timeout(10):
+                while old in pool._shelf._of:
+                    await asyncio.sleep(0.01)
+            assert pool.counters.contexts_broken == 0
+
+    asyncio.run(run())
+
+
 def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     async def run() -> None:
         async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
