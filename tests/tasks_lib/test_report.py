@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from envs.types import StopReason
-from tasks_lib.report import build_report, learning_curve_png
-from tasks_lib.report.charts import Series, duration, line_chart, nice_ticks, number, rolling_mean
-from tasks_lib.report.data import RunData, read_run
-from tasks_lib.report.episodes import MOST_EPISODES, choose, viewer_data
-from tasks_lib.report.grading import MOST_CAUSES, MOST_WORDS, OTHERS, causes, grading
-from tasks_lib.report.page import flatten, percent
-from tasks_lib.report.summary import episode_counts, headline, kind_rows, orchestration_share, time_split
-from training.groups import EpisodeSummary, GroupRecord
-from training.store import RunStore
+from tasks_lib.report import build_report
+from tasks_lib.report.data import read_run
+from tasks_lib.report.episodes import viewer_data
+from tasks_lib.report.grading import grading
 
 MakeRun = Callable[..., Any]
 
@@ -153,30 +145,6 @@ def test_costs_and_causes_of_a_run_are_in_tables(make_run: MakeRun, look: Look) 
     assert not look.complaints
 
 
-def test_causes_that_differ_in_an_address_or_a_number_are_one() -> None:
-    data = RunData("r")
-    for phase, cause in (
-        ("i000000", "http://shop.test/a?b=1 answered 503"),
-        ("i000001", "http://mail.test/ answered 503"),
-        ("e000000", "https://x.test:81/ answered 503"),
-        ("e000000", "<b>" + "long " * 99),
-    ):
-        group = _group(phase, cause[:12].replace("/", ""), 1, None)
-        member = group.episodes[0].model_copy(update={"abstained": cause})
-        data.groups.append(group.model_copy(update={"episodes": (member,)}))
-    first, second = causes(data)
-    assert (first.words, first.training, first.evaluation) == ("<address> answered 503", 2, 1)
-    assert second.words.startswith("<b>long") and len(second.words) <= MOST_WORDS + 1
-    letters = [f"cause {chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(MOST_CAUSES + 7)]
-    data.groups = [_group("i000000", name, 1, None) for name in letters]
-    for at, name in enumerate(letters):
-        member = data.groups[at].episodes[0].model_copy(update={"abstained": name})
-        data.groups[at] = data.groups[at].model_copy(update={"episodes": (member,)})
-    rows = causes(data)
-    assert len(rows) == MOST_CAUSES + 1 and (rows[-1].words, rows[-1].training) == (OTHERS, 7)
-    assert causes(RunData("r")) == [] and grading(RunData("r")).rows == []
-
-
 def test_filters_list_keys_and_link(make_run: MakeRun, look: Look) -> None:
     path = build_report(make_run().root)
     page = look.open(path)
@@ -300,117 +268,3 @@ def test_each_screenshot_is_embedded_once(make_run: MakeRun) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the image
-
-
-@pytest.mark.parametrize("iterations", [0, 3, 30])
-def test_learning_curve_png(make_run: MakeRun, iterations: int) -> None:
-    run = make_run(iterations=iterations or 1, finished=False)
-    if not iterations:
-        run.store.metrics_path.unlink()
-    data = learning_curve_png(run.root)
-    assert (RunStore(run.root).report_path / "learning_curve.png").read_bytes() == data
-    assert Image.open(io.BytesIO(data)).size == (1280, 640)
-
-
-# ---------------------------------------------------------------------------------------------- pure parts
-
-
-def test_time_split_adds_up_to_the_wall_clock(make_run: MakeRun) -> None:
-    run = read_run(make_run(iterations=10, every=5).root)
-    shares, total = time_split(run)
-    assert run.result and total == pytest.approx(run.result.seconds["total"])
-    assert sum(share.share for share in shares) == pytest.approx(1, abs=0.005)
-    by_key = {share.key: share.seconds for share in shares}
-    assert by_key["browser"] == pytest.approx(44) and by_key["set_up"] == pytest.approx(14.2)
-    assert orchestration_share(shares) == pytest.approx(13 / total)
-
-
-def test_time_split_scales_workers_that_overlap(make_run: MakeRun) -> None:
-    run = read_run(make_run(iterations=2, every=5).root)
-    for entry in run.iterations:
-        entry.rollout_split = {"browser": 18.0, "generate": 6.0}
-    by_key = {share.key: share.seconds for share in time_split(run)[0]}
-    assert by_key["browser"] == pytest.approx(18) and by_key["generate"] == pytest.approx(6)
-    assert "rollout" not in by_key
-
-
-def test_resumed_clock_goes_on_and_the_last_line_wins(make_run: MakeRun) -> None:
-    run = make_run(iterations=3, every=9, finished=False)
-    with open(run.store.metrics_path, "ab") as file:
-        file.write(b'{"kind":"iteration","iteration":2,"wall":5.0,"success":0.25}\n')
-    data = read_run(run.root)
-    assert [i.iteration for i in data.iterations] == [0, 1, 2]
-    assert data.iterations[-1].success == 0.25
-    assert data.iterations[-1].wall == pytest.approx(7 + 3 * 21.5 + 5)
-
-
-def test_kinds_and_headline_without_result(make_run: MakeRun) -> None:
-    run = read_run(make_run(finished=False).root)
-    rows = kind_rows(run)
-    assert rows[0].kind == "click-checkboxes" and rows[-1].kind == "choose-list"
-    assert not next(row for row in rows if row.kind == "click-test").reads
-    head = headline(run)
-    assert head.running and head.after and head.after.mean == run.evaluations[-1].mean
-
-
-def test_episode_accounts(make_run: MakeRun) -> None:
-    run = read_run(make_run(iterations=4, finished=False).root)
-    counts = episode_counts(run)
-    assert counts.started == 4 * 256 and counts.abstained == 1 and counts.unexplained == 0
-    run.iterations[0].episodes["consumed"] -= 2
-    assert episode_counts(run).unexplained == 2
-
-
-def _group(phase: str, kind: str, seed: int, *scores: float | None) -> GroupRecord:
-    group_id = f"{phase}-{kind}-{seed}"
-    members = tuple(
-        EpisodeSummary(
-            episode_id=f"{group_id}-{i}",
-            seed=seed,
-            sample=i,
-            score=s,
-            passed=bool(s),
-            steps=1,
-            response_tokens=4,
-            stop_reason=StopReason.BROWSER_ERROR if s is None else StopReason.DONE,
-            abstained="broken" if s is None else None,
-        )
-        for i, s in enumerate(scores)
-    )
-    return GroupRecord(group_id=group_id, task_id=kind, kind=kind, policy_version=0, episodes=members)
-
-
-def test_choice_prefers_a_page_that_was_learned_and_is_bounded() -> None:
-    first = [_group("e000000", "a", 1, 0.0), _group("e000000", "a", 2, 0.0), _group("e000000", "a", 3, 1.0)]
-    last = [_group("e000009", "a", 1, 0.0), _group("e000009", "a", 2, 1.0), _group("e000009", "a", 3, 1.0)]
-    chosen = [(c.reason, c.member.seed, c.member.score) for c in choose(first + last)]
-    assert ("first evaluation", 2, 0.0) in chosen and ("last evaluation", 2, 1.0) in chosen
-    many = [_group(phase, f"k{n}", 1, 0.0, 1.0, None) for phase in ("e000000", "e000005", "i000004") for n in range(30)]
-    chosen_many = choose(many)
-    assert len(chosen_many) == MOST_EPISODES
-    assert sum(c.reason == "abstention" for c in chosen_many) == 5
-    assert len({c.member.episode_id for c in chosen_many}) == MOST_EPISODES
-
-
-def test_ticks_numbers_and_durations() -> None:
-    assert nice_ticks(0, 9, 5) == [0, 2, 4, 6, 8, 10]
-    assert nice_ticks(3, 3, 2)[0] <= 3 <= nice_ticks(3, 3, 2)[-1]
-    assert [number(v) for v in (0, 1, 0.00122, 1234.5, 1e-5, None)] == ["0", "1", "0.00122", "1,234", "1e-5", "–"]
-    assert [duration(v) for v in (7.31, 42, 540, 7500, None)] == ["7.3 s", "42 s", "9 min", "2 h 05 min", "–"]
-    assert [percent(v) for v in (0, 0.0001, 0.074, 0.5)] == ["0.0 %", "< 0.1 %", "7.4 %", "50 %"]
-    assert rolling_mean([(0, 0.0), (1, 3.0), (2, 6.0)], 3) == ((0, 1.5), (1, 3.0), (2, 4.5))
-
-
-def test_line_chart_positions() -> None:
-    line = Series("s", "plain", ((0, 0.0), (10, 1.0)), dots=True, band=((0, 0.0, 0.5), (10, 0.5, 1.0)))
-    chart = line_chart("t", [line], x_label="x", y_range=(0, 1), notes={10: "b", 0: "a"})
-    assert chart.series[0].dots == ((0, 100), (100, 0))
-    assert chart.series[0].path == "M0.0 1000.0L1000.0 0.0"
-    assert chart.notes == ((0, "a"), (100, "b"))
-    assert line_chart("t", [Series("s", "plain", ())], x_label="x").series[0].path == ""
-
-
-def test_flatten() -> None:
-    assert list(flatten({"a": {"b": 1, "c": [1, 2]}, "d": None, "e": True, "f": {}})) == [
-        ("a.b", "1"), ("a.c", "1, 2"), ("d", "null"), ("e", "true"), ("f", "{}"),
-    ]  # fmt: skip
