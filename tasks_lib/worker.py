@@ -22,7 +22,7 @@ import psutil
 from envs.browser import BrowserPool
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
-from envs.rewards.judge import Judge
+from envs.rewards.judge import Judge, Ledger
 from envs.sites import Design2CodeSite, LiveSite, make_site
 from envs.sites.base import Site
 from envs.types import BrowserError, Trajectory
@@ -257,7 +257,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if self._pool is None:
             self._pool = BrowserPool(pool_options(order.rollout, order.policy))
         if self._judge is None and order.rollout.judge is not None:
-            self._judge = await Judge(order.rollout.judge).__aenter__()
+            self._judge = await Judge(order.rollout.judge, Ledger(order.spent_path)).__aenter__()
 
     async def _close(self) -> None:
         if self._judge is not None:

@@ -142,6 +142,10 @@ class RunStore:
     def regraded_path(self, name: str, episode_id: str) -> Path:
         return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
 
+    def spent_path(self, regrading: str = "") -> Path:
+        """What the run's judges have spent together, or those of one regrading."""
+        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.json"
+
     def blob_path(self, sha256: str) -> Path:
         return self.root / "blobs" / sha256[:2] / f"{sha256}.jpg"
 

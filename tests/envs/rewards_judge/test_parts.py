@@ -126,6 +126,7 @@ def test_a_second_grading_comes_from_the_cache_and_costs_nothing(tmp_path: Path)
         {"max_tokens": 801},
         {"models": JudgeModels(default="n")},
         {"json_mode": True},
+        {"structured": "json_schema"},
     ],
 )
 def test_another_model_temperature_or_length_is_another_question(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -248,6 +249,8 @@ def test_what_is_sent() -> None:
         ({"concurrency": 0}, "concurrency"),
         ({"colour": 1}, "colour"),
         ({"models": {"default": ""}}, "models.default"),
+        ({"structured": "xml"}, "structured"),
+        ({"structured": "json_schema", "json_mode": True}, "json_mode"),
     ],
 )
 def test_a_bad_configuration_names_its_field(change: dict[str, Any], said: str) -> None:
