@@ -103,6 +103,12 @@ def test_scores_and_key_points() -> None:
             read_points(reply)
 
 
+def test_plain_line_breaks_in_a_reason_are_no_mistake() -> None:
+    """Not JSON to the letter, but nothing else can be meant."""
+    found = read_opinion('{"verdict": "SUCCESS", "reason": "one\n\ttwo\x01"}', SUCCESS)
+    assert found.holds and found.reason == "one\n\ttwo\x01"
+
+
 def grade(folder: Path, answer: Any = None, **changes: Any) -> Judgement:
     judgement, _ = asyncio.run(judge_once(answer or judged(), episode(2), cache=folder, **changes))
     assert isinstance(judgement, Judgement)

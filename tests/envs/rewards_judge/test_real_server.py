@@ -115,6 +115,15 @@ def test_every_question_of_a_style_is_answered_in_form(style: JudgeStyle) -> Non
     assert not any(call.estimated for call in calls), "the server counts tokens itself"
 
 
+def test_votes_at_a_temperature_are_read_too() -> None:
+    """Seeds differ, so a model without any sense says both: more questions come up than at temperature 0."""
+    found = judge_all(config(temperature=1.0, votes=3))
+    calls = [call for each in found for call in each.calls]
+    print(dict(Counter(str(call.purpose) for call in calls)))
+    assert calls and [call for call in calls if call.error is not None] == []
+    assert {call.vote for call in calls} == {0, 1, 2}
+
+
 def test_pictures_are_seen_by_the_model() -> None:
     """A question costs more tokens with each screenshot that it shows."""
     found = judge_all(config(style=JudgeStyle.WEBVOYAGER, last_images=1), count=1)
