@@ -92,16 +92,16 @@ def test_threads_with_ledgers_of_their_own_claim_each_request_once(tmp_path: Pat
 
 
 def test_two_workers_at_once_send_exactly_what_the_budget_allows(tmp_path: Path) -> None:
-    """Eight episodes of four questions each are 32 requests for each of the two; there are 30 for both."""
+    """Sixty episodes of four questions each are 240 requests for each of the two; there are 250 for both."""
 
     async def main() -> tuple[FakeJudge, list[dict[str, int]]]:
-        async with fake_judge(judged(criterion_a=soon, criterion_b=soon, blocking=soon)) as fake:
-            workers = [await start(fake, tmp_path / "spent", 8, budget_requests=30) for _ in range(2)]
+        async with fake_judge(judged()) as fake:
+            workers = [await start(fake, tmp_path / "spent", 60, budget_requests=250) for _ in range(2)]
             return fake, await asyncio.gather(*map(sent, workers))
 
     fake, (one, other) = asyncio.run(main())
-    assert len(fake.requests) == 30 == one["requests"] + other["requests"]
-    assert Ledger(tmp_path / "spent").read() == Spent(requests=30, tokens=3300)
+    assert len(fake.requests) == 250 == one["requests"] + other["requests"]
+    assert Ledger(tmp_path / "spent").read() == Spent(requests=250, tokens=27500)
 
 
 def test_tokens_overshoot_by_no_more_than_was_under_way(tmp_path: Path) -> None:
