@@ -41,7 +41,12 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
             ):
                 regrading.run()
         found = regrading.summary()
-        rows = [{"what": name, "value": value} for name, value in found.items() if name != "abstained"]
+        rows = [{"what": name, "value": value} for name, value in found.items() if name not in ("abstained", "judge")]
+        rows += [
+            {"what": f"judge: {name} {what}", "value": "no limit" if value is None else value}
+            for name, account in found.get("judge", {}).items()
+            for what, value in account.items()
+        ]
         rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in found["abstained"].items()]
         create_table_artifact(table=rows, key=artifact_key(config.run_id, "regraded"))
         for row in rows:

@@ -9,6 +9,7 @@ from envs.tasks import TaskIndex
 from envs.types import Memory, Split, WebTask
 from tasks_lib.metrics import success, success_by_kind
 from tasks_lib.planning import evaluation_groups
+from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import with_memories
 from training.store import read_json, write_json
@@ -55,6 +56,7 @@ def evaluate_version(
         "greedy": greedy,
         "seconds": rollout.seconds["wall"],
         "activity": rollout.seconds,
+        **judge_account(rollouts.rollout.judge, rollouts.store.spent_path()),
     }
     write_json(path, result)
     return result

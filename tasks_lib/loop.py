@@ -11,6 +11,7 @@ from typing import Any
 from envs.types import Split, TrainingError
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.progress import RunProgress, duration
+from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollout
 from tasks_lib.run import TrainingRun, iteration_line
 from tasks_lib.training import Trainer, update_policy
@@ -146,7 +147,7 @@ class SynchronousLoop:
             "batch": clock.seconds["batch"],
             "sample": clock.seconds["sample"],
         }
-        total = clock.total()
+        total, run = clock.total(), self.run
         return {
             "iteration": iteration,
             "version": iteration + 1,
@@ -155,6 +156,7 @@ class SynchronousLoop:
             "rollout_split": inside,
             "browsers": rollout.browsers,
             "pipelines": rollout.pipelines,
+            **judge_account(run.config.rollout.judge, run.store.spent_path()),
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
             "episodes": _accounts(rollout.records, batch),
             "rows": len(batch.rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from envs.types import Record, RewardBundle, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
 from training.config import PolicyConfig
 from training.groups import GroupSpec
+from training.store import RunStore
 
 ActorName = Literal["policy", "oracle"]
 """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
@@ -28,6 +30,11 @@ class WebOrder(Record):
     rollout: RolloutConfig
     rewards: RewardConfig = RewardConfig()
     live: LiveOptions = LiveOptions()
+
+    @property
+    def spent_path(self) -> Path:
+        """Where its judge's budget is counted: one for all orders of a run."""
+        return RunStore(Path(self.run_dir)).spent_path()
 
 
 class RolloutOrder(WebOrder):
@@ -66,6 +73,11 @@ class GradeOrder(WebOrder):
     tasks: dict[str, WebTask]
     """By id."""
 
+    @property
+    def spent_path(self) -> Path:
+        """A regrading has a budget of its own."""
+        return RunStore(Path(self.run_dir)).spent_path(self.name)
+
 
 class GradeReport(Record):
     """What a batch came to; the rewards themselves are in the store."""
@@ -97,6 +109,8 @@ class Needs(NamedTuple):
     template: str
     pool: PoolOptions
     judge: JudgeConfig | None
+    spent_path: Path
+    """Of the judge."""
     live: LiveOptions
     clip: str
     similarity: Mode
@@ -110,6 +124,7 @@ class Needs(NamedTuple):
             template=order.policy.template,
             pool=pool_options(rollout, order.policy),
             judge=rollout.judge,
+            spent_path=order.spent_path,
             live=order.live,
             clip=rewards.clip,
             similarity=rewards.similarity,

@@ -21,6 +21,7 @@ from envs.types import ConfigError, Cost, TaskError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import ClusterConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.orders import GradeOrder, GradeReport, Regraded
+from tasks_lib.rewards import judge_account
 from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.worker import RolloutWorker
 from training.config import Settings
@@ -92,10 +93,7 @@ class Regrading:
 
     def orders(self) -> list[GradeOrder]:
         """A batch each."""
-        run = self._run()
-        rollout = run.rollout if run is not None else RolloutConfig()
-        if self.config.judge is not None:
-            rollout = rollout.model_copy(update={"judge": self.config.judge})
+        run, rollout = self._run(), self._rollout()
         rewards = self.config.rewards or (run.rewards if run is not None else RewardConfig())
         live: LiveOptions = (run or self.config).tasks.live
         names = list(self.episodes)
@@ -143,9 +141,16 @@ class Regrading:
             "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
             "tokens": cost.tokens,
             "dollars": cost.dollars,
+            **judge_account(self._rollout().judge, self.store.spent_path(self.config.name)),
         }
         write_json(self.folder / "summary.json", found)
         return found
+
+    def _rollout(self) -> RolloutConfig:
+        """The run's, with the judge that is to be asked."""
+        run = self._run()
+        rollout = run.rollout if run is not None else RolloutConfig()
+        return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
 
     def _run(self) -> TrainConfig | None:
         """The configuration of a training run; ``None`` of an evaluation."""

@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypedDict
 
 from envs.rewards import EpisodeEvidence, PartSource, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
-from envs.rewards.judge import Judge, Judgement
+from envs.rewards.judge import Judge, JudgeConfig, Judgement, Ledger
 from envs.rewards.judged import EpisodeJudge
 from envs.rewards.webarena import WebArenaParts
 from envs.types import Cost, JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
@@ -29,6 +30,12 @@ from training.policy.parsing import STRICT
 
 JUDGED_WALL = "judge"
 """Kind of a wall that only the judge saw."""
+
+
+def judge_account(judge: JudgeConfig | None, spent: Path) -> dict[str, Any]:
+    """What the judges of a run have spent, for its metrics: ``{"judge": {"requests": {"spent": 12, "left": 88}, "tokens": …}}``; ``left`` is
+    ``None`` without a budget. Nothing without a judge."""
+    return {} if judge is None else {"judge": judge.limits.account(Ledger(spent).read())}
 
 
 def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None = None) -> list[PartSource]:

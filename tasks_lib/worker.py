@@ -21,7 +21,7 @@ import distributed
 from envs.browser import BrowserPool
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
-from envs.rewards.judge import Judge
+from envs.rewards.judge import Judge, Ledger
 from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, make_site
 from envs.sites.base import Site
@@ -259,7 +259,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             # For as long as the log-ins are the same: the shop's token is asked for once.
             self._helpers = site_helpers(order.live.addresses, order.live.logins)
         if self._judge is None and order.rollout.judge is not None:
-            self._judge = await Judge(order.rollout.judge).__aenter__()
+            self._judge = await Judge(order.rollout.judge, Ledger(order.spent_path)).__aenter__()
 
     async def _close(self) -> None:
         if self._judge is not None:

@@ -149,6 +149,10 @@ class RunStore:
     def rubric_path(self, digest: str) -> Path:
         return self.root / "rubrics" / f"{digest}.json"
 
+    def spent_path(self, regrading: str = "") -> Path:
+        """What the run's judges have spent together, or those of one regrading."""
+        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.json"
+
     def blob_path(self, sha256: str) -> Path:
         """Where a blob lies; where it would as a picture, if there is none of that name."""
         paths = [self._blob_path(sha256, kind) for kind in BLOB_KINDS]

@@ -111,6 +111,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
         assert fake.count("verdict") == 2
         assert regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}})) == found
         assert fake.count("verdict") == 2, "what is there is not asked for again"
+        assert found["judge"]["requests"] == {"spent": len(fake.requests), "left": None}
     assert (found["episodes"], found["with_reward"], found["abstained"], found["tokens"] > 0) == (2, 2, {}, True)
     for episode_id, reward in before.items():
         assert store.trajectory(episode_id).reward == reward, "what was stored stays as it was"
@@ -124,7 +125,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
 def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: None, tmp_path: Path) -> None:
     write_tasks(tmp_path / "tasks.jsonl")
     with endpoint() as fake:
-        judge = {"base_url": fake.url, "models": {"default": "m"}, "style": "webjudge"}
+        judge = {"base_url": fake.url, "models": {"default": "m"}, "style": "webjudge", "budget_requests": 50}
         values: dict[str, Any] = {
             "root": str(tmp_path),
             "run_id": "judged",
@@ -137,6 +138,8 @@ def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: No
         }
         result = evaluate(resolve(EvaluateConfig, values))
     assert result["n"] == 4 and fake.count("verdict") == 2
+    asked = len(fake.requests)
+    assert result["judge"]["requests"] == {"spent": asked, "left": 50 - asked}, "of all workers together"
 
     store = RunStore(tmp_path / "judged")
     graded = [store.trajectory(episode_id) for episode_id in result["episodes"]]

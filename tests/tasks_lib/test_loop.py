@@ -1,10 +1,19 @@
-"""What the loop says when an iteration has nothing to learn from."""
+"""What the loop says when an iteration has nothing to learn from, and what its line tells of the judge."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from envs.rewards.judge import Ledger
 from envs.types import StopReason
-from tasks_lib.loop import nothing_to_learn
+from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.loop import SynchronousLoop, _Stopwatch, nothing_to_learn
+from tasks_lib.rollouts import Rollout
+from training.batches import build_batch
 from training.groups import EpisodeSummary, GroupRecord
+from training.store import RunStore
 
 
 def record(*causes: str | None) -> GroupRecord:
@@ -41,3 +50,23 @@ def test_both_are_told_apart() -> None:
     said = nothing_to_learn(4, [record("no judge", None), record(None)])
     assert "1 of 3 episodes abstained (commonest cause, 1 times: no judge)" in said
     assert "the other 2 failed" in said and "docs/warm-start.md" in said
+
+
+def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path: Path) -> None:
+    manifest = {"seconds": {"save_state": 0.0, "save_policy": 0.0}, "metrics": {}}
+
+    def line(**rollout: Any) -> dict[str, Any]:
+        config: TrainConfig = resolve(TrainConfig, {"rollout": rollout})
+        run: Any = SimpleNamespace(
+            config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda kind=None: [])
+        )
+        loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
+        return loop._details(0, Rollout([], {}), build_batch(1, [], config.algorithm), manifest, _Stopwatch())
+
+    assert "judge" not in line()
+    Ledger(RunStore(tmp_path).spent_path()).pay(300)
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_tokens": 1000}
+    assert line(judge=judge)["judge"] == {
+        "requests": {"spent": 0, "left": None},
+        "tokens": {"spent": 300, "left": 700},
+    }

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from envs.rewards import read_rubric, score
+from envs.rewards.judge import Ledger, Limits
 from envs.tasks import save_tasks
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import resolve
+from tasks_lib.orders import Needs, Regraded
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
@@ -76,3 +78,25 @@ def test_what_cannot_be_graded_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text(changed.model_dump_json(exclude_defaults=True) + "\n")
     with pytest.raises(TaskError, match=r"rubric"):
         _regrading(tmp_path)
+
+
+def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    Ledger(store.spent_path()).pay(77)
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 5}
+    again = _regrading(tmp_path, which="all", batch=1, judge=judge)
+    orders = again.orders()
+    assert len(orders) == 3 and {each.spent_path for each in orders} == {again.folder / "judge_spent.json"}
+    needs = [Needs.of(each) for each in orders]
+    assert needs[0] == needs[1] == needs[2], "a worker keeps its judge for the next batch"
+    for order in orders:
+        played = store.trajectory(order.episodes[0])
+        assert Ledger(order.spent_path).claim(Limits(5, None)) is None
+        result = Regraded(
+            episode_id=played.episode_id, task_id=played.task_id, reward=played.reward, before=played.reward
+        )
+        write_json(store.regraded_path("again", played.episode_id), result)
+    assert again.summary()["judge"] == {"requests": {"spent": 3, "left": 2}, "tokens": {"spent": 0, "left": None}}
+    assert Ledger(store.spent_path()).read().tokens == 77, "the run's own is another"
+    without = _regrading(tmp_path, which="all")
+    assert "judge" not in without.summary()

@@ -12,7 +12,7 @@ import pytest
 
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
-from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle
+from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
 from envs.sites.design2code import FOLDER
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
@@ -24,7 +24,7 @@ from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
-from tasks_lib.rewards import JUDGED_WALL
+from tasks_lib.rewards import JUDGED_WALL, judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker, _GroupCommitter
@@ -188,7 +188,9 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
             order = make_order(tmp_path)
             (group,) = order.groups
             task = group.task.model_copy(update={"rubric": rubric, "rubric_hash": rubric_hash(rubric)})
-            judge = JudgeConfig(base_url=fake.url, models=JudgeModels(default="m"), style=JudgeStyle.WEBJUDGE)
+            judge = JudgeConfig(
+                base_url=fake.url, models=JudgeModels(default="m"), style=JudgeStyle.WEBJUDGE, budget_requests=100
+            )
             order = order.model_copy(
                 update={
                     "groups": (group.model_copy(update={"task": task}),),
@@ -205,9 +207,13 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
             counts = report.pipeline["reward"]
             assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
             assert counts["seconds"].keys() >= {"program", "ask"}
+            spent = judge_account(judge, order.spent_path)["judge"]
+            assert spent["requests"] == {"spent": len(fake.requests), "left": 100 - len(fake.requests)}
+            assert spent["tokens"] == {"spent": counts["tokens"], "left": None}
 
     asyncio.run(main())
     store = RunStore(tmp_path)
+    assert Ledger(store.spent_path()).read().requests > 0
     for episode in store.episode_ids():
         stored = store.trajectory(episode)
         parts = {part.name: part for part in stored.reward.parts}

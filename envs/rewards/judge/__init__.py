@@ -6,14 +6,16 @@
       the flow of a style                       webgym.py  webjudge.py (and WebVoyager)
         Hearing: votes, samples, records        hearing.py, ruling.py
           questions                             prompts.py, fence.py (page text is data)
-          JudgeClient: one question             client.py: cache.py, budget.py, wire.py (HTTP), verdict.py (replies)
+          JudgeClient: one question             client.py: cache.py, budget.py, wire.py (HTTP), forms.py, verdict.py (replies)
+          Ledger: the budget of a run           ledger.py: what all of its judges have spent
 
-Only ``client`` and ``cache`` touch a network or a disk. What an endpoint, a page or a policy does never becomes an exception: a question without
-a readable answer is an abstention, written down with its cause, and never a zero.
+Only ``client``, ``cache`` and ``ledger`` touch a network or a disk. What an endpoint, a page or a policy does never becomes an exception: a
+question without a readable answer is an abstention, written down with its cause, and never a zero.
 """
 
-from envs.rewards.judge.config import JudgeConfig, JudgeModels, JudgeStyle
+from envs.rewards.judge.config import JudgeConfig, JudgeModels, JudgeStyle, Structured
 from envs.rewards.judge.judge import Judge
+from envs.rewards.judge.ledger import Ledger, Limits, Spent
 from envs.rewards.judge.records import (
     CallError,
     CallRecord,
@@ -38,6 +40,10 @@ __all__ = [
     "JudgeStep",
     "JudgeStyle",
     "Judgement",
+    "Ledger",
+    "Limits",
     "Purpose",
+    "Spent",
+    "Structured",
     "cost_of",
 ]

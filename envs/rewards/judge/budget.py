@@ -1,35 +1,51 @@
-"""What a judge may still spend. Pure counting; all of it happens in one event loop."""
+"""What a judge may still spend, counted by itself or, with a ledger, together with all judges of its run."""
 
 from __future__ import annotations
 
+import asyncio
+
+from envs.rewards.judge.ledger import Ledger, Limits, Spent
+
 
 class Budget:
-    """Requests and tokens of one judge.
+    """Requests and tokens of one judge, or of all that share its ledger.
 
-    Requests are exact. Tokens are known only afterwards: nothing is sent once they are used up, and what is under way at that moment may
-    still add to them.
+    Requests are exact: each is counted before it is sent. Tokens are known only afterwards: nothing is sent once they are used up, and what is
+    under way at that moment may still add to them.
     """
 
-    def __init__(self, requests: int | None, tokens: int | None) -> None:
-        self._most_requests = requests
-        self._most_tokens = tokens
+    def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
+        """
+        Args:
+            ledger: Shared with others, who have the same limits; ``None``: this judge is alone.
+        """
+        self._limits = limits
+        self._ledger = ledger
         self.requests = 0
-        """Sent so far."""
+        """Sent so far by this judge."""
         self.tokens = 0
-        """Paid so far."""
+        """Paid so far by this judge."""
 
-    def refusal(self) -> str | None:
-        """Why nothing more may be sent; ``None`` if something may."""
-        if self._most_requests is not None and self.requests >= self._most_requests:
-            return f"the budget of {self._most_requests} requests is used up (budget_requests)"
-        if self._most_tokens is not None and self.tokens >= self._most_tokens:
-            return f"the budget of {self._most_tokens} tokens is used up (budget_tokens)"
-        return None
+    async def claim(self) -> str | None:
+        """Count a request that goes out next; why it must not, if nothing more may be sent.
 
-    def send(self) -> None:
-        """A request is about to go out."""
-        self.requests += 1
+        Raises:
+            StorageError: it cannot be counted in the ledger, so it must not be sent either.
+        """
+        if self._ledger is None:
+            refusal = self._limits.refusal(Spent(requests=self.requests, tokens=self.tokens))
+        else:
+            refusal = await asyncio.to_thread(self._ledger.claim, self._limits)
+        if refusal is None:
+            self.requests += 1
+        return refusal
 
-    def pay(self, tokens: int) -> None:
-        """It has cost so many tokens."""
+    async def pay(self, tokens: int) -> None:
+        """It has cost so many tokens. They are counted also when the caller is cancelled meanwhile.
+
+        Raises:
+            StorageError: they cannot be counted in the ledger.
+        """
         self.tokens += tokens
+        if self._ledger is not None and tokens:
+            await asyncio.to_thread(self._ledger.pay, tokens)

@@ -19,9 +19,11 @@ from envs.rewards.judge import wire
 from envs.rewards.judge.budget import Budget
 from envs.rewards.judge.cache import CachedReply, ReplyCache
 from envs.rewards.judge.config import JudgeConfig
+from envs.rewards.judge.ledger import Ledger
 from envs.rewards.judge.prompts import PROMPTS_VERSION
 from envs.rewards.judge.records import CallError, CallRecord
 from envs.rewards.judge.verdict import MalformedReply
+from envs.types import StorageError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,9 +66,13 @@ class JudgeClient:
         StorageError: when made, the cache's folder cannot be.
     """
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: JudgeConfig, ledger: Ledger | None = None) -> None:
+        """
+        Args:
+            ledger: Where the budget is counted together with other clients; ``None``: it is this client's own.
+        """
         self.config = config
-        self.budget = Budget(config.budget_requests, config.budget_tokens)
+        self.budget = Budget(config.limits, ledger)
         self._cache = ReplyCache(config.cache) if config.cache is not None else None
         self._slots = asyncio.Semaphore(config.concurrency)
         self._jitter = random.Random()
@@ -159,9 +165,7 @@ class JudgeClient:
 
     async def _once(self, asked: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> tuple[wire.Reply, T]:
         async with self._slots:
-            if (refusal := self.budget.refusal()) is not None:
-                raise wire.CallFailed(CallError.BUDGET, refusal)
-            self.budget.send()
+            await self._claim()
             tally.requests += 1
             data = await self._post(asked.payload)
         reply: wire.Reply | None = None
@@ -173,7 +177,22 @@ class JudgeClient:
         finally:
             cost = reply or wire.cost_of_nothing(data, asked.request)
             tally.pay(cost)
-            self.budget.pay(cost.prompt_tokens + cost.completion_tokens)
+            await self._pay(cost.prompt_tokens + cost.completion_tokens, tally)
+
+    async def _claim(self) -> None:
+        try:
+            refusal = await self.budget.claim()
+        except StorageError as error:  # what cannot be counted is not sent
+            refusal = str(error)
+        if refusal is not None:
+            raise wire.CallFailed(CallError.BUDGET, refusal)
+
+    async def _pay(self, tokens: int, tally: _Tally) -> None:
+        try:
+            await self.budget.pay(tokens)
+        except StorageError as error:  # the answer is good; the next request will not be sent if this lasts
+            tally.trouble = str(error)
+            log.warning("judge: %s", error)
 
     async def _post(self, payload: bytes) -> bytes:
         """The answer's bytes, if its status is 200."""

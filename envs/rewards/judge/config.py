@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from envs.rewards.judge.ledger import Limits
 from envs.rewards.judge.records import Purpose
 from envs.types import ConfigError, Record
 
@@ -23,6 +24,15 @@ class JudgeStyle(StrEnum):
     """Key points, screenshots scored 1 to 5, one verdict (Online-Mind2Web)."""
     WEBVOYAGER = "webvoyager"
     """The last screenshots and the answer, one verdict."""
+
+
+class Structured(StrEnum):
+    """Whether the server is to hold a model to the form of a reply."""
+
+    NONE = "none"
+    """The prompt says the form; every endpoint can do that."""
+    JSON_SCHEMA = "json_schema"
+    """A schema is sent with each question (``response_format``): vLLM, SGLang, llama.cpp and others let nothing else be generated."""
 
 
 class JudgeModels(Record):
@@ -63,14 +73,21 @@ class JudgeConfig(Record):
     temperature: float = Field(0.0, ge=0, le=2, description="0: the likeliest answer, as repeatable as the endpoint is")
     max_tokens: int = Field(800, ge=16, le=32_768, description="Length of a reply; thinking models need more")
     json_mode: bool = Field(False, description="Ask for response_format json_object; not every endpoint knows it")
+    structured: Structured = Field(
+        Structured.NONE, description="Send the schema of the reply; not every endpoint knows it"
+    )
     timeout: float = Field(120.0, gt=0, le=3600, description="Seconds for one request, its answer included")
     deadline: float = Field(900.0, gt=0, le=86_400, description="Seconds for one episode, retries included")
     retries: int = Field(3, ge=0, le=20, description="Requests beyond the first for what may pass: 429, 5xx, bad JSON")
     backoff: float = Field(1.0, gt=0, le=60, description="Seconds before the first retry; doubled for each further one")
     max_backoff: float = Field(60.0, gt=0, le=600, description="Longest wait before a retry, Retry-After included")
     concurrency: int = Field(16, ge=1, le=1024, description="Requests under way at once, over all episodes")
-    budget_requests: int | None = Field(None, ge=0, description="Requests of this judge altogether; none: no limit")
-    budget_tokens: int | None = Field(None, ge=0, description="Tokens after which nothing more is sent; none: no limit")
+    budget_requests: int | None = Field(
+        None, ge=0, description="Requests of a whole run (docs/judge.md); none: no limit"
+    )
+    budget_tokens: int | None = Field(
+        None, ge=0, description="Tokens of a run after which nothing more is sent; none: no limit"
+    )
     prompt_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million tokens of prompts; for the costs")
     answer_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million tokens of answers; for the costs")
     votes: int = Field(1, ge=1, le=15, description="Odd number of answers to each deciding question; majority decides")
@@ -94,10 +111,21 @@ class JudgeConfig(Record):
         return value.rstrip("/")
 
     @model_validator(mode="after")
+    def _one_format(self) -> Self:
+        if self.json_mode and self.structured is not Structured.NONE:
+            raise ValueError("json_mode: structured asks for more than it does; leave one of them out")
+        return self
+
+    @model_validator(mode="after")
     def _odd(self) -> Self:
         if self.votes % 2 == 0:
             raise ValueError(f"votes: {self.votes} is even; an odd number has a majority")
         return self
+
+    @property
+    def limits(self) -> Limits:
+        """The budget."""
+        return Limits(self.budget_requests, self.budget_tokens)
 
     def dollars(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What so many tokens cost."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig
-from envs.rewards.judge.prompts import words_of
+from envs.rewards.judge.forms import words_of
 from envs.rewards.judge.records import CallRecord, Check, JudgeEpisode
 from envs.rewards.judge.verdict import Opinion, read_opinion
 from envs.rewards.judge.wire import Question

@@ -10,6 +10,7 @@ from typing import Self
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig, JudgeStyle
 from envs.rewards.judge.hearing import Hearing
+from envs.rewards.judge.ledger import Ledger
 from envs.rewards.judge.prompts import same_answer
 from envs.rewards.judge.records import CallRecord, JudgeEpisode, Judgement
 from envs.rewards.judge.ruling import abstain, rule
@@ -36,9 +37,13 @@ class Judge:
         StorageError: when made, the cache's folder cannot be.
     """
 
-    def __init__(self, config: JudgeConfig) -> None:
+    def __init__(self, config: JudgeConfig, ledger: Ledger | None = None) -> None:
+        """
+        Args:
+            ledger: Where the budget is counted together with other judges of the run; ``None``: it is this judge's own.
+        """
         self.config = config
-        self._client = JudgeClient(config)
+        self._client = JudgeClient(config, ledger)
         self._places = asyncio.Semaphore(config.concurrency)
         self.turns = asyncio.Semaphore(config.concurrency)
         """Held by callers with a deadline of their own while they have an episode judged. As there are no more turns than places, none of
@@ -53,12 +58,12 @@ class Judge:
 
     @property
     def requests(self) -> int:
-        """Sent so far, retries included."""
+        """Sent so far by this judge, retries included."""
         return self._client.budget.requests
 
     @property
     def tokens(self) -> int:
-        """Paid so far."""
+        """Paid so far by this judge."""
         return self._client.budget.tokens
 
     async def judge(self, episode: JudgeEpisode, calls: list[CallRecord] | None = None) -> Judgement:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from envs.rewards.judge.fence import fence, harmless
+from envs.rewards.judge.forms import words_of
 from envs.rewards.judge.records import JudgeEpisode, JudgeFact, JudgeStep, Purpose
-from envs.rewards.judge.verdict import BLOCKED, RELEVANT, SUCCESS, Words
 from envs.rewards.judge.wire import Question
 
 PROMPTS_VERSION = "1"
@@ -59,9 +59,6 @@ ROLES = {
     ),
 }  # fmt: skip
 
-WORDS: dict[Purpose, Words] = {Purpose.KEYFRAME: RELEVANT, Purpose.BLOCKING: BLOCKED}
-"""Others are SUCCESS and NOT SUCCESS."""
-
 KEY_POINTS = """\
 You read the task of a web agent and list what it demands: each condition (filter, range, ordering, item, action, answer) as one short
 sentence, nothing that the task does not say.
@@ -71,11 +68,6 @@ RELEVANCE = """\
 You score how much a screenshot says about whether a web agent did its task: 5 it shows decisive evidence, 4 important steps, 3 something
 that a grader should see, 2 little, 1 nothing.
 Reply with one JSON object and nothing else: {"score": 1 to 5, "reason": "what it shows"}"""
-
-
-def words_of(purpose: Purpose) -> Words:
-    """The two verdicts of a question."""
-    return WORDS.get(purpose, SUCCESS)
 
 
 def system_of(purpose: Purpose) -> str:

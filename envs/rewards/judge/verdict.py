@@ -123,7 +123,8 @@ def _json_object(text: str) -> dict[str, Any] | None:
     if not body.startswith("{"):
         return None
     try:
-        found = json.loads(body, object_pairs_hook=_no_twins)
+        # Not strict: models put plain line breaks and tabs into strings, also where a server holds them to a schema (xgrammar 0.2.8).
+        found = json.loads(body, object_pairs_hook=_no_twins, strict=False)
     except (ValueError, RecursionError) as error:
         raise MalformedReply(f"the reply begins as JSON but is none: {error}") from error
     assert isinstance(found, dict)

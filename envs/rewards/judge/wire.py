@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx
 
-from envs.rewards.judge.config import JudgeConfig
+from envs.rewards.judge.config import JudgeConfig, Structured
+from envs.rewards.judge.forms import response_format
 from envs.rewards.judge.records import CallError, Purpose, data_url
 from envs.rewards.judge.verdict import MalformedReply
 from envs.types.text import writable
@@ -86,7 +87,9 @@ def body(question: Question, config: JudgeConfig, vote: int) -> dict[str, Any]:
         "max_tokens": config.max_tokens,
         "seed": config.seed + vote,
     }
-    if config.json_mode:
+    if config.structured is Structured.JSON_SCHEMA:
+        request["response_format"] = response_format(question.purpose, config.max_tokens)
+    elif config.json_mode:
         request["response_format"] = {"type": "json_object"}
     return request
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from pydantic import Field
 
+from envs.rewards.judge import Structured
 from envs.tasks.build.sources import Source
 from envs.tasks.write import WriterConfig
 from envs.types import Record, WebTask
@@ -74,7 +75,9 @@ class ShardOrder(Record):
         shown = self.model_dump(mode="json", exclude={"folder", "base", "cache"})
         if self.writer is not None:
             endpoint = shown["writer"]["endpoint"]
-            shown["writer"]["endpoint"] = {name: endpoint[name] for name in OF_THE_WRITING}
+            # Shards from before there was "structured" are those of its default.
+            names = [*OF_THE_WRITING, "structured"] if endpoint["structured"] != Structured.NONE else OF_THE_WRITING
+            shown["writer"]["endpoint"] = {name: endpoint[name] for name in names}
         return hashlib.sha256(orjson.dumps([BUILD_VERSION, shown], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def path(self, suffix: str) -> Path:

@@ -103,6 +103,12 @@ def test_scores_and_key_points() -> None:
             read_points(reply)
 
 
+def test_plain_line_breaks_in_a_reason_are_no_mistake() -> None:
+    """Not JSON to the letter, but nothing else can be meant."""
+    found = read_opinion('{"verdict": "SUCCESS", "reason": "one\n\ttwo\x01"}', SUCCESS)
+    assert found.holds and found.reason == "one\n\ttwo\x01"
+
+
 def grade(folder: Path, answer: Any = None, **changes: Any) -> Judgement:
     judgement, _ = asyncio.run(judge_once(answer or judged(), episode(2), cache=folder, **changes))
     assert isinstance(judgement, Judgement)
@@ -126,6 +132,7 @@ def test_a_second_grading_comes_from_the_cache_and_costs_nothing(tmp_path: Path)
         {"max_tokens": 801},
         {"models": JudgeModels(default="n")},
         {"json_mode": True},
+        {"structured": "json_schema"},
     ],
 )
 def test_another_model_temperature_or_length_is_another_question(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -248,6 +255,8 @@ def test_what_is_sent() -> None:
         ({"concurrency": 0}, "concurrency"),
         ({"colour": 1}, "colour"),
         ({"models": {"default": ""}}, "models.default"),
+        ({"structured": "xml"}, "structured"),
+        ({"structured": "json_schema", "json_mode": True}, "json_mode"),
     ],
 )
 def test_a_bad_configuration_names_its_field(change: dict[str, Any], said: str) -> None:

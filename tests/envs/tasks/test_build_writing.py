@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from envs.rewards.judge import JudgeConfig
 from envs.tasks import load_tasks, save_tasks
 from envs.tasks.build import (
     FileSource,
@@ -104,3 +105,15 @@ def test_writing_without_a_writer_is_a_configuration_error(tmp_path: Path) -> No
     some_rows(tmp_path)
     with pytest.raises(ConfigError, match="no writer is configured"):
         build_shard(order_of(ASKED, tmp_path))
+
+
+def test_how_an_endpoint_is_reached_and_paid_decides_no_shard_and_schemas_do(tmp_path: Path) -> None:
+    some_rows(tmp_path)
+
+    def digest(**limits: object) -> str:
+        known = writer("http://127.0.0.1:9/v1")
+        endpoint = JudgeConfig.model_validate({**known.endpoint.model_dump(), **limits})
+        return order_of(ASKED, tmp_path, writer=known.model_copy(update={"endpoint": endpoint})).digest
+
+    assert digest() == digest(timeout=7.0, budget_requests=9) == digest(structured="none")
+    assert digest() != digest(structured="json_schema")

@@ -1,0 +1,211 @@
+"""One budget for all judges of a run: exact for requests whoever asks at once, dies, or is started again."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.rewards.judge import CallError, Judge, Judgement, Ledger, Limits, Spent
+from envs.rewards.judge import ledger as module
+from envs.types import StorageError
+from tests.envs.rewards_judge.fake_judge import FakeJudge, config, episode, fake_judge, judged, says
+
+ROOT = Path(__file__).parents[3]
+NONE = Limits(None, None)
+
+
+async def soon(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+    await asyncio.sleep(0.005)
+    return says("NOT BLOCKED" if "You look whether" in request["messages"][0]["content"] else "SUCCESS")
+
+
+async def start(fake: FakeJudge, ledger: Path, episodes: int, **limits: int) -> Process:
+    """A worker, when it is about to ask."""
+    words = [fake.url, str(ledger), str(episodes), json.dumps(limits)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.envs.rewards_judge.spender", *words, stdout=PIPE, cwd=ROOT
+    )
+    assert process.stdout is not None and await process.stdout.readline() == b"begins\n"
+    return process
+
+
+async def sent(process: Process) -> dict[str, int]:
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    found: dict[str, int] = json.loads(out)
+    return found
+
+
+def test_limits_say_what_is_used_up_and_what_is_left() -> None:
+    limits = Limits(3, 500)
+    assert limits.refusal(Spent(requests=2, tokens=499)) is None and NONE.refusal(Spent(requests=10**9)) is None
+    assert "3 requests" in str(limits.refusal(Spent(requests=3))) and "500 tokens" in str(
+        limits.refusal(Spent(tokens=500))
+    )
+    assert limits.account(Spent(requests=2, tokens=620)) == {
+        "requests": {"spent": 2, "left": 1},
+        "tokens": {"spent": 620, "left": 0},
+    }
+    assert NONE.account(Spent(requests=2))["requests"] == {"spent": 2, "left": None}
+
+
+@settings(max_examples=30)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 10**12)), max_size=20), st.integers(0, 25))
+def test_the_file_holds_the_sums_of_what_was_claimed_and_paid(
+    tmp_path_factory: pytest.TempPathFactory, events: list[int | None], most: int
+) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("run") / "judge_spent.json")
+    assert ledger.read() == Spent() and not ledger.path.exists(), "looking makes no file"
+    for tokens in events:
+        if tokens is None:
+            ledger.claim(Limits(most, None))
+        else:
+            ledger.pay(tokens)
+    claims = sum(each is None for each in events)
+    assert ledger.read() == Spent(requests=min(most, claims), tokens=sum(each or 0 for each in events))
+    if claims < len(events):
+        assert ledger.path.stat().st_size == module.WIDTH, "always as long: nothing of older numbers is left behind"
+
+
+def test_threads_with_ledgers_of_their_own_claim_each_request_once(tmp_path: Path) -> None:
+    path, limits = tmp_path / "deep" / "judge_spent.json", Limits(50, None)
+
+    def claim_all(_: int) -> int:
+        ledger, count = Ledger(path), 0
+        while ledger.claim(limits) is None:
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(8) as threads:
+        counts = list(threads.map(claim_all, range(8)))
+    assert sum(counts) == 50 and Ledger(path).read() == Spent(requests=50)
+
+
+def test_two_workers_at_once_send_exactly_what_the_budget_allows(tmp_path: Path) -> None:
+    """Sixty episodes of four questions each are 240 requests for each of the two; there are 250 for both."""
+
+    async def main() -> tuple[FakeJudge, list[dict[str, int]]]:
+        async with fake_judge(judged()) as fake:
+            workers = [await start(fake, tmp_path / "spent", 60, budget_requests=250) for _ in range(2)]
+            return fake, await asyncio.gather(*map(sent, workers))
+
+    fake, (one, other) = asyncio.run(main())
+    assert len(fake.requests) == 250 == one["requests"] + other["requests"]
+    assert Ledger(tmp_path / "spent").read() == Spent(requests=250, tokens=27500)
+
+
+def test_tokens_overshoot_by_no_more_than_was_under_way(tmp_path: Path) -> None:
+    """A request costs 110. With at most four paid there is room for another; eight may then be under way (four of each worker)."""
+
+    async def main() -> FakeJudge:
+        async with fake_judge(judged(criterion_a=soon, criterion_b=soon, blocking=soon)) as fake:
+            workers = [await start(fake, tmp_path / "spent", 8, budget_tokens=550) for _ in range(2)]
+            await asyncio.gather(*map(sent, workers))
+            return fake
+
+    count = len(asyncio.run(main()).requests)
+    assert 5 <= count <= 4 + 8
+    assert Ledger(tmp_path / "spent").read() == Spent(requests=count, tokens=110 * count)
+
+
+def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    async def main() -> tuple[int, int, dict[str, int]]:
+        enough = asyncio.Event()
+
+        async def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+            if len(fake.requests) >= 7:
+                enough.set()
+            return await soon(fake, request)
+
+        async with fake_judge(judged(criterion_a=answer, criterion_b=answer, blocking=answer)) as fake:
+            killed = await start(fake, tmp_path / "spent", 20, budget_requests=40)
+            await asyncio.wait_for(enough.wait(), 20)
+            killed.kill()
+            await killed.wait()
+            before = Ledger(tmp_path / "spent").read().requests
+            after = await sent(await start(fake, tmp_path / "spent", 20, budget_requests=40))
+            return len(fake.requests), before, after
+
+    seen, before, after = asyncio.run(main())
+    assert 7 <= before < 40 and after["requests"] == 40 - before, "nothing is given twice"
+    assert 40 - 4 <= seen <= 40, "counted before it is sent: only what was on its way at the kill may be missing"
+
+
+def judge_again(folder: Path, **limits: Any) -> tuple[Judgement, FakeJudge]:
+    """The next process of a run."""
+
+    async def main() -> tuple[Judgement, FakeJudge]:
+        ledger = Ledger(folder / "spent")
+        async with fake_judge(judged()) as fake, Judge(config(fake.url, **limits), ledger) as judge:
+            return await judge.judge(episode(1)), fake
+
+    return asyncio.run(main())
+
+
+def test_a_run_that_is_resumed_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    first, fake = judge_again(tmp_path, budget_requests=6)
+    assert first.state == "passed" and len(fake.requests) == 4
+    second, fake = judge_again(tmp_path, budget_requests=6)
+    assert second.state == "abstained" and len(fake.requests) == 2
+    third, fake = judge_again(tmp_path, budget_requests=6)
+    assert not fake.requests and {call.error for call in third.calls} == {CallError.BUDGET}
+    assert "the budget of 6 requests is used up (budget_requests)" in third.reason
+    assert Ledger(tmp_path / "spent").read() == Spent(requests=6, tokens=660)
+    more, fake = judge_again(tmp_path)
+    assert more.state == "passed" and len(fake.requests) == 4, "counted also without a budget"
+    assert Ledger(tmp_path / "spent").read().requests == 10
+
+
+@pytest.mark.parametrize("content", ["{}x", '{"requests": -1}', "[]", "\0" * module.WIDTH, '{"requests": 1, "x": 2}'])
+def test_what_cannot_be_counted_is_not_sent(tmp_path: Path, content: str) -> None:
+    (tmp_path / "spent").write_text(content)
+    judgement, fake = judge_again(tmp_path)
+    assert judgement.state == "abstained" and not fake.requests
+    assert str(tmp_path / "spent") in judgement.reason and "delete the file" in judgement.reason
+
+
+def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "spent").mkdir()
+    judgement, fake = judge_again(tmp_path)
+    assert judgement.state == "abstained" and not fake.requests and "cannot be counted" in judgement.reason
+
+
+def test_a_file_that_was_made_and_never_written_is_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "spent").touch()
+    assert Ledger(tmp_path / "spent").read() == Spent()
+    assert Ledger(tmp_path / "spent").claim(NONE) is None and Ledger(tmp_path / "spent").read().requests == 1
+
+
+def test_a_lock_that_is_never_given_back_is_an_error_and_no_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    ledger = Ledger(tmp_path / "spent")
+    ledger.pay(1)
+    with ledger.path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="held the lock"):
+            ledger.read()
+    assert ledger.read() == Spent(tokens=1)
+
+
+def test_an_answer_that_was_paid_for_is_used_also_if_its_tokens_cannot_be_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: Ledger, tokens: int) -> None:
+        raise StorageError("spent: no space left")
+
+    monkeypatch.setattr(Ledger, "pay", full)
+    judgement, _ = judge_again(tmp_path)
+    assert judgement.state == "passed" and judgement.calls[0].trouble == "spent: no space left"
+    assert "no space left" in caplog.text
