@@ -7,13 +7,13 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from envs.browser import PoolOptions
+from envs.browser import Device, PoolOptions
 from envs.rewards.chromiumrl import Mode
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, RewardBundle, WebTask
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.store import RunStore
@@ -132,6 +132,10 @@ class Needs(NamedTuple):
         )
 
 
+def _device(given: DeviceConfig | None) -> Device | None:
+    return None if given is None else Device((given.width, given.height), given.scale, given.mobile, given.user_agent)
+
+
 def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
     """The browser pool that a rollout asks for."""
     return PoolOptions(
@@ -140,6 +144,8 @@ def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
         processes=rollout.browsers,
         process_per_episode=rollout.browser_per_episode,
         prewarm=rollout.prewarm,
+        random_seed=rollout.page_seed,
+        device=_device(rollout.device),
         external=rollout.browser_address,
         signals=rollout.signals,
         inspect=capture_page if rollout.dom_diffs else None,

@@ -6,9 +6,10 @@ environments. Nothing here knows a site, a task file, a reward or a policy: thos
 """
 
 from envs.browser.chromium import find_chromium
+from envs.browser.context import Device
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.pool import BrowserPool
 from envs.browser.result import StepResult
 from envs.browser.session import WebSession
 
-__all__ = ["BrowserPool", "PoolCounters", "PoolOptions", "StepResult", "WebSession", "find_chromium"]
+__all__ = ["BrowserPool", "Device", "PoolCounters", "PoolOptions", "StepResult", "WebSession", "find_chromium"]

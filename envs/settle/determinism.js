@@ -57,9 +57,9 @@
   }
 
   if (options.seed !== null) {
-    // SplitMix32, begun from the seed, the address and the time, so that two frames do not draw the same "unique" ids.
+    // SplitMix32, begun from the seed, the address (but for a port, which may be another one in each run) and the time, so that two frames do not draw the same "unique" ids.
     let state = 0x811c9dc5;
-    for (const letter of `${options.seed} ${location.href} ${Date.now()}`) state = Math.imul(state ^ letter.codePointAt(0), 0x01000193);
+    for (const letter of `${options.seed} ${location.hostname}${location.pathname}${location.search} ${Date.now()}`) state = Math.imul(state ^ letter.codePointAt(0), 0x01000193);
     const draw = () => {
       state = (state + 0x9e3779b9) | 0;
       let mixed = Math.imul(state ^ (state >>> 16), 0x21f0aaad);

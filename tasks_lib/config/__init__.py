@@ -4,7 +4,14 @@ Precedence, left to right: defaults, the preset (``deployments/presets/NAME.yaml
 parameter ``config`` of a deployment, by a caller.
 """
 
-from tasks_lib.config.parts import ClusterConfig, EvaluationConfig, RewardConfig, RolloutConfig, TasksConfig
+from tasks_lib.config.parts import (
+    ClusterConfig,
+    DeviceConfig,
+    EvaluationConfig,
+    RewardConfig,
+    RolloutConfig,
+    TasksConfig,
+)
 from tasks_lib.config.reading import PRESETS, PROJECT, load_preset, merge, parse_assignments, resolve, resolve_path
 from tasks_lib.config.runs import EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 
@@ -12,6 +19,7 @@ __all__ = [
     "PRESETS",
     "PROJECT",
     "ClusterConfig",
+    "DeviceConfig",
     "EvaluateConfig",
     "EvaluationConfig",
     "RewardConfig",

@@ -78,6 +78,16 @@ class TasksConfig(Settings):
         return self
 
 
+class DeviceConfig(Settings):
+    """What pages are shown on, in place of each site's own viewport."""
+
+    width: int = Field(ge=100, le=4096, description="Of the viewport, CSS pixels.")
+    height: int = Field(ge=100, le=4096, description="Of the viewport, CSS pixels.")
+    scale: float = Field(1.0, ge=0.25, le=4, description="Device pixels for each CSS pixel, in pages and screenshots.")
+    mobile: bool = Field(False, description="Meta viewport, overlay scroll bars, touch events.")
+    user_agent: str = Field("", description="Empty: the browser's own.")
+
+
 class RolloutConfig(Settings):
     """How episodes are run on a worker."""
 
@@ -118,6 +128,12 @@ class RolloutConfig(Settings):
     )
     browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker that share its episodes.")
     browser_per_episode: bool = Field(False, description="A Chromium for each episode instead, ended with it.")
+    device: DeviceConfig | None = Field(
+        None, description="Device to emulate, such as a telephone (docs/web.md); null: each site's viewport."
+    )
+    page_seed: int | None = Field(
+        None, ge=0, lt=2**32, description="Seeds the pages' Math.random and crypto.getRandomValues; null: random."
+    )
     prewarm: int = Field(
         1,
         ge=0,

@@ -17,6 +17,8 @@ from tests.envs.dynamic_site import CANARIES, FIXTURES, DynamicSite, Fixture
 
 SECONDS = 5.0
 """Real-time budget in these tests."""
+SLACK = 5.0
+"""What a busy machine adds to a call."""
 
 
 def on_a_page(work: Callable[[Driven, DynamicSite], Awaitable[None]], *, virtual: bool = True) -> None:
@@ -38,7 +40,7 @@ def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
         await page.press()
         started = time.perf_counter()
         settled = await page.clock.settle(seconds=SECONDS)
-        assert time.perf_counter() - started < SECONDS + 2 * ANSWER_SECONDS
+        assert time.perf_counter() - started < SECONDS + 2 * ANSWER_SECONDS + SLACK
         assert (await page.state() == "done") == fixture.complete
         assert settled.how is SettleMode.VIRTUAL
         assert settled.complete or not fixture.complete
