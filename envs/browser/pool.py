@@ -117,13 +117,14 @@ class BrowserPool:
         return tuple(pid for browser in self._fleet.browsers for pid in browser.pids)
 
     def metrics(self) -> dict[str, Any]:
-        """Counters, and the state of each browser's connection."""
+        """Counters, what became of the operations of each kind, and the state of each browser's connection."""
         return {
             **asdict(self.counters),
             "requests_refused": {str(reason): count for reason, count in self.egress.refusals.items()},
             "idle": len(self._shelf.idle),
             "ready": len(self._shelf.ready),
             "lent": len(self._shelf.lent),
+            "operations": {str(kind): asdict(done) for kind, done in self.dispatcher.metrics().kinds.items()},
             "disconnects": sum(browser.disconnects for browser in self._fleet.browsers),
             "browsers": [
                 {
