@@ -20,15 +20,16 @@ from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.progress import RunProgress
+from tasks_lib.report import build_report
 from tasks_lib.rollouts import Rollouts
-from tasks_lib.run import resolve_path, run_lock
+from tasks_lib.run import freeze_config, resolve_path, run_lock
 from tasks_lib.task_sets import open_tasks
 from training.store import RunStore
 
 
 @flow(name="evaluate", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Success of one policy, with a 95 % interval, by task kind.
+    """Success of one policy, with a 95 % interval, by task kind; leaves a report with the episodes.
 
     Args:
         config: Policy, tasks, number of episodes, split and decoding.
@@ -42,6 +43,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
         gradable = Gradable(config.rollout, config.rewards, config.tasks.live)
         check_gradable(tasks, gradable, [Split(config.split)], progress.say)
+        freeze_config(config, store)
         publish_base(store, resolve_path(config.policy.checkpoint))
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(
@@ -60,8 +62,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         create_table_artifact(table=rows, key=artifact_key(config.run_id, "evaluation"))
         for row in rows:
             progress.say(f"{row['kind']:28s} {row['success']:.3f}  (n = {row['n']})")
+        progress.say(f"report:  {build_report(store.root)}")
+        progress.say(f"result:  {store.evaluation_path(0)}")
         progress.say(
-            f"success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}], n = {result['n']}: {store.root}"
+            f"[bold]success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}], n = {result['n']}[/bold]"
         )
     return result
 

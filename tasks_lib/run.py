@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError, Memory, Split, StorageError, WebTask
 from tasks_lib.checks import Gradable, check_gradable, check_sites
-from tasks_lib.config import PROJECT, TrainConfig
+from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
@@ -40,7 +40,7 @@ class TrainingRun:
         self.config = config
         self.store = RunStore(config.run_dir)
         self.tasks = freeze_tasks(config.tasks, self.store)
-        _freeze_config(config, self.store)
+        freeze_config(config, self.store)
         self._draws = Draws(self.store, self.tasks, config)
         self.rollouts = Rollouts(
             self.store, config.policy, config.rollout, config.seed, config.rewards, config.tasks.live
@@ -122,10 +122,15 @@ def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
     return list(read_index(task_paths(str(file)), kinds))
 
 
-def _freeze_config(config: TrainConfig, store: RunStore) -> None:
+def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None:
+    """Keep what a run was started with in its folder.
+
+    Raises:
+        ConfigError: it was started with other values.
+    """
     values = config.model_dump(mode="json")
     if store.config_path.exists():
-        frozen = _with_new_keys(read_json(store.config_path)["config"])
+        frozen = _with_new_keys(type(config), read_json(store.config_path)["config"])
         changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
         if changed:
             raise ConfigError(
@@ -135,13 +140,14 @@ def _freeze_config(config: TrainConfig, store: RunStore) -> None:
     write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 
 
-def _with_new_keys(frozen: dict[str, Any]) -> dict[str, Any]:
+def _with_new_keys(kind: type[TrainConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
     """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
+    preset = {"preset": frozen["preset"]} if "preset" in frozen else {}
     try:
-        known: dict[str, Any] = TrainConfig.model_validate({**frozen, "preset": ""}).model_dump(mode="json")
+        known: dict[str, Any] = kind.model_validate({**frozen, **dict.fromkeys(preset, "")}).model_dump(mode="json")
     except ValidationError:
         return frozen
-    return {**known, "preset": frozen["preset"]}
+    return {**known, **preset}
 
 
 def versions() -> dict[str, str]:

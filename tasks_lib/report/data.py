@@ -134,6 +134,11 @@ class RunData:
     """What is there but cannot be read."""
 
     @property
+    def trains(self) -> bool:
+        """Whether it is a training run; else it is an evaluation of one policy."""
+        return bool(self.iterations) or "iterations" in self.config or not self.config
+
+    @property
     def kinds_that_read(self) -> set[str]:
         """Kinds with a task whose answer depends on matching words of the instruction."""
         return {task.kind for task in self.tasks.values() if task.needs_reading}

@@ -55,6 +55,7 @@ class Headline:
     seconds: float | None
     running: bool
     iterations: int
+    trains: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,9 @@ def headline(run: RunData) -> Headline:
         after=after,
         kinds=len(kind_rows(run)),
         seconds=total if total is not None else max(walls, default=None),
-        running=run.result is None,
+        running=run.result is None and (run.trains or not run.evaluations),
         iterations=len(run.iterations),
+        trains=run.trains,
     )
 
 

@@ -99,6 +99,11 @@ def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> N
     assert evaluate(config) == result
     assert {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")} == written, "read, not repeated"
 
+    page = (store.report_path / "index.html").read_text()
+    assert "Rollwright evaluation" in page and "finished" in page and "Learning curve" not in page
+    with pytest.raises(ConfigError, match="was started with other values of: greedy"):
+        evaluate(config.model_copy(update={"greedy": not config.greedy}))
+
 
 def test_a_folder_that_is_no_checkpoint_is_named(prefect_api: None, tmp_path: Path) -> None:
     config = small_evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "nothing")})

@@ -24,10 +24,12 @@ const notShown = (name, value) =>
 function changesOf(change) {
   if (!change) return null;
   if (change.missing) return notShown("What the step changed in the document", change);
-  const rows = change.rows.map(([what, ...rest]) => el("tr", {}, kind(what), rest.map((text) => cell(text))));
+  const names = ["what", "where", "before", "after"];
+  const told = names.map((_, column) => column === 0 || change.rows.some((row) => row[column]));
+  const rows = change.rows.map((row) => el("tr", {}, row.map((text, column) => (column ? cell(text) : kind(text))).filter((_, column) => told[column])));
   if (!rows.length && !change.more) return el("p", { class: "quiet" }, "Changed in the document: nothing");
   return fold(`Changed in the document: ${change.says}`,
-    el("div", {}, table("changes", ["what", "where", "before", "after"], rows), moreRows(change.more)));
+    el("div", {}, table("changes", names.filter((_, column) => told[column]), rows), moreRows(change.more)));
 }
 
 // ------------------------------------------------------------------ the page after the last action
