@@ -250,7 +250,9 @@ def test_the_viewer_shows_it_as_text(store: RunStore, chromium: Browser) -> None
             summary.click()
     assert detail.locator(".last-page img").evaluate("i => i.complete && i.naturalWidth") == 40
     changes = [row.split("\t") for row in detail.locator(".changes tbody tr").all_inner_texts()]
-    assert changes[0] == ["added", "/html[1]/p[1] (3 nodes)", "", HACK]
+    assert changes[0] == ["added", "/html[1]/p[1] (3 nodes)", HACK]
+    named = detail.locator(".changes").first.locator("thead th").all_inner_texts()
+    assert named == ["what", "where", "after"], "nothing was there before"
     checks = [row.split("\t") for row in detail.locator(".checks tbody tr").all_inner_texts()]
     assert checks[0][:4] == ["criterion_b", "", "no", "1 for, 2 against (contradicted)"]
     assert checks[0][4].startswith(HACK) and checks[0][4].endswith("more characters)")
