@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import sys
+import threading
 from asyncio.subprocess import PIPE, Process
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from envs.rewards.judge import CallError, Judge, Judgement, Ledger, Limits, Spent
 from envs.rewards.judge import ledger as module
+from envs.rewards.judge.budget import Budget
 from envs.types import StorageError
 from tests.envs.rewards_judge.fake_judge import FakeJudge, config, episode, fake_judge, judged, says
 
@@ -139,6 +141,24 @@ def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_with_w
     seen, before, after = asyncio.run(main())
     assert 7 <= before < 40 and after["requests"] == 40 - before, "nothing is given twice"
     assert 40 - 4 <= seen <= 40, "counted before it is sent: only what was on its way at the kill may be missing"
+
+
+def test_tokens_are_counted_also_if_the_caller_is_cancelled_before_a_thread_is_free(tmp_path: Path) -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        free = threading.Event()
+        busy = asyncio.create_task(asyncio.to_thread(free.wait, 20))
+        paying = asyncio.create_task(Budget(NONE, Ledger(tmp_path / "spent")).pay(110))
+        for _ in range(3):  # until both are with the pool
+            await asyncio.sleep(0)
+        paying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await paying
+        free.set()
+        await busy
+
+    asyncio.run(main())  # which waits for the pool's threads
+    assert Ledger(tmp_path / "spent").read() == Spent(tokens=110)
 
 
 def judge_again(folder: Path, **limits: Any) -> tuple[Judgement, FakeJudge]:
