@@ -147,7 +147,7 @@ class BrowserPool:
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
         """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
-        for gone in self._shelf.withdraw(lambda context: context.broken or not (context.owner or context.reusable)):
+        for gone in self._shelf.withdraw(lambda context: not context.reusable):
             self._in_background(self._shelf.close(gone))
         shelf, options, allow = self._shelf, self._context_options(site), AllowList.of(site.origin, *site.hosts)
         again = site.stateless_pages
