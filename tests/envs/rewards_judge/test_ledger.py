@@ -20,7 +20,7 @@ from envs.rewards.judge import CallError, Judge, Judgement, Ledger, Limits, Spen
 from envs.rewards.judge import ledger as module
 from envs.rewards.judge.budget import Budget
 from envs.types import StorageError
-from tests.envs.rewards_judge.fake_judge import FakeJudge, config, episode, fake_judge, judged, says
+from tests.envs.rewards_judge.fake_judge import FakeJudge, completion, config, episode, fake_judge, judged, says
 
 ROOT = Path(__file__).parents[3]
 NONE = Limits(None, None)
@@ -184,6 +184,21 @@ def test_a_run_that_is_resumed_goes_on_with_what_is_left(tmp_path: Path) -> None
     more, fake = judge_again(tmp_path)
     assert more.state == "passed" and len(fake.requests) == 4, "counted also without a budget"
     assert Ledger(tmp_path / "spent").read().requests == 10
+
+
+def test_an_endpoint_that_tells_absurd_numbers_of_tokens_does_not_spoil_the_count(tmp_path: Path) -> None:
+    async def main() -> Judgement:
+        def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+            return completion("hm", usage=(10**60, 10**60))
+
+        ledger = Ledger(tmp_path / "spent")
+        async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1), ledger) as judge:
+            return await judge.judge(episode(1))
+
+    judgement = asyncio.run(main())
+    assert judgement.calls and all(call.estimated for call in judgement.calls)
+    spent = Ledger(tmp_path / "spent").read()
+    assert spent == Spent(requests=judgement.requests, tokens=judgement.tokens) and 0 < spent.tokens < 10**6
 
 
 @pytest.mark.parametrize("content", ["{}x", '{"requests": -1}', "[]", "\0" * module.WIDTH, '{"requests": 1, "x": 2}'])
