@@ -141,7 +141,7 @@ def with_new_keys(kind: type[RunConfig], frozen: dict[str, Any]) -> dict[str, An
         known: dict[str, Any] = kind.model_validate({**frozen, "preset": ""}).model_dump(mode="json")
     except ValidationError:
         return frozen
-    return {**known, "preset": frozen["preset"]}
+    return {**known, "preset": frozen.get("preset", "")}
 
 
 def versions() -> dict[str, str]:
