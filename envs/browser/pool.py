@@ -180,7 +180,7 @@ class BrowserPool:
         first observation of this one."""
         self.counters.episodes += 1
         self.counters.navigations += loaded
-        if not site.stateless_pages:
+        if self.options.prewarm and not site.stateless_pages:
             self._in_background(self._prewarm(replace(self._context_options(site), owner="")))
 
     async def release(self, context: BrowserContext, site: Site) -> None:
