@@ -39,7 +39,7 @@ from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, T
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.progress import RunProgress
-from tasks_lib.run import run_lock
+from tasks_lib.run import run_lock, with_new_keys
 from training.store import read_json, write_json
 
 NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
@@ -211,7 +211,8 @@ def _freeze(path: Path, plan: SetPlan, fingerprints: dict[str, str]) -> None:
     values = {"config": plan.config, "sources": fingerprints}
     if path.exists():
         frozen = read_json(path)
-        changed = [key for key in plan.config if plan.config[key] != frozen["config"].get(key)]
+        before = with_new_keys(BuildTasksConfig, frozen["config"])
+        changed = [key for key in plan.config if plan.config[key] != before.get(key)]
         changed += [
             f"the files of source {name}"
             for name, found in fingerprints.items()

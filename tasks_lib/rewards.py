@@ -73,7 +73,7 @@ class StageCounts:
     waiting_seconds: float = 0.0
     """Sum of the times that episodes waited for their turn."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Sums by what took them: ``program``, ``ask`` (judge and server) and components. Several may run at once."""
+    """Sums by what took them: ``program``, ``ask`` (the judge) and components. Several may run at once."""
     cost: Cost = field(default_factory=Cost)
     """Of all bundles together."""
 

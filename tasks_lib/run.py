@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError, Memory, Split, StorageError, WebTask
 from tasks_lib.checks import Gradable, check_gradable, check_sites
-from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig
+from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
@@ -130,7 +130,7 @@ def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None
     """
     values = config.model_dump(mode="json")
     if store.config_path.exists():
-        frozen = _with_new_keys(type(config), read_json(store.config_path)["config"])
+        frozen = with_new_keys(type(config), read_json(store.config_path)["config"])
         changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
         if changed:
             raise ConfigError(
@@ -140,7 +140,7 @@ def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None
     write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 
 
-def _with_new_keys(kind: type[TrainConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
+def with_new_keys(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
     """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
     preset = {"preset": frozen["preset"]} if "preset" in frozen else {}
     try:

@@ -32,7 +32,7 @@ from tasks_lib.metrics import success, success_by_kind
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollout, Rollouts
-from tasks_lib.run import git_commit, resolve_path, run_lock, select_kinds, versions
+from tasks_lib.run import git_commit, resolve_path, run_lock, select_kinds, versions, with_new_keys
 from tasks_lib.training import Trainer, update_policy
 from training.batches import build_batch
 from training.config import AlgorithmConfig
@@ -219,7 +219,7 @@ class WarmStart:
         values = self.config.model_dump(mode="json")
         path = self.store.config_path
         if path.exists():
-            frozen = read_json(path)["config"]
+            frozen = with_new_keys(WarmStartConfig, read_json(path)["config"])
             changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
             if changed:
                 raise ConfigError(

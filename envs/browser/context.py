@@ -99,10 +99,15 @@ class BrowserContext:
         params: dict[str, Any] = {"disposeOnDetach": False}  # a dropped socket must not end an episode
         if options.proxy:
             params |= {"proxyServer": options.proxy, "proxyBypassList": PROXY_BYPASS}
-        context_id = (await connection.browser.send("Target.createBrowserContext", params))["browserContextId"]
-        context = cls(connection, context_id, options)
+        asked = asyncio.ensure_future(connection.browser.send("Target.createBrowserContext", params))
         try:
-            await harden(connection.browser, context_id, options.downloads)
+            made = await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            await _dispose_of(connection, asked)
+            raise
+        context = cls(connection, made["browserContextId"], options)
+        try:
+            await harden(connection.browser, context.context_id, options.downloads)
             await context.new_tab()
         except OSError as error:
             await context.close()
@@ -313,6 +318,16 @@ class _Kept:
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         return await self._session.enable(method, params)
+
+
+async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, Any]]) -> None:
+    """Close a context that was asked for and is not wanted any more: the browser makes it all the same."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            made = await asked
+            await connection.browser.send("Target.disposeBrowserContext", made)
+    except (BrowserError, TimeoutError) as error:
+        logger.warning("a context that nobody waits for any more did not close: %s", error)
 
 
 def _fail(future: asyncio.Future[None], error: BrowserError) -> None:

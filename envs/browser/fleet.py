@@ -84,7 +84,7 @@ class Fleet:
 
     async def remove_if_over(self, browser: Browser) -> None:
         """End a browser after one of its contexts was closed, if nothing more is to come on it."""
-        if self._options.process_per_episode or (browser.retired and not browser.contexts):
+        if self._options.process_per_episode or (browser.retired and not browser.load):
             await self.remove(browser)
 
     async def remove(self, browser: Browser) -> None:
@@ -135,15 +135,17 @@ class Fleet:
 
     async def _look_at(self, browser: Browser) -> None:
         process, options = browser.process, self._options
-        if process is None or browser.retired or browser.lost:
+        if process is None or browser.lost:
             return
-        memory = await asyncio.to_thread(process.memory_mb)
-        if memory < options.most_memory_mb and browser.episodes < options.retire_after:
-            return
-        logger.info("Chromium %d is replaced after %d episodes at %.0f MB", process.pid, browser.episodes, memory)
-        browser.retired = True
-        self._counters.browsers_retired += 1
+        if not browser.retired:
+            memory = await asyncio.to_thread(process.memory_mb)
+            if memory < options.most_memory_mb and browser.episodes < options.retire_after:
+                return
+            logger.info("Chromium %d is replaced after %d episodes at %.0f MB", process.pid, browser.episodes, memory)
+            browser.retired = True
+            self._counters.browsers_retired += 1
+        # At each look: a context that was being opened when it was retired may have come to wait, or have failed, since.
         for context in self._shelf.withdraw(lambda context: context in browser.contexts):
             await self._shelf.close(context)
-        if not browser.contexts:
+        if not browser.load:
             await self.remove(browser)

@@ -148,7 +148,7 @@ class BrowserPool:
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
         """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
-        for gone in self._shelf.withdraw(lambda context: context.broken or not (context.owner or context.reusable)):
+        for gone in self._shelf.withdraw(lambda context: not context.reusable):
             self._in_background(self._shelf.close(gone))
         shelf, options, allow = self._shelf, self._context_options(site), AllowList.of(site.origin, *site.hosts)
         again = site.stateless_pages
@@ -181,7 +181,7 @@ class BrowserPool:
         first observation of this one."""
         self.counters.episodes += 1
         self.counters.navigations += loaded
-        if not site.stateless_pages:
+        if self.options.prewarm and not site.stateless_pages:
             self._in_background(self._prewarm(replace(self._context_options(site), owner="")))
 
     async def release(self, context: BrowserContext, site: Site) -> None:

@@ -7,6 +7,7 @@ used. Whatever goes wrong is a `SiteError`; neither headers nor what was sent ar
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from envs.types import SiteError
 
 MOST_ANSWER = 4_000_000
 """Bytes of an answer."""
+_HEADER = re.compile(r"[!-~]+([ \t]+[!-~]+)*|")
+"""What the value of a header may be."""
 _SHOWN = 200
 """Characters of a question that are named in an error."""
 
@@ -63,6 +66,9 @@ class Server:
         if not path.startswith("/"):  # "@other.example" after an origin would be another host
             raise SiteError(f"{shortened(path)}: is no path on {self.origin}; begin it with a /")
         request = _Request(path, {**self.headers, **(headers or {})}, sent)
+        for name, value in request.headers.items():  # an error of the client's would quote the value
+            if not _HEADER.fullmatch(value):
+                raise SiteError(f"{what}: the header {name} has characters that no header may have")
         try:
             async with asyncio.timeout(self.deadline):
                 return await self._resolved(request)

@@ -228,6 +228,29 @@ def test_a_context_that_was_ready_for_too_long_is_not_used(
     asyncio.run(run())
 
 
+def test_a_context_that_was_idle_for_too_long_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch, miniwob: Any, miniwob_tasks: dict[str, WebTask]
+) -> None:
+    async def run() -> None:
+        task = miniwob_tasks["click-test"]
+        async with miniwob() as (pool, site):
+            for _ in range(2):
+                async with pool.lease(site) as session:
+                    await session.reset(task, 0)
+            [old] = pool._shelf.idle
+            assert pool.counters.contexts_opened == 1
+            monkeypatch.setattr("envs.browser.context.CONTEXT_SECONDS", 0.0)
+            async with pool.lease(site) as session:
+                await session.reset(task, 0)
+                assert pool.counters.contexts_opened == 2 and pool._shelf.idle == []
+            async with asyncio.timeout(10):
+                while old in pool._shelf._of:
+                    await asyncio.sleep(0.01)
+            assert pool.counters.contexts_broken == 0
+
+    asyncio.run(run())
+
+
 def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     async def run() -> None:
         async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):

@@ -40,7 +40,12 @@ class Chromium:
         self.process = SimpleNamespace(pid=1, memory_mb=lambda: 0.0)
         self.contexts: set[Any] = set()
         self.episodes, self.retired, self.lost, self.ended = 1, False, False, False
+        self.opening = 0
         self.closing, self.go_on = asyncio.Event(), asyncio.Event()
+
+    @property
+    def load(self) -> int:
+        return len(self.contexts) + self.opening
 
     async def close_context(self, context: Any) -> None:
         self.contexts.discard(context)
@@ -110,5 +115,39 @@ def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> None:
         browser.go_on.set()
         await looking
         assert browser.ended and fleet.browsers == [] and [way.closed for way in ways] == [1, 1]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["lent", "ready", "failed"])
+def test_a_retired_browser_ends_with_the_context_that_was_being_opened_on_it(end: str) -> None:
+    """Not before: the episode that waits for the context would fail. And not never."""
+
+    async def run() -> None:
+        browser: Any = Chromium()
+        browser.go_on.set()
+        shelf, _ = filled(browser)
+        fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
+        fleet.browsers.append(browser)
+        browser.opening = 1
+        await fleet._look_at(browser)
+        assert browser.retired and fleet.browsers == [browser] and not browser.ended
+        browser.opening = 0
+        if end != "failed":
+            context: Any = Context("/a")
+            browser.contexts.add(context)
+            shelf.put(context, browser, way := Way())  # type: ignore[arg-type]
+        if end == "lent":
+            await fleet._look_at(browser)
+            assert not browser.ended
+            await shelf.close(context)
+            await fleet.remove_if_over(browser)
+        else:
+            if end == "ready":
+                shelf.ready.append(context)
+            await fleet._look_at(browser)
+        assert browser.ended and fleet.browsers == [] and shelf.ready == []
+        assert end == "failed" or way.closed == 1
+        assert fleet._counters.browsers_retired == 1
 
     asyncio.run(run())

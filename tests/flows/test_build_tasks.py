@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prefect.utilities.callables import parameter_schema
 
+from envs.rewards.judge import Structured
 from envs.tasks import read_tasks, save_tasks, task_files
 from envs.tasks.build import build_shard
 from envs.types import ConfigError, JudgeError, StorageError, TaskError
@@ -139,6 +140,21 @@ def test_a_build_that_is_killed_goes_on_where_it_was(prefect_home: Path, tmp_pat
     assert content(folder) == content(whole.run_dir)
     assert {path: path.stat().st_mtime_ns for path in before} == before, "whole shards are read, not repeated"
     assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_set_of_before_a_key_was_there_goes_on_with_its_default(tmp_path: Path) -> None:
+    given = sources(tmp_path)
+    with open_build(config_of(tmp_path, sources=given)) as build:
+        path = build.folder / "config.json"
+    written = json.loads(path.read_text())
+    del written["config"]["writer"]["endpoint"]["structured"]
+    path.write_text(json.dumps(written))
+    SetBuild(config_of(tmp_path, sources=given))
+    changed = config_of(tmp_path, sources=given)
+    assert changed.writer is not None
+    endpoint = changed.writer.endpoint.model_copy(update={"structured": Structured.JSON_SCHEMA})
+    with pytest.raises(ConfigError, match="started with other values of: writer "):
+        SetBuild(changed.model_copy(update={"writer": changed.writer.model_copy(update={"endpoint": endpoint})}))
 
 
 def test_a_set_of_other_values_or_files_is_refused(tmp_path: Path) -> None:

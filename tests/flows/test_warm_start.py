@@ -15,7 +15,7 @@ from envs.types import ConfigError, PolicyError, Split
 from tasks_lib.config import PROJECT, WarmStartConfig
 from tasks_lib.warm_start import RECIPE, check_gate, open_warm_start, select_demonstrable
 from training.journal import read_group
-from training.store import MANIFEST, RunStore, read_json
+from training.store import MANIFEST, RunStore, read_json, write_json
 
 READER = PROJECT / "datasets" / "policies" / "reader"
 KINDS = ("click-checkboxes-large", "enter-text")
@@ -93,6 +93,20 @@ def test_a_warm_start_goes_on_with_its_own_settings_only(tmp_path):
             assert not run.finished
     changed = config(tmp_path, cloning_updates=3, seed=1)
     with pytest.raises(ConfigError, match="other values of: seed, cloning_updates"), open_warm_start(changed):
+        pass
+
+
+def test_a_warm_start_of_before_a_key_was_there_goes_on_with_its_default(tmp_path):
+    with open_warm_start(config(tmp_path)) as run:
+        path = run.store.config_path
+    written = read_json(path)
+    del written["config"]["rollout"]["prewarm"], written["config"]["trainer"]
+    write_json(path, written)
+    with open_warm_start(config(tmp_path)):
+        assert "prewarm" in read_json(path)["config"]["rollout"]
+    write_json(path, written)
+    changed = config(tmp_path, rollout={"prewarm": 0})
+    with pytest.raises(ConfigError, match="other values of: rollout "), open_warm_start(changed):
         pass
 
 

@@ -48,4 +48,5 @@ class Budget:
         """
         self.tokens += tokens
         if self._ledger is not None and tokens:
-            await asyncio.to_thread(self._ledger.pay, tokens)
+            # Not `to_thread`: a cancelled caller would take it out of the queue of a busy pool of threads.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._ledger.pay, tokens))

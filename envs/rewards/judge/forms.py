@@ -1,6 +1,7 @@
 """The forms of replies: the words of a verdict, and JSON Schemas for servers that can hold a model to one. `verdict` reads them.
 
-Lengths are bounded, so that a model that rambles ends its reply in form and is not cut off. There is no ``strict``: with it some
+Lengths of reasons and sentences are bounded, so that a model that rambles ends its verdict in form and is not cut off; lists of many long
+sentences, and instructions, may be. There is no ``strict``: with it some
 hosted endpoints refuse schemas with lengths, without it they take the schema for a hint. vLLM, SGLang and llama.cpp obey it either way.
 """
 

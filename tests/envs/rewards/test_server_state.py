@@ -191,6 +191,13 @@ def test_what_is_no_answer(origin: str, path: str, cause: str) -> None:
         get(origin, path, deadline=0.2 if "slow" in path else 5.0)
 
 
+@pytest.mark.parametrize("value", ["Bearer se\ncret", "Bearer se\0cret", "Bearer secr\xe9t-secret", " secret"])
+def test_a_header_that_cannot_be_sent_is_named_without_its_value(origin: str, value: str) -> None:
+    with pytest.raises(SiteError, match="the header authorization has characters") as caught:
+        asyncio.run(SiteState(origin=origin, headers={"authorization": value}).get_json("/api/order/12"))
+    assert "cret" not in str(caught.value) and caught.value.__context__ is None
+
+
 def test_nobody_there_and_no_origin(origin: str) -> None:
     with pytest.raises(SiteError, match="ConnectError"):
         get("http://127.0.0.1:1", "/")

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import sys
+import threading
 from asyncio.subprocess import PIPE, Process
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 
 from envs.rewards.judge import CallError, Judge, Judgement, Ledger, Limits, Spent
 from envs.rewards.judge import ledger as module
+from envs.rewards.judge.budget import Budget
 from envs.types import StorageError
-from tests.envs.rewards_judge.fake_judge import FakeJudge, config, episode, fake_judge, judged, says
+from tests.envs.rewards_judge.fake_judge import FakeJudge, completion, config, episode, fake_judge, judged, says
 
 ROOT = Path(__file__).parents[3]
 NONE = Limits(None, None)
@@ -141,6 +143,24 @@ def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_with_w
     assert 40 - 4 <= seen <= 40, "counted before it is sent: only what was on its way at the kill may be missing"
 
 
+def test_tokens_are_counted_also_if_the_caller_is_cancelled_before_a_thread_is_free(tmp_path: Path) -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        free = threading.Event()
+        busy = asyncio.create_task(asyncio.to_thread(free.wait, 20))
+        paying = asyncio.create_task(Budget(NONE, Ledger(tmp_path / "spent")).pay(110))
+        for _ in range(3):  # until both are with the pool
+            await asyncio.sleep(0)
+        paying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await paying
+        free.set()
+        await busy
+
+    asyncio.run(main())  # which waits for the pool's threads
+    assert Ledger(tmp_path / "spent").read() == Spent(tokens=110)
+
+
 def judge_again(folder: Path, **limits: Any) -> tuple[Judgement, FakeJudge]:
     """The next process of a run."""
 
@@ -164,6 +184,21 @@ def test_a_run_that_is_resumed_goes_on_with_what_is_left(tmp_path: Path) -> None
     more, fake = judge_again(tmp_path)
     assert more.state == "passed" and len(fake.requests) == 4, "counted also without a budget"
     assert Ledger(tmp_path / "spent").read().requests == 10
+
+
+def test_an_endpoint_that_tells_absurd_numbers_of_tokens_does_not_spoil_the_count(tmp_path: Path) -> None:
+    async def main() -> Judgement:
+        def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+            return completion("hm", usage=(10**60, 10**60))
+
+        ledger = Ledger(tmp_path / "spent")
+        async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1), ledger) as judge:
+            return await judge.judge(episode(1))
+
+    judgement = asyncio.run(main())
+    assert judgement.calls and all(call.estimated for call in judgement.calls)
+    spent = Ledger(tmp_path / "spent").read()
+    assert spent == Spent(requests=judgement.requests, tokens=judgement.tokens) and 0 < spent.tokens < 10**6
 
 
 @pytest.mark.parametrize("content", ["{}x", '{"requests": -1}', "[]", "\0" * module.WIDTH, '{"requests": 1, "x": 2}'])
