@@ -110,7 +110,10 @@ def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
 
     async def main() -> None:
         async with shown(live, store):
-            await asyncio.sleep(0.1)
+            async with asyncio.timeout(30):
+                while not caplog.records:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # further tries, of which nothing is said
             folder.unlink()
         assert read_live(store)[0].phase == "i000003", "it is tried again"
 
