@@ -19,7 +19,7 @@ from envs.sites import LiveOptions
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Cost, TaskError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
-from tasks_lib.config import ClusterConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
+from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.orders import GradeOrder, GradeReport, Regraded
 from tasks_lib.rewards import judge_account
 from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
@@ -40,7 +40,9 @@ class RegradeConfig(Settings):
     batch: int = Field(64, ge=1, le=4096, description="Episodes of one Prefect task.")
     judge: JudgeConfig | None = Field(None, description="Judge to ask (docs/judge.md); null: the run's own.")
     rewards: RewardConfig | None = Field(None, description="Parts and their weights; null: the run's own.")
-    tasks: TasksConfig = Field(TasksConfig(), description="Tasks of an evaluation; a training run has its own.")
+    tasks: TasksConfig | None = Field(
+        None, description="Tasks of an evaluation, if they are elsewhere now; null: the run's own."
+    )
     cluster: ClusterConfig = ClusterConfig()
 
     @property
@@ -95,7 +97,7 @@ class Regrading:
         """A batch each."""
         run, rollout = self._run(), self._rollout()
         rewards = self.config.rewards or (run.rewards if run is not None else RewardConfig())
-        live: LiveOptions = (run or self.config).tasks.live
+        live: LiveOptions = self._tasks_config().live
         names = list(self.episodes)
         batches = [names[at : at + self.config.batch] for at in range(0, len(names), self.config.batch)]
         return [
@@ -152,17 +154,25 @@ class Regrading:
         rollout = run.rollout if run is not None else RolloutConfig()
         return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
 
-    def _run(self) -> TrainConfig | None:
-        """The configuration of a training run; ``None`` of an evaluation."""
+    def _run(self) -> TrainConfig | EvaluateConfig | None:
+        """What the run was started with; ``None`` of an evaluation of before that was kept."""
         if not self.store.config_path.exists():
             return None
         frozen = read_json(self.store.config_path)["config"]
+        if "preset" not in frozen:
+            return EvaluateConfig.model_validate(frozen)
         return TrainConfig.model_validate({**frozen, "preset": ""})
 
+    def _tasks_config(self) -> TasksConfig:
+        run = self._run()
+        if isinstance(run, TrainConfig):  # whose tasks are frozen in its folder
+            return run.tasks
+        return self.config.tasks or (run.tasks if run is not None else TasksConfig())
+
     def _open_tasks(self, wanted: set[str]) -> dict[str, WebTask]:
-        store, run = self.store, self._run()
+        store, tasks = self.store, self._tasks_config()
         frozen = store.tasks_path.exists() or store.task_set_path.exists()
-        index: TaskIndex = freeze_tasks((run or self.config).tasks, store) if frozen else open_tasks(self.config.tasks)
+        index: TaskIndex = freeze_tasks(tasks, store) if frozen else open_tasks(tasks)
         found = {}
         for task_id in sorted(wanted):
             try:

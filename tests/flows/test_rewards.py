@@ -105,7 +105,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
     assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [
         True
     ] * 2
-    again = {"run": str(store.root), "which": "all", "batch": 1, "tasks": tasks}
+    again = {"run": str(store.root), "which": "all", "batch": 1}
     with endpoint() as fake:
         found = regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}}))
         assert fake.count("verdict") == 2
