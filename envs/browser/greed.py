@@ -1,7 +1,8 @@
-"""No page keeps a core from the others: a renderer with a thread that never waits gets a lower priority until it rests.
+"""No page keeps a core from the others: a renderer with a thread that never waits runs only when nobody else wants to, until it rests.
 
 A script that never ends is stopped at the step's deadline; until then, at an equal priority, it would have a core of the worker nearly to
-itself. With `NICER` it has what the other pages leave, and little beside them. Nothing is taken from a page that works hard alone.
+itself. Under Linux's idle policy it has what the other pages leave, and whoever wakes up takes the core from it at once (a process that is only
+nice keeps it for some milliseconds each time). Nothing is taken from a page that works hard alone.
 
 How much of a core a thread gets does not tell a loop from a page that is busy: among many it is little for both. That it never gave the
 core up by itself since the last look does. Linux tells that for each thread; elsewhere nothing is done.
@@ -32,16 +33,13 @@ BUSY_SHARE = 0.1
 """Of a core, used since the last look: below it, nobody is kept from anything."""
 
 SPUN_LOOKS = 2
-"""Times in a row that there was no wait between two looks, after which the priority is lowered."""
+"""Times in a row that there was no wait between two looks, after which it has to give way."""
 
 FOR_GOOD = 6
-"""Times as many where a priority may not be raised again: loading a heavy page takes a moment of a whole core too."""
+"""Times as many where that cannot be taken back: loading a heavy page takes a moment of a whole core too."""
 
 RESTED_LOOKS = 6
-"""Looks in a row with waits after which the priority is raised again."""
-
-NICER = 15
-"""Steps of niceness: a thirtieth of the weight of the others, enough to answer when it is told to stop."""
+"""Looks in a row with waits after which it runs as others do again."""
 
 
 @dataclass
@@ -51,7 +49,7 @@ class _Renderer:
     """By thread that ran or wanted to: times that it has waited in its life."""
     spun: int = 0
     rested: int = 0
-    nicer: bool = False
+    gives_way: bool = False
 
 
 class GreedWatch:
@@ -65,7 +63,7 @@ class GreedWatch:
         self._looked = 0.0
         self._spun_looks = SPUN_LOOKS if _may_raise() else FOR_GOOD * SPUN_LOOKS
         self.lowered = 0
-        """Times that a priority was lowered."""
+        """Times that a renderer was made to give way."""
 
     async def run(self) -> None:
         """Look again and again."""
@@ -85,35 +83,38 @@ class GreedWatch:
         self._renderers = {pid: self._renderers.get(pid) or _Renderer(cpu) for pid, cpu in used.items()}
         spent = {pid: used[pid] - renderer.cpu for pid, renderer in self._renderers.items()}
         busy = sorted(
-            (pid for pid in spent if spent[pid] >= least and not self._renderers[pid].nicer), key=spent.__getitem__
+            (pid for pid in spent if spent[pid] >= least and not self._renderers[pid].gives_way), key=spent.__getitem__
         )
         for pid, renderer in self._renderers.items():
             renderer.cpu = used[pid]
-            before, renderer.waits = renderer.waits, _waits(pid) if renderer.nicer or pid in busy[-SUSPECTS:] else {}
+            before, renderer.waits = (
+                renderer.waits,
+                _waits(pid) if renderer.gives_way or pid in busy[-SUSPECTS:] else {},
+            )
             spins = any(before.get(thread) == waits for thread, waits in renderer.waits.items())
             renderer.spun, renderer.rested = (renderer.spun + 1, 0) if spins else (0, renderer.rested + 1)
-            if not renderer.nicer and renderer.spun >= self._spun_looks:
-                renderer.nicer = _set_niceness(pid, NICER)
-                self.lowered += renderer.nicer
-                logger.info("renderer %d keeps a core to itself: its priority is lowered", pid)
-            elif renderer.nicer and renderer.rested >= RESTED_LOOKS:
-                # Without the right to raise a priority it stays as it is, until the page's context is closed.
-                renderer.nicer = not _set_niceness(pid, 0)
+            if not renderer.gives_way and renderer.spun >= self._spun_looks:
+                renderer.gives_way = _give_way(pid, True)
+                self.lowered += renderer.gives_way
+                logger.info("renderer %d keeps a core to itself: it runs when nobody else does", pid)
+            elif renderer.gives_way and renderer.rested >= RESTED_LOOKS:
+                # Without the right to it stays as it is, until the page's context is closed.
+                renderer.gives_way = not _give_way(pid, False)
 
 
 def _may_raise() -> bool:
-    """Whether this process may take niceness back: root may, and whom the system allows it."""
+    """Whether this process may take the idle policy back: root may, and who may take niceness back."""
     allowed = resource.getrlimit(resource.RLIMIT_NICE)[0] if hasattr(resource, "RLIMIT_NICE") else 0
     return os.geteuid() == 0 or allowed >= 20 - os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def _set_niceness(pid: int, niceness: int) -> bool:
-    """Of all threads of a process: each has its own. Whether it could be set."""
+def _give_way(pid: int, way: bool) -> bool:
+    """Have all threads of a process run when nobody else wants to (``way``), or as others do again: each has a policy of its own. Whether it
+    could be set."""
     done = False
     for thread in _threads(pid):
-        # It ended while we looked, or priorities may only be lowered.
-        with suppress(ProcessLookupError, PermissionError):
-            os.setpriority(os.PRIO_PROCESS, thread, niceness)
+        with suppress(ProcessLookupError, PermissionError):  # it ended while we looked, or it may not be taken back
+            os.sched_setscheduler(thread, os.SCHED_IDLE if way else os.SCHED_OTHER, os.sched_param(0))
             done = True
     return done
 

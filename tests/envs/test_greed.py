@@ -1,4 +1,4 @@
-"""A process that never waits gets a lower priority, one that waits keeps its own. With real processes."""
+"""A process that never waits has to give way, one that waits runs as before. With real processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from envs.browser.greed import LOOK_SECONDS, NICER, GreedWatch
+from envs.browser.greed import LOOK_SECONDS, GreedWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how often a thread waited")
 
@@ -47,40 +47,39 @@ def _watched(process: psutil.Process, until: Callable[[], bool], looks: int) -> 
     return watch
 
 
-def _niceness(process: psutil.Process) -> set[int]:
-    return {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in process.threads()}
+def _policies(process: psutil.Process) -> set[int]:
+    return {os.sched_getscheduler(thread.id) for thread in process.threads()}
 
 
 @pytest.mark.parametrize("code", [SPIN, THREAD], ids=["main thread", "other thread"])
 def test_a_process_that_never_waits_is_slowed(code: str) -> None:
     with _process(code) as process:
-        own = os.getpriority(os.PRIO_PROCESS, 0)
-        watch = _watched(process, lambda: _niceness(process) == {max(own, NICER)}, looks=40)
+        watch = _watched(process, lambda: _policies(process) == {os.SCHED_IDLE}, looks=40)
         assert watch.lowered == 1
-        assert _niceness(process) == {NICER}, "all of its threads"
+        assert _policies(process) == {os.SCHED_IDLE}, "all of its threads"
 
 
 def test_a_busy_process_that_waits_is_left_alone() -> None:
     with _process(WORK) as process:
-        before = _niceness(process)
+        before = _policies(process)
         watch = _watched(process, lambda: False, looks=12)
         assert process.cpu_times().user > 0.3, "it was busy"
         assert watch.lowered == 0
-        assert _niceness(process) == before
+        assert _policies(process) == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take it back")
 def test_a_process_that_rests_again_gets_its_priority_back() -> None:
     with _process(SPIN_A_WHILE) as process:
-        slowed = _watched(process, lambda: _niceness(process) == {NICER}, looks=40)
+        slowed = _watched(process, lambda: _policies(process) == {os.SCHED_IDLE}, looks=40)
         assert slowed.lowered == 1
         for _ in range(40):
             times = process.cpu_times()
             slowed.look({process.pid: times.user + times.system}, time.monotonic())
-            if _niceness(process) == {0}:
+            if _policies(process) == {os.SCHED_OTHER}:
                 break
             time.sleep(LOOK_SECONDS)
-        assert _niceness(process) == {0}
+        assert _policies(process) == {os.SCHED_OTHER}
 
 
 def test_a_process_that_ended_is_forgotten() -> None:
