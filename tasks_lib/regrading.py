@@ -91,11 +91,12 @@ class Regrading:
         if not self._records:
             raise ConfigError(f"run: {config.run_dir} has no groups; name the folder of a run that has played episodes")
         self.episodes = chosen
+        self._run = _started_with(self.store)
         self._tasks = self._open_tasks(set(chosen.values()))
 
     def orders(self) -> list[GradeOrder]:
         """A batch each."""
-        run, rollout = self._run(), self._rollout()
+        run, rollout = self._run, self._rollout()
         rewards = self.config.rewards or (run.rewards if run is not None else RewardConfig())
         live: LiveOptions = self._tasks_config().live
         names = list(self.episodes)
@@ -150,21 +151,11 @@ class Regrading:
 
     def _rollout(self) -> RolloutConfig:
         """The run's, with the judge that is to be asked."""
-        run = self._run()
-        rollout = run.rollout if run is not None else RolloutConfig()
+        rollout = self._run.rollout if self._run is not None else RolloutConfig()
         return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
 
-    def _run(self) -> TrainConfig | EvaluateConfig | None:
-        """What the run was started with; ``None`` of an evaluation of before that was kept."""
-        if not self.store.config_path.exists():
-            return None
-        frozen = read_json(self.store.config_path)["config"]
-        if "preset" not in frozen:
-            return EvaluateConfig.model_validate(frozen)
-        return TrainConfig.model_validate({**frozen, "preset": ""})
-
     def _tasks_config(self) -> TasksConfig:
-        run = self._run()
+        run = self._run
         if isinstance(run, TrainConfig):  # whose tasks are frozen in its folder
             return run.tasks
         return self.config.tasks or (run.tasks if run is not None else TasksConfig())
@@ -181,3 +172,13 @@ class Regrading:
                 raise ConfigError(f"tasks.file: {error}; name the file that was evaluated") from error
             found[task_id] = sealed(index[row])
         return found
+
+
+def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
+    """The configuration in a run's folder; ``None`` of an evaluation of before it was kept."""
+    if not store.config_path.exists():
+        return None
+    frozen = read_json(store.config_path)["config"]
+    if "iterations" not in frozen:
+        return EvaluateConfig.model_validate(frozen)
+    return TrainConfig.model_validate({**frozen, "preset": ""})

@@ -54,7 +54,7 @@ async def _fresh_contexts() -> list[Figure]:
             medians[prewarm] = 1000 * statistics.median(seconds)
     return [
         Figure("fresh context to first observation", medians[1], "ms", "<= 200"),
-        Figure("the same, opened on demand", medians[0], "ms", ""),
+        Figure("fresh context, opened on demand", medians[0], "ms", ""),
     ]
 
 
