@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import dask
 import distributed
@@ -42,13 +43,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
-            # Of the workers of a local cluster. Before their process starts: OpenMP, glibc and Dask's logging read them when they are loaded.
-            "distributed.nanny.pre-spawn-environ": {
-                **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
-                **TORCH_ENVIRONMENT,
-                "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // config.workers),
-                "DASK_LOGGING__DISTRIBUTED": "warning",
-            },
+            **worker_environment(config.workers),
         }
     )
     prefect_api = api_url()
@@ -67,6 +62,18 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
                 yield able
         finally:
             _current.reset(token)
+
+
+def worker_environment(workers: int) -> dict[str, Any]:
+    """Dask's setting for the environment variables of a local cluster's workers: OpenMP, glibc and Dask's logging read them when they are loaded."""
+    return {
+        "distributed.nanny.pre-spawn-environ": {
+            **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
+            **TORCH_ENVIRONMENT,
+            "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
+            "DASK_LOGGING__DISTRIBUTED": "warning",
+        }
+    }
 
 
 def _client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:

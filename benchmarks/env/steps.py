@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import dask
 import distributed
 
 from benchmarks import Figure
@@ -18,6 +20,7 @@ from benchmarks.rates import Rate, cpu_seconds, interleave
 from envs.browser import BrowserPool, StepResult, WebSession, find_chromium
 from envs.sites.static_server import StaticSite
 from envs.types import Click
+from tasks_lib.cluster import worker_environment
 from tasks_lib.worker import collect_seldom
 
 SESSIONS = (4, 8)
@@ -33,18 +36,26 @@ async def figures() -> list[Figure]:
     site = StaticSite("pages", PAGES, viewport=VIEWPORT)
     await site.start()
     try:
-        async with (
-            distributed.LocalCluster(
-                n_workers=1, threads_per_worker=2, processes=True, asynchronous=True, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster, asynchronous=True) as client,
-        ):
+        async with _worker() as client:
             for sessions in SESSIONS:
                 rates = await interleave(_arms(client, f"{site.origin}/{PAGE}", sessions), ROUNDS)
                 found += _figures(sessions, rates)
     finally:
         await site.close()
     return found
+
+
+@asynccontextmanager
+async def _worker() -> AsyncIterator[distributed.Client]:
+    """A Dask worker with the environment that a run gives its own."""
+    with dask.config.set(worker_environment(1)):
+        async with (
+            distributed.LocalCluster(
+                n_workers=1, threads_per_worker=2, processes=True, asynchronous=True, dashboard_address=None
+            ) as cluster,
+            distributed.Client(cluster, asynchronous=True) as client,
+        ):
+            yield client
 
 
 def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Callable[[], Awaitable[Rate]]]:

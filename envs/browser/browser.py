@@ -128,11 +128,11 @@ class Browser:
         if self.process is not None:
             await self.process.stop()
 
-    async def _renderers(self) -> dict[int, float]:
-        """Processor seconds of each renderer process."""
+    async def _renderers(self) -> list[int]:
+        """Process ids of its renderers."""
         await self.connection.ready()
         told = await self.connection.browser.send("SystemInfo.getProcessInfo")
-        return {each["id"]: each["cpuTime"] for each in told["processInfo"] if each["type"] == "renderer"}
+        return [each["id"] for each in told["processInfo"] if each["type"] == "renderer"]
 
     def _fail(self, error: BrowserError) -> None:
         for context in self.contexts:
