@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Iterable
 
 from benchmarks import Figure
-from benchmarks.env import episodes, observation, safety, sessions, settle, steps
+from benchmarks.env import episodes, neighbour, observation, safety, sessions, settle, steps
 
 PARTS = {
     "steps": steps,
     "episodes": episodes,
     "sessions": sessions,
+    "neighbour": neighbour,
     "observation": observation,
     "settle": settle,
     "safety": safety,

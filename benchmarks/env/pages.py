@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, Split, WebTask
 
 PAGES = Path(__file__).parents[1] / "pages"
@@ -23,3 +26,14 @@ def page_task(path: str) -> WebTask:
         horizon=10,
         seeds={Split.TRAIN: SeedRange(start=0, stop=1)},
     )
+
+
+@asynccontextmanager
+async def static_pages(folder: Path) -> AsyncIterator[StaticSite]:
+    """A site of the pages in a folder."""
+    site = StaticSite("pages", folder, viewport=VIEWPORT)
+    await site.start()
+    try:
+        yield site
+    finally:
+        await site.close()
