@@ -25,7 +25,7 @@ MOST_EPISODES = 40
 MOST_ABSTENTIONS = 5
 MOST_TRAINING = 6
 MOST_REGRADED = 8
-"""Episodes with another grade in the newest regrading that are there for that."""
+"""Episodes that the newest regrading changed and that are there for that."""
 MOST_LATER = 30_000
 """Characters of evidence that the later grades of one episode may show, together."""
 NOT_AGAIN = "not graded again"
@@ -249,7 +249,7 @@ def _graded_later(
             | {
                 "name": regrading.name,
                 "when": regrading.when,
-                "change": change(Grade.of(trajectory.reward), Grade.of(found.reward)),
+                "change": change(trajectory.reward, found.reward),
                 "wall": found.wall,
                 "judgement": evidence.judgement(found.judgement),
                 "rubricFacts": evidence.facts(graded, task),

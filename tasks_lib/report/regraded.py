@@ -1,4 +1,4 @@
-"""What a run's regradings came to: before and now, by kind, and which episodes have another grade. It reads rewards; the rest are pure functions.
+"""What a run's regradings came to: before and now, by kind, and which episodes changed. It reads rewards; the rest are pure functions.
 
 A regrading that was stopped shows what it has graded. Rewards that cannot be read are one problem of their regrading, and the others still show.
 """
@@ -20,12 +20,12 @@ from tasks_lib.report.grading import plain_cause
 from training.store import RunStore
 
 SAME = "as before"
-CHANGES = ("passes no more", "passes now", "reward now", "no reward now", "other score", SAME)
-"""What became of a grade, as it is told and offered, the most telling first."""
+CHANGES = ("passes no more", "passes now", "reward now", "no reward now", "other score", "other parts", SAME)
+"""What became of a reward, as it is told and offered, the most telling first."""
 MOST_KINDS = 40
 """Rows of a table by kind, those with the most changes first."""
 MOST_EPISODES = 40
-"""Rows of a table of episodes with another grade."""
+"""Rows of a table of changed episodes."""
 MOST_CAUSES = 10
 MOST_DECIDED = 4
 """Parts that are named as what changed a grade."""
@@ -60,11 +60,8 @@ class GradedEpisode:
     where: str
     before: Grade
     after: Grade
-
-    @property
-    def change(self) -> str:
-        """One of ``CHANGES``."""
-        return change(self.before, self.after)
+    change: str
+    """One of ``CHANGES``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ class GradedAgain:
 
     @property
     def changed(self) -> list[GradedEpisode]:
-        """Those with another grade. Each change has its turn, so that the first few are of all."""
+        """Those that changed. Each change has its turn, so that the first few are of all."""
         seen: Counter[str] = Counter()
         order = []
         for each in self.episodes:
@@ -215,25 +212,27 @@ class GradedAgain:
         return rows
 
 
-def change(before: Grade, after: Grade) -> str:
-    """What became of a grade, one of ``CHANGES``."""
+def change(before: RewardBundle, after: RewardBundle) -> str:
+    """What became of a reward, one of ``CHANGES``."""
     if before.score is None or after.score is None:
         return SAME if before.score == after.score else "reward now" if before.score is None else "no reward now"
     if before.passed != after.passed:
         return "passes now" if after.passed else "passes no more"
-    return SAME if abs(before.score - after.score) < 1e-9 else "other score"
+    if abs(before.score - after.score) > 1e-9:
+        return "other score"
+    return SAME if _known(before) == _known(after) else "other parts"
 
 
 def decided(regraded: Regraded) -> list[str]:
     """What made the later reward another one: the parts that differ with their evidence, else weights, else what else is known."""
-    first = {part.name: part for part in regraded.before.parts}
+    first, known = {part.name: part for part in regraded.before.parts}, _known(regraded.before)
     told = [] if regraded.reward.abstained is None else [f"no reward: {cut(regraded.reward.abstained, 300)}"]
     values = [
         f"{part.name} {_value(first.get(part.name))} → {_value(part)}: {cut(part.evidence, 200)}"
         for part in regraded.reward.parts
-        if part.name not in first or first[part.name].value != part.value
+        if known.get(part.name) != part.value
     ]
-    gone = first.keys() - {part.name for part in regraded.reward.parts}
+    gone = known.keys() - {part.name for part in regraded.reward.parts}
     values += [f"{name} {_value(first[name])} → no part" for name in sorted(gone)]
     told += values[:MOST_DECIDED]
     if len(values) > MOST_DECIDED:
@@ -243,7 +242,7 @@ def decided(regraded: Regraded) -> list[str]:
     weights = [
         f"{part.name} weighs {part.weight:.3g}, not {first[part.name].weight:.3g}"
         for part in regraded.reward.parts
-        if part.weight != first[part.name].weight
+        if part.name in first and part.weight != first[part.name].weight
     ]
     return weights[:MOST_DECIDED] or [*regraded.reward.failed[:MOST_DECIDED]] or ["another rubric's threshold"]
 
@@ -278,14 +277,19 @@ def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], prob
             torn.append(str(error))
             continue
         kind, words = where.get(path.stem, (regraded.task_id, ""))
-        before, after = Grade.of(regraded.before), Grade.of(regraded.reward)
-        again.episodes.append(GradedEpisode(path.stem, kind, words, before, after))
-        again.cost += regraded.reward.cost
-        again.rubrics += regraded.before.rubric_hash != regraded.reward.rubric_hash
+        first, now = regraded.before, regraded.reward
+        again.episodes.append(GradedEpisode(path.stem, kind, words, Grade.of(first), Grade.of(now), change(first, now)))
+        again.cost += now.cost
+        again.rubrics += first.rubric_hash != now.rubric_hash
     if torn:
         others = f" So are {len(torn) - 1} more of this regrading." if len(torn) > 1 else ""
         problems.append(f"{torn[0]}.{others}")
     return again
+
+
+def _known(reward: RewardBundle) -> dict[str, float]:
+    """Values of the available parts: one that is not available is as good as none."""
+    return {part.name: part.value for part in reward.parts if part.value is not None}
 
 
 def _value(part: RewardPart | None) -> str:

@@ -124,7 +124,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
     assert start.ended is not None and start.at < start.ended
     page = (store.report_path / "index.html").read_text()
     assert "<code>again</code>" in page and f"judge m (webjudge) at {fake.url}" in page, "the report is written again"
-    assert "2 episodes, 2 with another grade" in page and "seen/pressed not available → 1.00" in page
+    assert "2 episodes, 2 changed" in page and "seen/pressed not available → 1.00" in page
 
 
 @pytest.mark.dask

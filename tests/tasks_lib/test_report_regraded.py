@@ -18,7 +18,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import MOST_REGRADED, choose, viewer_data
 from tasks_lib.report.page import facets, render
-from tasks_lib.report.regraded import Grade, GradedAgain, change, decided, read_regradings
+from tasks_lib.report.regraded import GradedAgain, change, decided, read_regradings
 from training.store import RunStore, write_json
 
 HACK = "<img src=x onerror='window.hacked = 9'>"
@@ -90,12 +90,13 @@ def episodes_of(store: RunStore) -> dict[str, Any]:
         (NONE, FAILED, "reward now"),
         (PASSED, NONE, "no reward now"),
         (PASSED, HALF, "other score"),
-        (PASSED, PASSED, "as before"),
+        (score([part(1.0), part(None, "judge")]), score([part(1.0), part(1.0, "judge")]), "other parts"),
+        (PASSED, score([part(1.0, evidence="in other words"), part(None, "judge")]), "as before"),
         (NONE, score([], abstained="another cause"), "as before"),
     ],
 )
 def test_what_became_of_a_grade(before: RewardBundle, after: RewardBundle, told: str) -> None:
-    assert change(Grade.of(before), Grade.of(after)) == told
+    assert change(before, after) == told
 
 
 def test_sums_before_and_now(store: RunStore) -> None:
@@ -150,7 +151,7 @@ def test_each_change_has_its_turn_among_the_first(store: RunStore) -> None:
             score([part(1.0), part(0.0, "judge")]),
             ["judge not available → 0.00: judge as seen"],
         ),
-        (score([part(1.0), part(0.5, "old")]), score([part(1.0)]), ["old 0.50 → no part"]),
+        (score([part(1.0), part(0.5, "old")]), score([part(1.0), part(None, "new")]), ["old 0.50 → no part"]),
         (PASSED, score([part(1.0)], abstained="shut"), ["no reward: shut"]),
         (
             score([part(1.0)]),
@@ -189,7 +190,7 @@ def test_a_run_without_regradings_is_as_before(store: RunStore) -> None:
     run = read_run(store.root)
     viewer = viewer_data(run, store)
     page = render(run, viewer, now=0.0)
-    assert 'id="regraded"' not in page and 'href="#regraded"' not in page and "another one now" not in page
+    assert 'id="regraded"' not in page and 'href="#regraded"' not in page and "the last regrading" not in page
     assert all(not {"later", "again"} & episode.keys() for episode in viewer["episodes"])
     assert facets(viewer["episodes"]).keys() == {"kind", "outcome", "where"}
     (store.root / "regraded" / "nothing").mkdir(parents=True)  # of a regrading that found nothing to grade
@@ -256,7 +257,7 @@ def test_a_regrading_that_was_stopped_shows_what_is_there(store: RunStore) -> No
     (found,) = again(store)
     assert found.unfinished and found.planned == 9
     page = build_report(store.root).read_text()
-    assert "2 of 9 episodes are graded: it goes on, or was stopped." in page and "2 episodes, 1 with another" in page
+    assert "2 of 9 episodes are graded: it goes on, or was stopped." in page and "2 episodes, 1 changed" in page
     assert episodes_of(store)["e000000-g0000-s0"]["later"][0]["outcome"] == "failure"
     start(store, "barely", 200.0, episodes=9, ended=False)  # killed before its first reward
     page = build_report(store.root).read_text()

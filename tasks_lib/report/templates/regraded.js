@@ -18,7 +18,7 @@ function firstValue(part) {
   return part.first[0] === null ? "not available" : decimals(part.first[0], 2);
 }
 
-const newValue = (part) => !part.first.length || part.first[0] !== part.value;
+const newValue = (part) => (part.first[0] ?? null) !== part.value;
 
 // The newest grade, if it is another outcome than the first.
 const turned = (episode) => (episode.later || []).slice(0, 1).filter((grade) => grade.outcome !== episode.outcome);
