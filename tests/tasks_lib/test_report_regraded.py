@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from envs.rewards import score
-from envs.types import Cost, PartRole, RewardBundle, RewardPart
+from envs.rewards import read_rubric, score
+from envs.rewards.judge import Judgement
+from envs.types import Cost, PartRole, RewardBundle, RewardPart, rubric_hash
 from tasks_lib.regraded import Regraded, RegradingStart, write_end, write_start
 from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
@@ -235,6 +236,29 @@ def test_those_that_changed_are_in_the_viewer(store: RunStore, monkeypatch: pyte
     wanted = [*first[:3], usual[-1]]
     names = [entry.member.episode_id for entry in choose(groups, wanted)]
     assert names == [*usual[:-3], usual[-1], *first[:3]], "in the places of the last that nobody wants"
+
+
+def test_a_later_grade_has_its_own_rubric_and_judgement(store: RunStore) -> None:
+    name = "e000000-g0000-s0"
+    played = store.trajectory(name)
+    facts = [{"id": "pressed", "type": "judge", "description": "The button was pressed"}]
+    rubric = read_rubric({"fact_groups": [{"name": "seen", "facts": facts}]})
+    store.put_rubric(rubric)
+    said = Judgement(state="failed", score=0.0, reason="it was not", checks=(), calls=())
+    result = Regraded(
+        episode_id=name,
+        task_id=played.task_id,
+        before=played.reward,
+        reward=score([part(0.0, "seen/pressed")], rubric_hash=rubric_hash(rubric)),
+        judgement=store.put_blob(said.model_dump_json().encode()),
+    )
+    write_json(store.regraded_path("again", name), result)
+    (found,) = again(store)
+    assert found.rubrics == 1
+    (later,) = episodes_of(store)[name]["later"]
+    (row,) = later["rubricFacts"]["rows"]
+    assert (row[:2], row[4:6]) == (["seen", "pressed"], [0.0, False])
+    assert (later["judgement"]["state"], later["judgement"]["reason"]) == ("failed", "it was not")
 
 
 def test_later_evidence_is_bounded(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
