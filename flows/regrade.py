@@ -3,7 +3,7 @@
     python -m flows.regrade --set run=runs/mine --set 'judge={"base_url": "http://127.0.0.1:8000/v1", "models": {"default": "Qwen3-VL-8B"}}'
     python -m flows.regrade --set run=runs/mine --set which=all --set name=longer --set rewards.length=0.1
 
-Starting the same again goes on with the episodes that are left. See docs/rewards.md.
+Starting the same again goes on with the episodes that are left. The report of the run is written again, with what was graded. See docs/rewards.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.progress import RunProgress
 from tasks_lib.regrading import RegradeConfig, Regrading
+from tasks_lib.report import build_report
 from tasks_lib.run import run_lock
 
 
@@ -34,12 +35,15 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
     """
     regrading = Regrading(config)
     with run_lock(regrading.folder), RunProgress(1) as progress:
-        if regrading.episodes:
-            with (
-                use_cluster(config.cluster, None),
-                progress.phase(f"grading {len(regrading.episodes)} episodes of {config.run_dir}"),
-            ):
-                regrading.run()
+        try:
+            if regrading.episodes:
+                with (
+                    use_cluster(config.cluster, None),
+                    progress.phase(f"grading {len(regrading.episodes)} episodes of {config.run_dir}"),
+                ):
+                    regrading.run()
+        finally:  # also when it was stopped: what is graded by then shows
+            report = build_report(regrading.store.root)
         found = regrading.summary()
         rows = [{"what": name, "value": value} for name, value in found.items() if name not in ("abstained", "judge")]
         rows += [
@@ -52,6 +56,7 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
         for row in rows:
             progress.say(f"{row['what']:24s} {row['value']}")
         progress.say(f"rewards: {regrading.folder}")
+        progress.say(f"report:  {report}")
     return found
 
 

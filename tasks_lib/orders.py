@@ -12,7 +12,7 @@ from envs.rewards.chromiumrl import Mode
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
-from envs.types import Record, RewardBundle, WebTask
+from envs.types import Record, WebTask
 from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
 from training.config import PolicyConfig
 from training.groups import GroupSpec
@@ -87,19 +87,6 @@ class GradeReport(Record):
     """Episodes that had been graded under this name before, and were not again."""
     stage: dict[str, Any] = Field(default_factory=dict)
     """What the stage of rewards did."""
-
-
-class Regraded(Record):
-    """The reward of a stored episode as it would be now."""
-
-    episode_id: str
-    task_id: str
-    reward: RewardBundle
-    before: RewardBundle
-    """As it is in the trajectory, which is never changed: what was trained on stays as it was."""
-    wall: str = ""
-    judgement: str = ""
-    """Name of the blob of what the judge was asked and said, as in a trajectory."""
 
 
 class Needs(NamedTuple):

@@ -5,6 +5,7 @@ The trajectories are never changed, and neither is what was trained on them. The
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,8 @@ from envs.tasks import TaskIndex
 from envs.types import ConfigError, Cost, TaskError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
-from tasks_lib.orders import GradeOrder, GradeReport, Regraded
+from tasks_lib.orders import GradeOrder, GradeReport
+from tasks_lib.regraded import RegradingStart, read_regraded, write_end, write_start
 from tasks_lib.rewards import judge_account
 from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.worker import RolloutWorker
@@ -96,8 +98,7 @@ class Regrading:
 
     def orders(self) -> list[GradeOrder]:
         """A batch each."""
-        run, rollout = self._run, self._rollout()
-        rewards = self.config.rewards or (run.rewards if run is not None else RewardConfig())
+        rollout, rewards = self._rollout(), self._rewards()
         live: LiveOptions = self._tasks_config().live
         names = list(self.episodes)
         batches = [names[at : at + self.config.batch] for at in range(0, len(names), self.config.batch)]
@@ -115,17 +116,34 @@ class Regrading:
         ]
 
     def run(self) -> list[GradeReport]:
-        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``."""
+        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report."""
+        self.begin()
         with dask.annotate(resources={BROWSER_RESOURCE: 1}):
             futures = [grade_batch.submit(order) for order in self.orders()]
-        return [future.result() for future in futures]
+        reports = [future.result() for future in futures]
+        write_end(self.store, self.config.name, time.time())
+        return reports
+
+    def begin(self) -> None:
+        """Keep when and by what the episodes are graded that are left, and their rubrics. Nothing if none is."""
+        name = self.config.name
+        if all(self.store.regraded_path(name, each).exists() for each in self.episodes):
+            return
+        for attempted in self._tasks.values():
+            if attempted.rubric is not None:
+                self.store.put_rubric(attempted.rubric)
+        settings = {"judge": self._rollout().judge, "rewards": self._rewards(), "tasks": self.config.tasks}
+        start = RegradingStart(
+            at=time.time(),
+            which=self.config.which,
+            episodes=len(self.episodes),
+            settings={key: value.model_dump(mode="json") if value else None for key, value in settings.items()},
+        )
+        write_start(self.store, name, start)
 
     def summary(self) -> dict[str, Any]:
-        """What it came to, also in ``summary.json`` of the folder."""
-        results = [
-            Regraded.model_validate(read_json(self.store.regraded_path(self.config.name, each)))
-            for each in self.episodes
-        ]
+        """What it came to, also in ``summary.json`` of the folder. ``StorageError`` if a reward is not there or damaged."""
+        results = [read_regraded(self.store.regraded_path(self.config.name, each)) for each in self.episodes]
         scores = [each.reward.score for each in results if each.reward.score is not None]
         cost = sum((each.reward.cost for each in results), Cost())
         found = {
@@ -153,6 +171,9 @@ class Regrading:
         """The run's, with the judge that is to be asked."""
         rollout = self._run.rollout if self._run is not None else RolloutConfig()
         return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
+
+    def _rewards(self) -> RewardConfig:
+        return self.config.rewards or (self._run.rewards if self._run is not None else RewardConfig())
 
     def _tasks_config(self) -> TasksConfig:
         run = self._run

@@ -38,13 +38,13 @@ from tasks_lib.orders import (
     GradeOrder,
     GradeReport,
     Needs,
-    Regraded,
     RolloutOrder,
     RolloutReport,
     WebOrder,
     pool_options,
 )
 from tasks_lib.planning import plan_slots
+from tasks_lib.regraded import Regraded
 from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec

@@ -146,6 +146,10 @@ class RunStore:
     def regraded_path(self, name: str, episode_id: str) -> Path:
         return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
 
+    def regrading_path(self, name: str) -> Path:
+        """When and with what a regrading was started."""
+        return self.root / "regraded" / name / "regrading.json"
+
     def rubric_path(self, digest: str) -> Path:
         return self.root / "rubrics" / f"{digest}.json"
 

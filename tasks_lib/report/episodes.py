@@ -7,14 +7,15 @@ viewer puts them on the page as text, never as markup.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from envs.types import Action, Click, Invalid, Select, StorageError, Trajectory, Type, WebTask
-from tasks_lib.report.data import RunData
-from tasks_lib.report.evidence import Evidence, cut
+from envs.types import Action, Click, Invalid, RewardBundle, Select, StorageError, Trajectory, Type, WebTask
+from tasks_lib.report.data import RunData, place
+from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut
+from tasks_lib.report.regraded import Grade, GradedAgain, GradedEpisode, change
 from training.groups import EpisodeSummary, GroupRecord
 from training.store import RunStore
 
@@ -23,6 +24,11 @@ MOST_EPISODES = 40
 
 MOST_ABSTENTIONS = 5
 MOST_TRAINING = 6
+MOST_REGRADED = 8
+"""Episodes that the newest regrading changed and that are there for that."""
+MOST_LATER = 30_000
+"""Characters of evidence that the later grades of one episode may show, together."""
+NOT_AGAIN = "not graded again"
 
 MOST_IMAGE_BYTES = 3_000_000
 """Bound on the embedded screenshots (of steps and last pages), as base64; beyond it a step names its blob instead."""
@@ -38,14 +44,15 @@ class Chosen:
     group: GroupRecord
     member: EpisodeSummary
     reason: str
-    """``first evaluation``, ``last evaluation``, ``training`` or ``abstention``."""
+    """``first evaluation``, ``last evaluation``, ``training``, ``abstention`` or ``graded again``."""
 
 
-def choose(groups: list[GroupRecord]) -> list[Chosen]:
+def choose(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen]:
     """At most ``MOST_EPISODES`` of a run's episodes, so that a person sees what changed.
 
     Abstentions, a few of the last training iteration, and per kind a success and a failure of the first and the last
-    evaluation. Where it can, a kind shows the same page before and after: failed first, solved last.
+    evaluation. Where it can, a kind shows the same page before and after: failed first, solved last. The episodes ``wanted``
+    are there in any case, in the places of the last ones.
     """
     phases = sorted({group.phase for group in groups})
     evaluations = [phase for phase in phases if phase.startswith("e")]
@@ -69,7 +76,15 @@ def choose(groups: list[GroupRecord]) -> list[Chosen]:
 
     for slot in (by_kind(last, True), by_kind(first, False), by_kind(last, False), by_kind(first, True)):
         chosen += [slot[kind] for kind in sorted(slot)][: MOST_EPISODES - len(chosen)]
-    return chosen
+    return _with_wanted(chosen, groups, wanted) if wanted else chosen
+
+
+def _with_wanted(chosen: list[Chosen], groups: list[GroupRecord], wanted: Sequence[str]) -> list[Chosen]:
+    missing = {*wanted} - {entry.member.episode_id for entry in chosen}
+    added = [Chosen(g, m, "graded again") for g, m in _members(groups) if m.episode_id in missing]
+    others = [entry.member.episode_id for entry in chosen if entry.member.episode_id not in wanted]
+    dropped = {*others[len(others) - max(0, len(chosen) + len(added) - MOST_EPISODES) :]}
+    return [entry for entry in chosen if entry.member.episode_id not in dropped] + added
 
 
 def _members(groups: Iterable[GroupRecord]) -> Iterator[tuple[GroupRecord, EpisodeSummary]]:
@@ -104,19 +119,24 @@ def _alternating(pool: list[Chosen], most: int) -> list[Chosen]:
 # ------------------------------------------------------------------------------------------------ the viewer's values
 
 
-def viewer_data(run: RunData, store: RunStore) -> dict[str, Any]:
-    """``{"episodes": [...], "images": {sha256: data URI}}``; what cannot be read is added to ``run.problems``."""
+def viewer_data(run: RunData, store: RunStore, regradings: Sequence[GradedAgain] = ()) -> dict[str, Any]:
+    """``{"episodes": [...], "images": {sha256: data URI}}``; what cannot be read is added to ``run.problems``.
+
+    Where there are ``regradings`` (newest first), each episode has its later grades too.
+    """
     episodes = []
-    for entry in choose(run.groups):
+    for entry in choose(run.groups, [each.episode_id for each in _changed(regradings)]):
         try:
             trajectory = store.trajectory(entry.member.episode_id)
         except StorageError as error:
             run.problems.append(str(error))
             continue
         evidence = Evidence(store, run.problems)
-        episodes.append(
-            _episode(entry, trajectory) | _graded_on(trajectory, evidence, run.tasks.get(trajectory.task_id))
-        )
+        task = run.tasks.get(trajectory.task_id)
+        shown = _episode(entry, trajectory) | _graded_on(trajectory, evidence, task)
+        if regradings:
+            shown |= _graded_later(trajectory, evidence, task, regradings)
+        episodes.append(shown)
     episodes.sort(key=lambda e: (e["kind"], e["phase"] != "evaluation", e["version"], e["id"]))
     seen = [[*e["steps"], *([e["final"]] if e["final"] and e["final"]["shot"] else [])] for e in episodes]
     images = _images(seen, store, run.problems)
@@ -148,15 +168,7 @@ def _images(episodes: list[list[dict[str, Any]]], store: RunStore, problems: lis
 def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
     reward = trajectory.reward
     evaluation = entry.group.phase.startswith("e")
-    number = int(entry.group.phase[1:]) if entry.group.phase[1:].isdigit() else trajectory.policy_version
-    outcome = (
-        "abstained"
-        if reward.abstained is not None or reward.score is None
-        else "success"
-        if reward.passed
-        else "failure"
-    )
-    return {
+    return _reward(reward) | {
         "id": trajectory.episode_id,
         "group": trajectory.group_id,
         "kind": trajectory.kind,
@@ -167,27 +179,39 @@ def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
         "version": trajectory.policy_version,
         "phase": "evaluation" if evaluation else "training",
         "reason": entry.reason,
-        "where": f"evaluation of v{number}" if evaluation else f"iteration {number}",
-        "outcome": outcome,
-        "score": reward.score,
+        "where": place(entry.group.phase, trajectory.policy_version),
         "stop": trajectory.stop_reason.value,
         "error": trajectory.error,
         "abstained": reward.abstained or entry.member.abstained,
         "seconds": round(trajectory.seconds, 2),
         "instruction": trajectory.steps[0].observation.instruction if trajectory.steps else "",
         "facts": [[name, str(value)] for name, value in trajectory.page_facts.items()],
+        "wall": trajectory.wall,
+        "steps": [_step(trajectory, index) for index in range(len(trajectory.steps))],
+    }
+
+
+def _reward(reward: RewardBundle) -> dict[str, Any]:
+    """What a reward came to, and its parts."""
+    return {
+        "outcome": Grade.of(reward).outcome,
+        "score": reward.score,
+        "abstained": reward.abstained,
         "passed": reward.passed,
         "binary": reward.binary,
         "failed": list(reward.failed),
         "rubric": reward.rubric_hash,
-        "wall": trajectory.wall,
         "cost": reward.cost.model_dump(),
         "parts": [
             part.model_dump(mode="json") | {"holds": part.holds, "evidence": cut(part.evidence)}
             for part in reward.parts
         ],
-        "steps": [_step(trajectory, index) for index in range(len(trajectory.steps))],
     }
+
+
+def _changed(regradings: Sequence[GradedAgain]) -> list[GradedEpisode]:
+    """Those of the newest regrading that the viewer is to show."""
+    return regradings[0].changed[:MOST_REGRADED] if regradings else []
 
 
 def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
@@ -200,6 +224,38 @@ def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None)
         "final": _final(trajectory),
         "changes": [evidence.change(step.dom_diff) for step in trajectory.steps],
     }
+
+
+def _graded_later(
+    trajectory: Trajectory, evidence: Evidence, task: WebTask | None, regradings: Sequence[GradedAgain]
+) -> dict[str, Any]:
+    """The grades that the episode was given later, newest first, each beside the first one; ``again`` is what the newest changed."""
+    later = []
+    evidence.left = MOST_LATER
+    first = {part.name: part.value for part in trajectory.reward.parts}
+    for regrading in regradings:
+        found = regrading.read(trajectory.episode_id)
+        if found is None:
+            continue
+        told = _reward(found.reward)
+        told["missing"] = None
+        if not evidence.room(sum(len(part["evidence"]) for part in told["parts"])):
+            told |= {"parts": [], "missing": LEFT_OUT}
+        for part in told["parts"]:
+            part["first"] = [first[part["name"]]] if part["name"] in first else []
+        graded = trajectory.model_copy(update={"reward": found.reward})
+        later.append(
+            told
+            | {
+                "name": regrading.name,
+                "when": regrading.when,
+                "change": change(trajectory.reward, found.reward),
+                "wall": found.wall,
+                "judgement": evidence.judgement(found.judgement),
+                "rubricFacts": evidence.facts(graded, task),
+            }
+        )
+    return {"later": later, "again": later[0]["change"] if later else NOT_AGAIN}
 
 
 def _final(trajectory: Trajectory) -> dict[str, Any] | None:

@@ -126,6 +126,12 @@ class Evidence:
             kept.append(row)
         return {"rows": kept, "more": more + len(rows) - len(kept)}
 
+    def room(self, size: int) -> bool:
+        """Whether so many characters more may be shown; they are counted if so."""
+        fits = size <= self.left
+        self.left -= size if fits else 0
+        return fits
+
     def _read(self, name: str, model: type[M]) -> M | dict[str, Any] | None:
         """A blob of JSON; ``None`` where there is none, and a value that only says what is missing where it cannot be shown."""
         if not name:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks_lib.report import grading, summary
+from tasks_lib.report import grading, regraded, summary
 from tasks_lib.report.charts import duration, number
 from tasks_lib.report.data import RunData, read_run
-from tasks_lib.report.episodes import viewer_data
+from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
+from tasks_lib.report.regraded import CHANGES, GradedAgain, read_regradings
 from training.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
-SCRIPTS = ("evidence.js", "page.js")
+SCRIPTS = ("evidence.js", "regraded.js", "page.js")
 """Parts of the page's one script, in this order: the last begins to work when it is read."""
 
 
@@ -31,13 +32,14 @@ def build_report(run_dir: Path) -> Path:
     """
     store = RunStore(run_dir)
     run = read_run(run_dir)
-    viewer = viewer_data(run, store)
+    regradings = read_regradings(run, store)
+    viewer = viewer_data(run, store, regradings)
     path = store.report_path / "index.html"
-    atomic_write_bytes(path, render(run, viewer, now=time.time()).encode())
+    atomic_write_bytes(path, render(run, viewer, regradings, now=time.time()).encode())
     return path
 
 
-def render(run: RunData, viewer: dict[str, Any], *, now: float) -> str:
+def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgain] = (), *, now: float) -> str:
     """The page as text. ``viewer`` comes from ``episodes.viewer_data``; ``now`` is in seconds since the epoch."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -64,6 +66,9 @@ def render(run: RunData, viewer: dict[str, Any], *, now: float) -> str:
         stops=summary.stop_reasons(run),
         grading=grading.grading(run),
         causes=grading.causes(run),
+        regradings=regradings,
+        most_kinds=regraded.MOST_KINDS,
+        shown={episode["id"] for episode in viewer["episodes"]},
         config=list(flatten(run.config)),
         viewer=viewer,
         facets=facets(viewer["episodes"]),
@@ -78,10 +83,13 @@ def render(run: RunData, viewer: dict[str, Any], *, now: float) -> str:
 def facets(episodes: list[dict[str, Any]]) -> dict[str, list[str]]:
     """What the viewer can be filtered by: values by key of an episode, in the order to offer them."""
     found = {key: {episode[key] for episode in episodes} for key in ("kind", "outcome", "where")}
+    again = {episode["again"] for episode in episodes if "again" in episode}
+    offered = {"again": [name for name in (*CHANGES, NOT_AGAIN) if name in again]} if again else {}
     return {
         "kind": sorted(found["kind"]),
         "outcome": [outcome for outcome in ("success", "failure", "abstained") if outcome in found["outcome"]],
         "where": sorted(found["where"], key=lambda where: (where[0] != "e", len(where), where)),
+        **offered,
     }
 
 

@@ -19,7 +19,7 @@ from envs.types import rubric_hash
 from flows.evaluate import evaluate
 from flows.regrade import regrade
 from tasks_lib.config import EvaluateConfig, resolve
-from tasks_lib.orders import Regraded
+from tasks_lib.regraded import Regraded, read_log
 from tasks_lib.regrading import RegradeConfig
 from tasks_lib.report import build_report
 from tasks_lib.run import resolve_path
@@ -119,6 +119,12 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
         graded = Regraded.model_validate(read_json(store.regraded_path("again", episode_id)))
         assert graded.before == reward
         assert {part.name: part.value for part in graded.reward.parts}["seen/pressed"] == 1
+    (start,) = read_log(store, "again").starts  # the second had nothing left to grade
+    assert (start.which, start.episodes, start.settings["judge"]["base_url"]) == ("all", 2, fake.url)
+    assert start.ended is not None and start.at < start.ended
+    page = (store.report_path / "index.html").read_text()
+    assert "<code>again</code>" in page and f"judge m (webjudge) at {fake.url}" in page, "the report is written again"
+    assert "2 episodes, 2 changed" in page and "seen/pressed not available → 1.00" in page
 
 
 @pytest.mark.dask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from envs.rewards import read_rubric, score
 from envs.rewards.judge import Ledger, Limits
 from envs.tasks import save_tasks
-from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
+from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
+from flows.regrade import regrade
 from tasks_lib.config import resolve
-from tasks_lib.orders import Needs, Regraded
+from tasks_lib.orders import Needs
+from tasks_lib.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
@@ -100,3 +103,60 @@ def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Pa
     assert Ledger(store.spent_path()).read().tokens == 77, "the run's own is another"
     without = _regrading(tmp_path, which="all")
     assert "judge" not in without.summary()
+
+
+def test_what_it_was_started_with_is_kept_while_something_is_left(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    again = _regrading(tmp_path, which="all", rewards={"length": 0.5})
+    again.begin()
+    (start,) = read_log(store, "again").starts
+    assert (start.which, start.episodes, start.ended) == ("all", 3, None)
+    assert start.settings["judge"] is None and start.settings["rewards"]["length"] == 0.5
+    assert start.settings["tasks"]["file"] == str(tmp_path / "tasks.jsonl")
+    assert store.rubric(rubric_hash(RUBRIC)) == RUBRIC, "the report shows what it was graded by"
+    again.begin()
+    assert len(read_log(store, "again").starts) == 2, "it was stopped, and went on"
+    for name in again.episodes:
+        reward = store.trajectory(name).reward
+        result = Regraded(episode_id=name, task_id="shop/a", reward=reward, before=reward)
+        write_json(store.regraded_path("again", name), result)
+    again.begin()
+    assert len(read_log(store, "again").starts) == 2, "nothing is left"
+    write_end(store, "again", 7.0)
+    write_end(store, "again", 9.0)
+    assert [each.ended for each in read_log(store, "again").starts] == [None, 7.0]
+    write_end(store, "never", 1.0)
+    assert not store.regrading_path("never").exists()
+
+
+def test_a_damaged_reward_or_log_is_named_with_what_to_do(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    again = _regrading(tmp_path)
+    (name,) = again.episodes
+    with pytest.raises(StorageError, match=rf"{name}\.json does not exist; start that regrading again"):
+        again.summary()
+    write_json(store.regraded_path("again", name), {"episode_id": name})
+    with pytest.raises(StorageError, match=rf"{name}\.json .*task_id: .*delete it and start that regrading again"):
+        again.summary()
+    store.regraded_path("again", name).unlink()
+    store.regrading_path("again").write_text("{")
+    with pytest.raises(StorageError, match=r"regrading\.json does not say how .* delete it"):
+        again.begin()
+    store.regrading_path("again").unlink()
+    write_start(store, "again", RegradingStart(at=1.0, which="all", episodes=1, settings={}))
+    assert len(read_log(store, "again").starts) == 1
+
+
+def test_the_report_is_written_also_when_a_batch_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = _stored(tmp_path)
+
+    def stopped(regrading: Regrading) -> None:
+        regrading.begin()
+        raise BrowserError("no worker is left")
+
+    monkeypatch.setattr("flows.regrade.use_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr(Regrading, "run", stopped)
+    given = {"run": str(store.root), "tasks": {"file": str(tmp_path / "tasks.jsonl")}}
+    with pytest.raises(BrowserError, match="no worker is left"):
+        regrade.fn(resolve(RegradeConfig, given))
+    assert "0 of 1 episodes are graded" in (store.report_path / "index.html").read_text()

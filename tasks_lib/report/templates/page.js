@@ -202,30 +202,31 @@ function costOf(cost) {
 }
 
 function rewardTable(episode) {
+  const later = episode.parts[0].first !== undefined;
   const rows = episode.parts.map((part) =>
-    el("tr", { class: part.value === null ? "shut" : null },
+    el("tr", { class: [part.value === null && "shut", later && newValue(part) && "other"].filter(Boolean).join(" ") || null },
       el("th", { scope: "row" }, part.name),
       el("td", { title: ROLES[part.role] }, part.role, part.required && " (required)"),
+      later && el("td", {}, firstValue(part)),
       el("td", { class: part.holds === false && ["scored", "gate"].includes(part.role) ? "no" : null }, part.value === null ? "not available" : decimals(part.value, 2)),
       el("td", {}, part.role === "gate" ? "–" : decimals(part.weight, 2)),
       el("td", { class: "text" }, part.evidence),
       el("td", { class: "quiet" }, costOf(part.cost) || "–")));
   return el("div", { class: "scroll" }, el("table", { class: "reward" },
-    el("thead", {}, el("tr", {}, ...["reward part", "role", "value", "weight", "evidence", "cost"].map((name) => el("th", { scope: "col" }, name)))),
+    el("thead", {}, el("tr", {}, ...present(["reward part", "role", later && "first", later ? "now" : "value", "weight", "evidence", "cost"]).map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, rows)));
 }
 
-function rewardSection(episode) {
+function rewardFacts(episode) {
   const binary = { 0: "0: a part does not hold", 1: "1: all parts hold" }[episode.binary] || "not known";
   const cost = costOf(episode.cost);
   return [
-    el("h4", {}, "Reward"),
     el("p", { class: "facts" }, el("span", {}, `score ${decimals(episode.score, 3)}`), el("span", {}, episode.passed ? "passed" : "not passed"),
       el("span", {}, `binary ${binary}`), cost && el("span", {}, `cost ${cost}`), episode.wall && el("span", {}, "wall: ", el("code", {}, episode.wall)),
       episode.rubric && el("span", {}, "rubric ", el("code", { title: episode.rubric }, episode.rubric.slice(0, 10)))),
     episode.abstained && el("p", { class: "error" }, `No reward: ${episode.abstained}`),
     episode.failed.length ? el("ul", { class: "failed", "aria-label": "What was not met" }, ...episode.failed.map((each) => el("li", {}, each))) : null,
-    episode.parts.length ? rewardTable(episode) : el("p", { class: "empty" }, "No reward part."),
+    episode.parts.length ? rewardTable(episode) : episode.missing ? null : el("p", { class: "empty" }, "No reward part."),
   ];
 }
 
@@ -238,6 +239,7 @@ function episodeDetail(episode, data, open) {
       el("h3", { dir: "auto" }, episode.instruction || "(no instruction)"),
       el("p", { class: "facts" },
         el("span", { class: `outcome ${episode.outcome}` }, `${MARK[episode.outcome]} ${episode.outcome}`),
+        ...turned(episode).map((grade) => el("span", { class: `outcome ${grade.outcome}` }, `→ ${MARK[grade.outcome]} ${grade.outcome}, graded again`)),
         el("span", {}, `score ${decimals(episode.score, 2)}`), el("span", {}, "stopped: ", el("code", {}, episode.stop)),
         el("span", {}, `${episode.steps.length} step${episode.steps.length === 1 ? "" : "s"}`), el("span", {}, `${decimals(episode.seconds, 1)} s`)),
       episode.abstained && el("p", { class: "error" }, `Abstained: ${episode.abstained}`),
@@ -248,8 +250,10 @@ function episodeDetail(episode, data, open) {
     lastPage(episode, data),
     el("section", { class: "after" },
       ...(episode.answer ? [el("h4", {}, "Answer"), el("pre", { class: "given" }, episode.answer)] : []),
-      ...present(rewardSection(episode)),
+      el("h4", {}, "Reward"),
+      ...present(rewardFacts(episode)),
       ...gradedOn(episode),
+      ...laterSections(episode),
       fold("Identity and page facts", el("dl", { class: "pairs" }, fact("episode", episode.id), fact("group", episode.group),
         fact("task", episode.task), fact("seed", String(episode.seed)), fact("sample", String(episode.sample)),
         fact("attempt", String(episode.attempt)), fact("policy", `v${episode.version}`), fact("shown as", episode.reason),
@@ -284,7 +288,8 @@ function startViewer(data) {
     list.replaceChildren(...shown.map((episode) => el("li", {}, el("button",
       { type: "button", "data-id": episode.id, "aria-current": String(episode.id === current), onclick: () => open(episode.id, { scroll: true }) },
       el("span", { class: `outcome ${episode.outcome}`, "aria-label": episode.outcome, role: "img" }, MARK[episode.outcome]),
-      el("span", { class: "name" }, episode.kind), el("span", { class: "quiet" }, episode.where.replace("evaluation of", "eval").replace("iteration", "iter"))))));
+      el("span", { class: "name" }, episode.kind,
+        ...turned(episode).map((grade) => el("span", { class: `outcome ${grade.outcome}`, title: `graded again: ${grade.outcome}` }, ` → ${MARK[grade.outcome]}`))), el("span", { class: "quiet" }, episode.where.replace("evaluation of", "eval").replace("iteration", "iter"))))));
     document.getElementById("count").textContent = `${shown.length} of ${data.episodes.length}`;
     if (shown.length && !shown.some((episode) => episode.id === current)) open(shown[0].id, { remember: false });
   };
@@ -299,11 +304,14 @@ function startViewer(data) {
     open(next.dataset.id);
   });
   for (const select of selects) select.addEventListener("change", fill);
-  const linked = data.episodes.find((episode) => location.hash === address(episode.id));
-  if (linked) {
+  const follow = () => {
+    const linked = data.episodes.find((episode) => location.hash === address(episode.id));
+    if (!linked) return;
     open(linked.id, { remember: false });
     document.getElementById("episodes").scrollIntoView();
-  }
+  };
+  window.addEventListener("hashchange", follow);
+  follow();
   fill();
 }
 

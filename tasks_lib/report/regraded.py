@@ -1,0 +1,315 @@
+"""What a run's regradings came to: before and now, by kind, and which episodes changed. It reads rewards; the rest are pure functions.
+
+A regrading that was stopped shows what it has graded. Rewards that cannot be read are one problem of their regrading, and the others still show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envs.types import Cost, RewardBundle, RewardPart, StorageError
+from tasks_lib.regraded import Regraded, RegradingLog, RegradingStart, read_log, read_regraded
+from tasks_lib.report.data import RunData, place
+from tasks_lib.report.evidence import cut
+from tasks_lib.report.grading import plain_cause
+from training.store import RunStore
+
+SAME = "as before"
+CHANGES = ("passes no more", "passes now", "reward now", "no reward now", "other score", "other parts", SAME)
+"""What became of a reward, as it is told and offered, the most telling first."""
+MOST_KINDS = 40
+"""Rows of a table by kind, those with the most changes first."""
+MOST_EPISODES = 40
+"""Rows of a table of changed episodes."""
+MOST_CAUSES = 10
+MOST_DECIDED = 4
+"""Parts that are named as what changed a grade."""
+SETTINGS = {"judge": "rollout.judge", "rewards": "rewards", "tasks": "tasks"}
+"""Settings of a regrading, and where a run has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """What a reward came to, without its parts."""
+
+    score: float | None
+    passed: bool
+    abstained: str | None
+
+    @classmethod
+    def of(cls, reward: RewardBundle) -> Grade:
+        return cls(reward.score, reward.passed, reward.abstained)
+
+    @property
+    def outcome(self) -> str:
+        """``success``, ``failure`` or ``abstained``."""
+        return "abstained" if self.score is None else "success" if self.passed else "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class GradedEpisode:
+    """An episode's first grade, and a later one."""
+
+    episode_id: str
+    kind: str
+    where: str
+    before: Grade
+    after: Grade
+    change: str
+    """One of ``CHANGES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """All episodes of a regrading by their first grades, or by their later ones."""
+
+    rewards: int
+    passed: int
+    mean: float | None
+    abstained: int
+
+    @classmethod
+    def of(cls, grades: Iterable[Grade]) -> Side:
+        every = list(grades)
+        scores = [grade.score for grade in every if grade.score is not None]
+        mean = sum(scores) / len(scores) if scores else None
+        return cls(len(scores), sum(grade.passed for grade in every), mean, len(every) - len(scores))
+
+
+@dataclass(frozen=True, slots=True)
+class KindGrades:
+    """The episodes of one kind."""
+
+    kind: str
+    before: Side
+    after: Side
+    episodes: int
+    changed: int
+
+
+@dataclass(slots=True)
+class GradedAgain:
+    """One regrading: ``<run>/regraded/<name>``."""
+
+    name: str
+    store: RunStore
+    starts: tuple[RegradingStart, ...]
+    at: float
+    """When it was last started, seconds since the epoch; of one from before that was kept, when its folder last changed."""
+    episodes: list[GradedEpisode] = field(default_factory=list)
+    """By id."""
+    cost: Cost = field(default_factory=Cost)
+    rubrics: int = 0
+    """Episodes that were graded by another rubric than first."""
+
+    @property
+    def planned(self) -> int:
+        """How many episodes it was to grade, as far as it is known."""
+        return max([len(self.episodes), *(start.episodes for start in self.starts)])
+
+    @property
+    def unfinished(self) -> bool:
+        """It goes on, or was stopped."""
+        return bool(self.starts) and self.starts[-1].ended is None
+
+    @property
+    def when(self) -> str:
+        """Its last start."""
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.at))
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it was begun with other settings, so that not all rewards are by the same."""
+        return any(start.settings != self.starts[-1].settings for start in self.starts)
+
+    @property
+    def before(self) -> Side:
+        return Side.of(each.before for each in self.episodes)
+
+    @property
+    def after(self) -> Side:
+        return Side.of(each.after for each in self.episodes)
+
+    @property
+    def changes(self) -> list[tuple[str, int]]:
+        """How many episodes of each change there are, in the order of ``CHANGES``."""
+        counts = Counter(each.change for each in self.episodes)
+        return [(name, counts[name]) for name in CHANGES if counts[name]]
+
+    @property
+    def kinds(self) -> list[KindGrades]:
+        """The most changed first."""
+        by_kind: dict[str, list[GradedEpisode]] = {}
+        for each in self.episodes:
+            by_kind.setdefault(each.kind, []).append(each)
+        rows = [
+            KindGrades(
+                kind=kind,
+                before=Side.of(each.before for each in rows),
+                after=Side.of(each.after for each in rows),
+                episodes=len(rows),
+                changed=sum(each.change != SAME for each in rows),
+            )
+            for kind, rows in by_kind.items()
+        ]
+        return sorted(rows, key=lambda row: (-row.changed, row.kind))
+
+    @property
+    def causes(self) -> list[tuple[str, int]]:
+        """Why episodes have no reward now, the most frequent first."""
+        found = Counter(plain_cause(each.after.abstained) for each in self.episodes if each.after.abstained is not None)
+        return found.most_common(MOST_CAUSES)
+
+    @property
+    def changed(self) -> list[GradedEpisode]:
+        """Those that changed. Each change has its turn, so that the first few are of all."""
+        seen: Counter[str] = Counter()
+        order = []
+        for each in self.episodes:
+            if each.change != SAME:
+                seen[each.change] += 1
+                order.append((seen[each.change], CHANGES.index(each.change), each))
+        return [each for *_, each in sorted(order, key=lambda entry: entry[:2])]
+
+    @property
+    def rows(self) -> list[tuple[GradedEpisode, list[str]]]:
+        """The first of the changed episodes, each with what decided it, change by change."""
+        shown = sorted(self.changed[:MOST_EPISODES], key=lambda each: (CHANGES.index(each.change), each.episode_id))
+        found = ((each, self.read(each.episode_id)) for each in shown)
+        return [(each, [] if regraded is None else decided(regraded)) for each, regraded in found]
+
+    def read(self, episode_id: str) -> Regraded | None:
+        """The stored reward; ``None`` if the episode was not graded here, or it cannot be read (which `read_regradings` told already)."""
+        path = self.store.regraded_path(self.name, episode_id)
+        try:
+            return read_regraded(path)
+        except StorageError:
+            return None
+
+    @property
+    def judge(self) -> str:
+        """Who was asked, as of its last start: model, style and address."""
+        judge = self.starts[-1].settings.get("judge") if self.starts else None
+        if not isinstance(judge, dict):
+            return ""
+        models = judge.get("models")
+        names = [str(name) for name in models.values() if name] if isinstance(models, dict) else []
+        return f"{', '.join(dict.fromkeys(names))} ({judge.get('style')}) at {judge.get('base_url')}"
+
+    def other_settings(self, config: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """What was set otherwise than in the run: dotted name, now, in the run. What only one of them has is left out."""
+        if not self.starts:
+            return []
+        rows = []
+        for name, place_in_run in SETTINGS.items():
+            now, then = self.starts[-1].settings.get(name), _inside(config, place_in_run)
+            rows += [(f"{name}{path}", new, old) for path, new, old in _differences(now, then) if now and then]
+        return rows
+
+
+def change(before: RewardBundle, after: RewardBundle) -> str:
+    """What became of a reward, one of ``CHANGES``."""
+    if before.score is None or after.score is None:
+        return SAME if before.score == after.score else "reward now" if before.score is None else "no reward now"
+    if before.passed != after.passed:
+        return "passes now" if after.passed else "passes no more"
+    if abs(before.score - after.score) > 1e-9:
+        return "other score"
+    return SAME if _known(before) == _known(after) else "other parts"
+
+
+def decided(regraded: Regraded) -> list[str]:
+    """What made the later reward another one: the parts that differ with their evidence, else weights, else what else is known."""
+    first, known = {part.name: part for part in regraded.before.parts}, _known(regraded.before)
+    told = [] if regraded.reward.abstained is None else [f"no reward: {cut(regraded.reward.abstained, 300)}"]
+    values = [
+        f"{part.name} {_value(first.get(part.name))} → {_value(part)}: {cut(part.evidence, 200)}"
+        for part in regraded.reward.parts
+        if known.get(part.name) != part.value
+    ]
+    gone = known.keys() - {part.name for part in regraded.reward.parts}
+    values += [f"{name} {_value(first[name])} → no part" for name in sorted(gone)]
+    told += values[:MOST_DECIDED]
+    if len(values) > MOST_DECIDED:
+        told.append(f"and {len(values) - MOST_DECIDED} more parts")
+    if told:
+        return told
+    weights = [
+        f"{part.name} weighs {part.weight:.3g}, not {first[part.name].weight:.3g}"
+        for part in regraded.reward.parts
+        if part.name in first and part.weight != first[part.name].weight
+    ]
+    return weights[:MOST_DECIDED] or [*regraded.reward.failed[:MOST_DECIDED]] or ["another rubric's threshold"]
+
+
+def read_regradings(run: RunData, store: RunStore) -> list[GradedAgain]:
+    """All regradings of a run that have begun, the newest first. What cannot be read is added to ``run.problems``, a message for each."""
+    where = {
+        member.episode_id: (group.kind, place(group.phase, group.policy_version))
+        for group in run.groups
+        for member in group.episodes
+    }
+    found = []
+    for folder in sorted((store.root / "regraded").glob("*/")):
+        again = _read(folder, store, where, run.problems)
+        if again.starts or again.episodes:
+            found.append(again)
+    return sorted(found, key=lambda again: -again.at)
+
+
+def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], problems: list[str]) -> GradedAgain:
+    try:
+        log = read_log(store, folder.name)
+    except StorageError as error:
+        problems.append(str(error))
+        log = RegradingLog()
+    again = GradedAgain(folder.name, store, log.starts, log.starts[-1].at if log.starts else folder.stat().st_mtime)
+    torn: list[str] = []
+    for path in sorted(folder.glob("*/*.json"), key=lambda path: path.stem):
+        try:
+            regraded = read_regraded(path)
+        except StorageError as error:
+            torn.append(str(error))
+            continue
+        kind, words = where.get(path.stem, (regraded.task_id, ""))
+        first, now = regraded.before, regraded.reward
+        again.episodes.append(GradedEpisode(path.stem, kind, words, Grade.of(first), Grade.of(now), change(first, now)))
+        again.cost += now.cost
+        again.rubrics += first.rubric_hash != now.rubric_hash
+    if torn:
+        others = f" So are {len(torn) - 1} more of this regrading." if len(torn) > 1 else ""
+        problems.append(f"{torn[0]}.{others}")
+    return again
+
+
+def _known(reward: RewardBundle) -> dict[str, float]:
+    """Values of the available parts: one that is not available is as good as none."""
+    return {part.name: part.value for part in reward.parts if part.value is not None}
+
+
+def _value(part: RewardPart | None) -> str:
+    return "no part" if part is None else "not available" if part.value is None else f"{part.value:.2f}"
+
+
+def _inside(config: dict[str, Any], path: str) -> Any:
+    value: Any = config
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    if isinstance(now, dict) and isinstance(then, dict):
+        for key in sorted(now.keys() & then.keys()):
+            yield from _differences(now[key], then[key], f"{path}.{key}")
+    elif now != then:
+        yield path, _plain(now), _plain(then)
+
+
+def _plain(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
