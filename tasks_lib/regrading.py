@@ -115,7 +115,12 @@ class Regrading:
         ]
 
     def run(self) -> list[GradeReport]:
-        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``."""
+        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``.
+
+        Raises:
+            StorageError: it cannot be counted what the judge spends; before anything is graded.
+        """
+        self._account()
         with dask.annotate(resources={BROWSER_RESOURCE: 1}):
             futures = [grade_batch.submit(order) for order in self.orders()]
         return [future.result() for future in futures]
@@ -144,10 +149,13 @@ class Regrading:
             "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
             "tokens": cost.tokens,
             "dollars": cost.dollars,
-            **judge_account(self._rollout().judge, self.store.spent_path(self.config.name)),
+            **self._account(),
         }
         write_json(self.folder / "summary.json", found)
         return found
+
+    def _account(self) -> dict[str, Any]:
+        return judge_account(self._rollout().judge, self.store.spent_path(self.config.name))
 
     def _rollout(self) -> RolloutConfig:
         """The run's, with the judge that is to be asked."""

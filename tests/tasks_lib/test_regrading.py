@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from envs.rewards import read_rubric, score
-from envs.rewards.judge import Ledger, Limits
+from envs.rewards.judge import DamagedLedger, Ledger, Limits
 from envs.tasks import save_tasks
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import resolve
@@ -100,3 +100,23 @@ def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Pa
     assert Ledger(store.spent_path()).read().tokens == 77, "the run's own is another"
     without = _regrading(tmp_path, which="all")
     assert "judge" not in without.summary()
+
+
+def test_a_regrading_whose_ledger_is_damaged_says_so_before_it_asks_for_anything(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}}
+    again = _regrading(tmp_path, which="all", judge=judge)
+    again.folder.mkdir(parents=True)
+    (again.folder / "judge_spent.json").write_text('{"requests": -3}')
+    with pytest.raises(
+        DamagedLedger, match=r"regraded/again/judge_spent\.json: expected what was spent, .*delete the file"
+    ):
+        again.run()  # outside of a flow: anything that is graded would be another error
+    for episode in again.episodes:
+        played = store.trajectory(episode)
+        result = Regraded(episode_id=episode, task_id=played.task_id, reward=played.reward, before=played.reward)
+        write_json(store.regraded_path("again", episode), result)
+    with pytest.raises(DamagedLedger):
+        again.summary()
+    (again.folder / "judge_spent.json").unlink()
+    assert again.summary()["judge"]["requests"]["spent"] == 0
