@@ -251,6 +251,11 @@ def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_when_it_i
             worker = RolloutWorker()
             worker.setup(None)
             try:
+                spent.write_text("{")
+                with pytest.raises(DamagedLedger):
+                    await asyncio.to_thread(worker.roll_out, order)
+                assert worker._pool is None, "nothing is begun"
+                spent.unlink()
                 with pytest.raises(
                     DamagedLedger, match=r"judge_spent\.json: expected what was spent, .*delete the file"
                 ):
