@@ -143,23 +143,17 @@ def lamp_orders(folder: Path, url: str, budget: int | None) -> list[ShardOrder]:
     return orders_of(LAMPS, folder, writer=known.model_copy(update={"endpoint": endpoint}), **more)
 
 
-def built_by_two(orders: list[ShardOrder]) -> list[str]:
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as workers:
-        return list(workers.map(try_shard, orders))
-
-
 def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buys_the_rest(tmp_path: Path) -> None:
     lamp_rows(tmp_path)
     spent = Ledger(tmp_path / "writer_spent.json")
-    with endpoint(lamps) as fake:
-        said = built_by_two(lamp_orders(tmp_path, fake.url, 20))
+    two = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+    with endpoint(lamps) as fake, two as workers:
+        said = list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 20)))
         assert len(fake.requests) == 20 == spent.read().requests and spent.read().tokens == 20 * 110
         assert any("the budget of 20 requests is used up (budget_requests)" in each for each in said)
-        again = built_by_two(lamp_orders(tmp_path, fake.url, 20))
-        assert len(fake.requests) == 20 and any(
-            "start the build again (with a greater budget" in each for each in again
-        )
-        assert built_by_two(lamp_orders(tmp_path, fake.url, 36)) == [""] * 4
+        said = list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 20)))
+        assert len(fake.requests) == 20 and any("start the build again (with a greater budget" in each for each in said)
+        assert list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 36))) == [""] * 4
         assert len(fake.requests) == 36 == spent.read().requests, "what was answered is not asked again"
 
 
