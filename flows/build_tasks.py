@@ -16,7 +16,7 @@ from prefect.artifacts import create_table_artifact
 
 from tasks_lib.artifacts import artifact_key
 from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.building import open_build, summary_rows
+from tasks_lib.building import open_build, split_warnings, summary_rows
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.progress import RunProgress
@@ -39,13 +39,19 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
             return build.manifest()
         progress.say(f"set {config.run_id} in {build.folder}")
         if build.missing():
+            if told := build.spending():
+                progress.say(told)
             with use_cluster(config.cluster, None), progress.phase(f"building {shards} shards"):
                 build.run(progress)
+            if told:
+                progress.say(build.spending())
         with progress.phase("putting the shards together"):
             manifest = build.merge()
         create_table_artifact(table=summary_rows(manifest), key=artifact_key(config.run_id, "tasks"))
         for row in summary_rows(manifest):
             progress.say(f"{row['what']:40s} {row['count']:,}")
+        for warning in split_warnings(manifest):
+            progress.say(f"warning: {warning}")
         progress.say(f"set:      {build.folder}")
         if manifest["rejected"]:
             progress.say(f"rejected: {build.plan.rejected}")

@@ -5,6 +5,7 @@ The folder of a set::
     config.json            what it was started with; other values are refused
     shards/<source>/…      tasks, rejected rows and report of each shard
     replies/               what the writer answered, by content: a shard that is built again asks for nothing twice
+    writer_spent.json      requests and tokens of the writers of all shards; changed in place, under flock
     difficulty/… or tasks.jsonl or tasks.parquet, rejected.jsonl
     manifest.json          written last: without it the set is not finished
 """
@@ -20,6 +21,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
+from envs.rewards.judge import Ledger
 from envs.tasks.build import (
     AnySource,
     GenerateSource,
@@ -34,6 +36,7 @@ from envs.tasks.build import (
     read_report,
     requests,
 )
+from envs.tasks.generate.splits import empty_splits, wanted
 from envs.tasks.tree import Form
 from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
@@ -44,6 +47,12 @@ from training.store import read_json, write_json
 
 NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
 """Keys that do not decide what is in a set."""
+
+MAY_CHANGE = frozenset({"give_up"})
+"""Keys that may differ when a build is resumed. It is among what decides a shard, so shards are built anew; what was answered is not asked again."""
+
+ENDPOINT_MAY_CHANGE = frozenset({"budget_requests", "budget_tokens"})
+"""The same of the writer's endpoint: a build whose budget is used up goes on with a greater one."""
 
 
 @task(
@@ -71,6 +80,30 @@ class SetBuild:
         _freeze(self.folder / "config.json", self.plan, found)
         while not self.finished and not self.missing() and self.extend():
             pass  # of a generator, further shards may be there already
+
+    @property
+    def spent_path(self) -> Path:
+        """Where the writers of all shards count what they spend."""
+        return self.folder / "writer_spent.json"
+
+    def writer_account(self) -> dict[str, dict[str, int | None]]:
+        """What the writers have spent, and what is left (``None``: no limit), of requests and tokens; empty if nothing is written.
+
+        Raises:
+            StorageError: it cannot be read what was spent; names the file, and what to do.
+        """
+        writer = self.config.writer
+        if writer is None or not any(source.needs_writer for source in self.config.sources):
+            return {}
+        return writer.endpoint.limits.account(Ledger(self.spent_path).read())
+
+    def spending(self) -> str:
+        """The writers' account in a sentence; empty if nothing is written. Raises as `writer_account`."""
+        told = [
+            f"{each['spent']:,} {name} spent" + ("" if each["left"] is None else f" ({each['left']:,} left)")
+            for name, each in self.writer_account().items()
+        ]
+        return f"writer: {', '.join(told)}" if told else ""
 
     @property
     def finished(self) -> bool:
@@ -111,8 +144,10 @@ class SetBuild:
 
         Raises:
             JudgeError: the writer's endpoint left questions open; all other shards are there.
+            StorageError: it cannot be counted what the writer spends; before anything is built.
             RollwrightError: the first of the other errors, after all shards have ended.
         """
+        self.writer_account()
         self._build_missing(progress)
         while self.extend():
             self._build_missing(progress)
@@ -148,6 +183,7 @@ class SetBuild:
                 folder=str(self.folder / "shards"),
                 base=str(PROJECT),
                 cache=str(self.folder / "replies"),
+                spent=str(self.spent_path),
             )
             for shard in range(first, first + source.shards)
         ]
@@ -168,12 +204,31 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
 def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """The manifest's counts as rows of a table."""
     rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
-    for group in ("by_difficulty", "by_split"):
-        rows += [{"what": f"{group}: {name}", "count": count} for name, count in manifest[group].items()]
+    splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted(source.spec))}
+    for group, counts in (
+        ("by_difficulty", manifest["by_difficulty"]),
+        ("by_split", {**splits, **manifest["by_split"]}),
+    ):
+        rows += [{"what": f"{group}: {name}", "count": count} for name, count in counts.items()]
     for name, counts in manifest["by_source"].items():
         rows += [{"what": f"{name}: {what}", "count": counts[what]} for what in ("read", "written", "parts", "tasks")]
         rows += [{"what": f"{name}: rejected, {stage}", "count": count} for stage, count in counts["rejected"].items()]
     return rows
+
+
+def split_warnings(manifest: dict[str, Any]) -> list[str]:
+    """Of each generator that has a share for a split of which there is no task in the whole set: why, and what to set."""
+    found = []
+    for source in _generators(manifest):
+        spec = source.spec.model_copy(update={"seed": source.spec.seed + manifest["config"]["seed"]})
+        if warning := empty_splits(spec, manifest["by_split"]):
+            found.append(f"source {source.name}: {warning}")
+    return found
+
+
+def _generators(manifest: dict[str, Any]) -> list[GenerateSource]:
+    sources = manifest["config"]["sources"]
+    return [GenerateSource.model_validate(source) for source in sources if source["kind"] == "generate"]
 
 
 def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -> ShardReport | None:
@@ -206,13 +261,22 @@ def _told(report: ShardReport) -> str:
     return ", ".join(parts)
 
 
+def _lasting(key: str, value: Any) -> Any:
+    """A value of the configuration, without what may change."""
+    if key != "writer" or not value:
+        return value
+    endpoint = {name: each for name, each in value["endpoint"].items() if name not in ENDPOINT_MAY_CHANGE}
+    return {**value, "endpoint": endpoint}
+
+
 def _freeze(path: Path, plan: SetPlan, fingerprints: dict[str, str]) -> None:
     """Write down what the set is of; refuse another one in its folder."""
     values = {"config": plan.config, "sources": fingerprints}
     if path.exists():
         frozen = read_json(path)
         before = with_new_keys(BuildTasksConfig, frozen["config"])
-        changed = [key for key in plan.config if plan.config[key] != before.get(key)]
+        lasting = [key for key in plan.config if key not in MAY_CHANGE]
+        changed = [key for key in lasting if _lasting(key, plan.config[key]) != _lasting(key, before.get(key))]
         changed += [
             f"the files of source {name}"
             for name, found in fingerprints.items()

@@ -30,12 +30,16 @@ def evaluate_version(
 
     Its episodes begin with the ``memories`` of their task families, and add nothing to them.
 
+    Raises:
+        StorageError: it cannot be counted what the judge spends; before anything is played.
+
     Returns ``{version, mean, low, high, n, by_kind, episodes, seconds}``; the interval is Wilson's at 95 %.
     """
     path = rollouts.store.evaluation_path(version)
     if path.exists():
         known: dict[str, Any] = read_json(path)
         return known
+    judge_account(rollouts.rollout.judge, rollouts.store.spent_path())
     groups = evaluation_groups(
         tasks,
         phase=f"e{version:06d}",

@@ -35,7 +35,9 @@ class RegradeConfig(Settings):
     """Which episodes of which run are graded again, and by what."""
 
     run: str = Field(description="Folder of a training run or an evaluation.")
-    name: str = Field("again", pattern=r"^[A-Za-z0-9._-]+$", description="Of the new rewards: <run>/regraded/<name>.")
+    name: str = Field(
+        "again", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", description="Of the new rewards: <run>/regraded/<name>."
+    )
     which: Literal["abstained", "all"] = Field(
         "abstained", description="Episodes that had no reward, or all. Those whose browser failed stay without."
     )
@@ -116,7 +118,12 @@ class Regrading:
         ]
 
     def run(self) -> list[GradeReport]:
-        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report."""
+        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report.
+
+        Raises:
+            StorageError: it cannot be counted what the judge spends; before anything is graded.
+        """
+        self._account()
         self.begin()
         with dask.annotate(resources={BROWSER_RESOURCE: 1}):
             futures = [grade_batch.submit(order) for order in self.orders()]
@@ -162,10 +169,13 @@ class Regrading:
             "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
             "tokens": cost.tokens,
             "dollars": cost.dollars,
-            **judge_account(self._rollout().judge, self.store.spent_path(self.config.name)),
+            **self._account(),
         }
         write_json(self.folder / "summary.json", found)
         return found
+
+    def _account(self) -> dict[str, Any]:
+        return judge_account(self._rollout().judge, self.store.spent_path(self.config.name))
 
     def _rollout(self) -> RolloutConfig:
         """The run's, with the judge that is to be asked."""

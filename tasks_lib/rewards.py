@@ -34,7 +34,11 @@ JUDGED_WALL = "judge"
 
 def judge_account(judge: JudgeConfig | None, spent: Path) -> dict[str, Any]:
     """What the judges of a run have spent, for its metrics: ``{"judge": {"requests": {"spent": 12, "left": 88}, "tokens": …}}``; ``left`` is
-    ``None`` without a budget. Nothing without a judge."""
+    ``None`` without a budget. Nothing without a judge. Also called before anything is played: what cannot be counted would not be judged.
+
+    Raises:
+        StorageError: it cannot be read what was spent; names the file, and what to do.
+    """
     return {} if judge is None else {"judge": judge.limits.account(Ledger(spent).read())}
 
 
@@ -130,6 +134,7 @@ class RewardStage:
 
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.
+            DamagedLedger: the judge cannot count what it spends until somebody mends that. No episode is given up for it.
             Exception: a grader failed in a way that nobody foresaw.
         """
         if trajectory.error is not None:
@@ -148,6 +153,8 @@ class RewardStage:
                 counts.waiting_seconds += time.perf_counter() - arrived
             with self._clock("reward"):
                 found = await self._grade(task, trajectory)
+        if self._judge is not None and self._judge.damage is not None:
+            raise self._judge.damage
         reward = found["reward"]
         counts.graded += 1
         counts.abstained += reward.abstained is not None

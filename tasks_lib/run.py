@@ -19,6 +19,7 @@ from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
+from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import Draws
 from tasks_lib.task_sets import freeze_tasks, read_index, task_paths
@@ -62,11 +63,13 @@ class TrainingRun:
 
         Raises:
             ConfigError: some cannot; with their names and what to set.
+            StorageError: it cannot be counted what the judge spends.
         """
         config = self.config
         check_sites(self.tasks, config.tasks, read_logins=not config.cluster.address)
         check = Gradable(config.rollout, config.rewards, config.tasks.live)
         check_gradable(self.tasks, check, (Split.TRAIN, Split(config.evaluation.split)), say)
+        judge_account(config.rollout.judge, self.store.spent_path())
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
         """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.

@@ -25,7 +25,7 @@ from envs.rewards.judge import Judge, Ledger
 from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, make_site
 from envs.sites.base import Site
-from envs.types import BrowserError, Trajectory
+from envs.types import BrowserError, RollwrightError, Trajectory
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.blocking import Blocklist
@@ -45,7 +45,7 @@ from tasks_lib.orders import (
 )
 from tasks_lib.planning import plan_slots
 from tasks_lib.regraded import Regraded
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage, judge_account, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.inference.engine import InferenceEngine
@@ -130,6 +130,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         seconds: dict[str, float] = {}
         pipeline: dict[str, dict[str, Any]] = {}
         if missing:
+            judge_account(order.rollout.judge, order.spent_path)
             self._prepare(order)
             seconds, pipeline = self._wait(self._roll_out(order, missing, store))
         return RolloutReport(
@@ -146,6 +147,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         missing = [each for each in order.episodes if not store.regraded_path(order.name, each).exists()]
         stage: dict[str, Any] = {}
         if missing:
+            judge_account(order.rollout.judge, order.spent_path)
             with self._preparing:
                 self._meet(Needs.of(order))
                 self._wait(self._start_web({task.site for task in order.tasks.values()}, order))
@@ -273,7 +275,16 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             await self._sites.pop(name).close()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        """Its result. Of several errors at once the first of ours, which says what to do; without one, all of them."""
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except ExceptionGroup as group:
+            ours: BaseException | None = group.subgroup(RollwrightError)
+            while isinstance(ours, BaseExceptionGroup):
+                ours = ours.exceptions[0]
+            if ours is None:
+                raise
+            raise ours from group
 
 
 def collect_seldom() -> None:

@@ -24,7 +24,7 @@ from tasks_lib.building import SetBuild, open_build
 from tasks_lib.command_line import run_command
 from tasks_lib.config import PROJECT, resolve
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
-from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded
+from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps
 from tests.flows.test_flows import artifact
 
 
@@ -108,6 +108,46 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
 
 
 @pytest.mark.dask
+def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
+    prefect_api: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four shards on two workers, nine questions each; and three generated tasks, which come of one world."""
+    path = str(lamp_rows(tmp_path))
+    written = {"kind": "import", "name": "web", "format": "webgym", "path": path, "shards": 4, "write_rubrics": True}
+    made = {"kind": "generate", "name": "made", "spec": {"count": 3, "kinds": ["shop-open"]}, "shards": 1, "worlds": 1}
+
+    def config(url: str, most: int, **changes: Any) -> BuildTasksConfig:
+        known = config_of(tmp_path, url, sources=[written, made], cluster={"workers": 2}, **changes)
+        assert known.writer is not None
+        limits = known.writer.endpoint.model_copy(update={"budget_requests": most})
+        return known.model_copy(update={"writer": known.writer.model_copy(update={"endpoint": limits})})
+
+    with endpoint(lamps) as fake:
+        with pytest.raises(JudgeError, match=r"shards are not complete:\n.*the budget of 20 requests is used up"):
+            build_tasks(config(fake.url, 20))
+        assert len(fake.requests) == 20
+        spent = config(fake.url, 20).run_dir / "writer_spent.json"
+        known = spent.read_bytes()
+        spent.write_text('{"requests":')
+        with pytest.raises(StorageError, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
+            build_tasks(config(fake.url, 36))
+        assert len(fake.requests) == 20
+        spent.write_bytes(known)
+        capsys.readouterr()
+        manifest = build_tasks(config(fake.url, 36))
+        assert len(fake.requests) == 36
+    said = capsys.readouterr().err
+    assert "writer: 20 requests spent (16 left), 2,200 tokens spent\n" in said
+    assert "writer: 36 requests spent (0 left), 3,960 tokens spent\n" in said
+    assert manifest["by_split"] == {"train": 15} and manifest["tasks"] == 15
+    table = {row["what"]: row["count"] for row in json.loads(artifact("small-set-tasks")["data"])}
+    assert (table["by_split: train"], table["by_split: validation"], table["by_split: held_out"]) == (15, 0, 0)
+    assert "by_split: validation                     0\n" in said
+    assert "warning: source made: no task of split validation, held_out: a world belongs to one split" in said
+    assert "with per_world 1 each split gets some from a count of " in said
+
+
+@pytest.mark.dask
 @pytest.mark.chaos
 @pytest.mark.slow
 def test_a_build_that_is_killed_goes_on_where_it_was(prefect_home: Path, tmp_path: Path) -> None:
@@ -167,6 +207,29 @@ def test_a_set_of_other_values_or_files_is_refused(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
     with pytest.raises(ConfigError, match="other values of: the files of source own"):
         SetBuild(config_of(tmp_path, sources=given))
+
+
+def test_what_may_be_spent_and_giving_up_may_change_when_a_build_goes_on(tmp_path: Path) -> None:
+    given = sources(tmp_path)
+
+    def config(**limits: int) -> BuildTasksConfig:
+        known = config_of(tmp_path, sources=given)
+        assert known.writer is not None
+        endpoint = known.writer.endpoint.model_copy(update=limits)
+        return known.model_copy(update={"writer": known.writer.model_copy(update={"endpoint": endpoint})})
+
+    with open_build(config(budget_requests=5)) as built:
+        pass
+    assert {order.spent for order in built.missing()} == {str(built.folder / "writer_spent.json")}
+    assert built.spending() == "writer: 0 requests spent (5 left), 0 tokens spent"
+    assert SetBuild(config(budget_requests=6, budget_tokens=10)).writer_account() == {
+        "requests": {"spent": 0, "left": 6}, "tokens": {"spent": 0, "left": 10},
+    }  # fmt: skip
+    assert SetBuild(config_of(tmp_path, sources=given, give_up=True)).missing()[0].give_up
+    with pytest.raises(ConfigError, match="started with other values of: writer "):
+        SetBuild(config(max_tokens=99))
+    with open_build(config_of(tmp_path / "other", sources=given[:1], writer=None)) as unwritten:
+        assert unwritten.spending() == ""
 
 
 def test_a_generator_that_has_no_more_is_an_error(tmp_path: Path) -> None:

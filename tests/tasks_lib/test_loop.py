@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from envs.rewards.judge import Ledger
+import pytest
+
+from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.loop import SynchronousLoop, _Stopwatch, nothing_to_learn
@@ -70,3 +72,8 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
         "requests": {"spent": 0, "left": None},
         "tokens": {"spent": 300, "left": 700},
     }
+    RunStore(tmp_path).spent_path().write_text("[300]")
+    with pytest.raises(
+        DamagedLedger, match=r"judge_spent\.json: expected what was spent, not b'\[300\]'; .*delete the file"
+    ):
+        line(judge=judge)

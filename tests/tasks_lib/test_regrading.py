@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.rewards import read_rubric, score
-from envs.rewards.judge import Ledger, Limits
+from envs.rewards.judge import DamagedLedger, Ledger, Limits
 from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade
@@ -160,3 +160,29 @@ def test_the_report_is_written_also_when_a_batch_fails(tmp_path: Path, monkeypat
     with pytest.raises(BrowserError, match="no worker is left"):
         regrade.fn(resolve(RegradeConfig, given))
     assert "0 of 1 episodes are graded" in (store.report_path / "index.html").read_text()
+
+
+def test_a_regrading_whose_ledger_is_damaged_says_so_before_it_asks_for_anything(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}}
+    again = _regrading(tmp_path, which="all", judge=judge)
+    again.folder.mkdir(parents=True)
+    (again.folder / "judge_spent.json").write_text('{"requests": -3}')
+    with pytest.raises(
+        DamagedLedger, match=r"regraded/again/judge_spent\.json: expected what was spent, .*delete the file"
+    ):
+        again.run()  # outside of a flow: anything that is graded would be another error
+    for episode in again.episodes:
+        played = store.trajectory(episode)
+        result = Regraded(episode_id=episode, task_id=played.task_id, reward=played.reward, before=played.reward)
+        write_json(store.regraded_path("again", episode), result)
+    with pytest.raises(DamagedLedger):
+        again.summary()
+    (again.folder / "judge_spent.json").unlink()
+    assert again.summary()["judge"]["requests"]["spent"] == 0
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/b", ""])
+def test_a_name_that_is_no_folder_of_its_own_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="name"):
+        resolve(RegradeConfig, {"run": "runs/mine", "name": name})

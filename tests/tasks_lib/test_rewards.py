@@ -7,13 +7,14 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envs.rewards import Component, EpisodeEvidence, page_reward, read_rubric, score
 from envs.rewards import rubric as grading
-from envs.rewards.judge import Judge, Judgement
+from envs.rewards.judge import DamagedLedger, Judge, Judgement, Ledger
 from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import EvaluateConfig, RewardConfig, TrainConfig, resolve
@@ -184,6 +185,26 @@ def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> No
     with pytest.raises(ExceptionGroup) as caught:
         graded(make_stage(Source(error=TimeoutError("of another")), format=1.0), TASK, trajectory())
     assert isinstance(caught.value.exceptions[0], TimeoutError), "a time-out of somebody else is none of the stage"
+
+
+def test_an_episode_is_not_given_up_because_a_ledger_was_damaged(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "spent")
+
+    async def main() -> list[Trajectory]:
+        async with fake_judge(judged()) as fake, Judge(config(fake.url, budget_requests=100), ledger) as judge:
+            stage = make_stage(judge=judge)
+            first = await stage.grade(RUBRIC_TASK, trajectory())
+            ledger.path.write_text("[]")
+            asked = len(fake.requests)
+            with pytest.raises(DamagedLedger, match=f"{ledger.path}: expected what was spent, not .* delete the file"):
+                await stage.grade(RUBRIC_TASK, trajectory())
+            assert len(fake.requests) == asked and stage.counts.graded == 1
+            ledger.path.write_text('{"requests": 99, "tokens": 0}')
+            return [first, await stage.grade(RUBRIC_TASK, trajectory())]
+
+    first, last = asyncio.run(main())
+    assert first.reward.binary == 1.0 and last.reward.binary is None, "a budget that is used up is no damage"
+    assert any("budget of 100 requests is used up" in part.evidence for part in last.reward.parts)
 
 
 def test_facts_are_checked_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

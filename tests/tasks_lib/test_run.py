@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from envs.rewards.judge import DamagedLedger
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.evaluation import evaluate_version
 from tasks_lib.run import open_run
 from training.store import read_json, write_json
 
@@ -44,3 +46,27 @@ def test_what_decided_the_run_so_far_may_not_change(tmp_path: Path) -> None:
         open_run(_config(tmp_path, seed=4, rollout={"attempts": 2})),
     ):
         pass
+
+
+@pytest.mark.parametrize("content", ['{"requests": 7, "to', '{"requests": -7, "tokens": 0}', "[7, 0]", "\0" * 96])
+def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_what_to_do(
+    tmp_path: Path, content: str
+) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
+    with open_run(_config(tmp_path, rollout={"judge": judge})) as run:
+        path, said = run.store.spent_path(), list[str]()
+        run.check(said.append)
+        path.write_text(content)
+        match = r"judge_spent\.json: expected what was spent, not b.*; nothing is sent until you write .*, or delete the file"
+        with pytest.raises(DamagedLedger, match=match):
+            run.check(said.append)
+        with pytest.raises(
+            DamagedLedger, match=match
+        ):  # outside of a flow: anything that is rolled out would be another error
+            evaluate_version(run.rollouts, 0, run.tasks, episodes=1, workers=1)
+        assert path.read_text() == content and not list(run.store.root.glob("groups/*"))
+        path.unlink()
+        run.check(said.append)
+    with open_run(_config(tmp_path / "without")) as run:
+        run.store.spent_path().write_text(content)
+        run.check(said.append)  # without a judge nobody counts

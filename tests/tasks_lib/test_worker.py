@@ -12,7 +12,7 @@ import pytest
 
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
-from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
+from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
 from envs.sites.design2code import FOLDER
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
@@ -29,7 +29,7 @@ from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker, _GroupCommitter
 from tests.envs.rewards.played import trajectory
-from tests.envs.rewards_judge.fake_judge import fake_judge, judged, says
+from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, fake_judge, judged, says
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.groups import GroupSpec
@@ -175,31 +175,36 @@ def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> No
     assert (wall.site, wall.wall, wall.evidence) == ("shop", "cloudflare", "a wall")
 
 
-def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
-    """Every episode is put before the judge, after its browser was given back; the group is committed with what it said."""
-    rubric = read_rubric(
-        {
-            "fact_groups": [
-                {"name": "page", "facts": [{"id": "done", "type": "page_fact", "name": "done", "value": True}]},
-                {"name": "seen", "facts": [{"id": "nice", "type": "judge", "description": "the page looks nice"}]},
-            ]
+JUDGED = read_rubric(
+    {
+        "fact_groups": [
+            {"name": "page", "facts": [{"id": "done", "type": "page_fact", "name": "done", "value": True}]},
+            {"name": "seen", "facts": [{"id": "nice", "type": "judge", "description": "the page looks nice"}]},
+        ]
+    }
+)
+
+
+def judged_order(folder: Path, url: str) -> RolloutOrder:
+    """Two episodes that a judge is asked about."""
+    order = make_order(folder)
+    (group,) = order.groups
+    task = group.task.model_copy(update={"rubric": JUDGED, "rubric_hash": rubric_hash(JUDGED)})
+    judge = JudgeConfig(base_url=url, models=JudgeModels(default="m"), style=JudgeStyle.WEBJUDGE, budget_requests=100)
+    return order.model_copy(
+        update={
+            "groups": (group.model_copy(update={"task": task}),),
+            "rollout": order.rollout.model_copy(update={"judge": judge}),
         }
     )
 
+
+def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
+    """Every episode is put before the judge, after its browser was given back; the group is committed with what it said."""
+
     async def main() -> None:
         async with fake_judge(judged(verdict=says("SUCCESS", "very nice"))) as fake:
-            order = make_order(tmp_path)
-            (group,) = order.groups
-            task = group.task.model_copy(update={"rubric": rubric, "rubric_hash": rubric_hash(rubric)})
-            judge = JudgeConfig(
-                base_url=fake.url, models=JudgeModels(default="m"), style=JudgeStyle.WEBJUDGE, budget_requests=100
-            )
-            order = order.model_copy(
-                update={
-                    "groups": (group.model_copy(update={"task": task}),),
-                    "rollout": order.rollout.model_copy(update={"judge": judge}),
-                }
-            )
+            order = judged_order(tmp_path, fake.url)
             worker = RolloutWorker()
             worker.setup(None)
             try:
@@ -210,7 +215,7 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
             counts = report.pipeline["reward"]
             assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
             assert counts["seconds"].keys() >= {"program", "ask"}
-            spent = judge_account(judge, order.spent_path)["judge"]
+            spent = judge_account(order.rollout.judge, order.spent_path)["judge"]
             assert spent["requests"] == {"spent": len(fake.requests), "left": 100 - len(fake.requests)}
             assert spent["tokens"] == {"spent": counts["tokens"], "left": None}
 
@@ -222,9 +227,52 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
         parts = {part.name: part for part in stored.reward.parts}
         assert parts["seen/nice"].value == 1.0 and "very nice" in parts["seen/nice"].evidence
         assert parts["page/done"].value is not None and stored.final is not None
-        assert stored.reward.rubric_hash == rubric_hash(rubric)
+        assert stored.reward.rubric_hash == rubric_hash(JUDGED)
         asked = Judgement.model_validate_json(store.blob(stored.judgement))
         assert asked.state == "passed" and asked.tokens == stored.reward.cost.tokens
+
+
+def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_when_it_is_mended(tmp_path: Path) -> None:
+    """While episodes are graded, and again when the lot is tried once more: one error of ours, no group of errors, nothing committed."""
+    spent = RunStore(tmp_path).spent_path()
+
+    async def main() -> None:
+        damaged = False
+
+        def answer(fake: FakeJudge, request: Request) -> bytes:
+            nonlocal damaged
+            if not damaged:
+                spent.write_text("[")
+                damaged = True
+            return completion('{"key_points": ["the page looks nice"]}')
+
+        async with fake_judge(judged(key_points=answer)) as fake:
+            order = judged_order(tmp_path, fake.url)
+            worker = RolloutWorker()
+            worker.setup(None)
+            try:
+                spent.write_text("{")
+                with pytest.raises(DamagedLedger):
+                    await asyncio.to_thread(worker.roll_out, order)
+                assert worker._pool is None, "nothing is begun"
+                spent.unlink()
+                with pytest.raises(
+                    DamagedLedger, match=r"judge_spent\.json: expected what was spent, .*delete the file"
+                ):
+                    await asyncio.to_thread(worker.roll_out, order)
+                asked, store = len(fake.requests), RunStore(tmp_path)
+                assert damaged and not store.group_path("e000000-g0000").exists()
+                with pytest.raises(DamagedLedger):
+                    await asyncio.to_thread(worker.roll_out, order)
+                assert len(fake.requests) == asked
+                spent.write_text('{"requests": 90, "tokens": 0}')
+                report = await asyncio.to_thread(worker.roll_out, order)
+            finally:
+                await asyncio.to_thread(worker.teardown, None)
+            assert report.pipeline["reward"]["abstained"] == 0 and store.group_path("e000000-g0000").exists()
+            assert Ledger(spent).read().requests == 90 + len(fake.requests) - asked
+
+    asyncio.run(main())
 
 
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

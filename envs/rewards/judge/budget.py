@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
-from envs.rewards.judge.ledger import Ledger, Limits, Spent
+from envs.rewards.judge.ledger import DamagedLedger, Ledger, Limits, Spent
 
 
 class Budget:
@@ -21,6 +22,10 @@ class Budget:
         """
         self._limits = limits
         self._ledger = ledger
+        # Its own: who waits here for a lock keeps nobody else from a thread. One is enough, as there is one lock; it ends with this object.
+        self._thread = ThreadPoolExecutor(1, "ledger")
+        self.damage: DamagedLedger | None = None
+        """Why nothing can be counted until somebody mends the ledger, as of the last request."""
         self.requests = 0
         """Sent so far by this judge."""
         self.tokens = 0
@@ -32,10 +37,7 @@ class Budget:
         Raises:
             StorageError: it cannot be counted in the ledger, so it must not be sent either.
         """
-        if self._ledger is None:
-            refusal = self._limits.refusal(Spent(requests=self.requests, tokens=self.tokens))
-        else:
-            refusal = await asyncio.to_thread(self._ledger.claim, self._limits)
+        refusal = await self._asked()
         if refusal is None:
             self.requests += 1
         return refusal
@@ -48,5 +50,21 @@ class Budget:
         """
         self.tokens += tokens
         if self._ledger is not None and tokens:
-            # Not `to_thread`: a cancelled caller would take it out of the queue of a busy pool of threads.
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._ledger.pay, tokens))
+            paying = asyncio.get_running_loop().run_in_executor(self._thread, self._ledger.pay, tokens)
+            try:
+                await asyncio.shield(paying)
+            except asyncio.CancelledError:
+                await asyncio.wait([paying])  # a millisecond, and as long as anybody waits for the lock at most
+                raise
+
+    async def _asked(self) -> str | None:
+        """The ledger's word, or our own; a request that may be sent is counted in the ledger."""
+        if self._ledger is None:
+            return self._limits.refusal(Spent(requests=self.requests, tokens=self.tokens))
+        try:
+            refusal = await asyncio.get_running_loop().run_in_executor(self._thread, self._ledger.claim, self._limits)
+        except DamagedLedger as error:
+            self.damage = error
+            raise
+        self.damage = None
+        return refusal

@@ -183,7 +183,7 @@ class JudgeClient:
         try:
             refusal = await self.budget.claim()
         except StorageError as error:  # what cannot be counted is not sent
-            refusal = str(error)
+            raise wire.CallFailed(CallError.UNCOUNTED, str(error)) from error
         if refusal is not None:
             raise wire.CallFailed(CallError.BUDGET, refusal)
 

@@ -10,7 +10,7 @@ from typing import Self
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig, JudgeStyle
 from envs.rewards.judge.hearing import Hearing
-from envs.rewards.judge.ledger import Ledger
+from envs.rewards.judge.ledger import DamagedLedger, Ledger
 from envs.rewards.judge.prompts import same_answer
 from envs.rewards.judge.records import CallRecord, JudgeEpisode, Judgement
 from envs.rewards.judge.ruling import abstain, rule
@@ -65,6 +65,11 @@ class Judge:
     def tokens(self) -> int:
         """Paid so far by this judge."""
         return self._client.budget.tokens
+
+    @property
+    def damage(self) -> DamagedLedger | None:
+        """Why this judge abstains from everything until somebody mends its ledger; ``None``: it can count, as of its last request."""
+        return self._client.budget.damage
 
     async def judge(self, episode: JudgeEpisode, calls: list[CallRecord] | None = None) -> Judgement:
         """Passed, failed or abstained. Nothing that an endpoint, a page or a policy does is raised; a cancellation is.

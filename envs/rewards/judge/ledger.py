@@ -1,7 +1,10 @@
-"""What the judges of a run have spent together: two numbers in one small file on the run's storage, changed under a lock.
+"""What the judges of a run (or the writers of a task set) have spent together: two numbers in one small file on its storage, changed under a lock.
 
 Workers on several machines count in it, die and are started again; a run that is resumed finds what is left. A request is counted before it is
 sent, so whatever dies afterwards has been counted: there are never more requests than the budget. The lock (``flock``) ends with its process.
+
+The file is made by who counts first and is never shortened, so an empty one is one that nothing was counted in. Anything else that is not two
+numbers is `DamagedLedger`: nothing is sent until somebody says what was spent.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
+from envs.rewards.judge import holder
 from envs.types import Record, StorageError
 
 WIDTH = 96
@@ -24,6 +28,13 @@ WIDTH = 96
 
 PATIENCE = 30.0
 """Seconds to wait for the lock. It is held for about a millisecond, so longer means that its holder was stopped or its machine is gone."""
+
+AGAIN = 0.1
+"""Seconds to wait once that was in vain, until the lock is had again: a hundred times as long as it is held, and who queues has an answer soon."""
+
+
+class DamagedLedger(StorageError):
+    """A ledger does not say what was spent. Unlike a lock that is held or a disk that is full, it does not pass by itself."""
 
 
 class Spent(Record):
@@ -64,13 +75,16 @@ class Ledger:
     """The file. Any number of objects, threads, processes and machines may have the same one.
 
     Raises:
-        StorageError: by each method; the file cannot be read, written or locked, or holds something else.
+        StorageError: by each method; the file cannot be read, written or locked.
+        DamagedLedger: by each method; it holds something else.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ours = threading.Lock()
         """Threads of one process wait here, and do not poll for the file's lock."""
+        self._in_vain_since: float | None = None
+        """When the wait began that was in vain; ``None`` once the lock was had again."""
 
     def read(self) -> Spent:
         """What was spent until now."""
@@ -97,36 +111,44 @@ class Ledger:
     @contextlib.contextmanager
     def _open(self) -> Iterator[int]:
         """The open file, locked."""
-        until = time.monotonic() + PATIENCE
-        if not self._ours.acquire(timeout=PATIENCE):
-            raise self._stuck()
+        began = time.monotonic()
+        patience = PATIENCE if self._in_vain_since is None else min(PATIENCE, AGAIN)
+        if not self._ours.acquire(timeout=patience):
+            raise self._stuck(began)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                self._lock(file, until)
+                self._lock(file, began, patience)
                 yield file
                 fcntl.flock(file, fcntl.LOCK_UN)  # by hand: a process that was forked meanwhile has the file open too
             finally:
                 os.close(file)
         except OSError as error:
-            raise StorageError(f"{self.path}: what the judge spends cannot be counted: {error}") from error
+            raise StorageError(f"{self.path}: what is spent cannot be counted: {error}") from error
         finally:
             self._ours.release()
 
-    def _lock(self, file: int, until: float) -> None:
+    def _lock(self, file: int, began: float, patience: float) -> None:
         pause = 0.001
         while True:
             try:
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() > until:
-                    raise self._stuck() from None
+                if time.monotonic() > began + patience:
+                    raise self._stuck(began) from None
+            else:
+                self._in_vain_since = None
+                return
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
-    def _stuck(self) -> StorageError:
-        return StorageError(f"{self.path}: another process has held the lock for {PATIENCE:g} s; is it stopped?")
+    def _stuck(self, began: float) -> StorageError:
+        if self._in_vain_since is None:
+            self._in_vain_since = began
+        who, fix = holder.told(self.path)
+        waited = time.monotonic() - self._in_vain_since
+        return StorageError(f"{self.path}: {who} has held the lock for {waited:.3g} s; {fix}")
 
     def _read(self, file: int) -> Spent:
         data = os.pread(file, WIDTH + 1, 0)
@@ -135,9 +157,9 @@ class Ledger:
         try:
             return Spent.model_validate_json(data)
         except ValidationError as error:
-            raise StorageError(
-                f"{self.path}: expected what a judge has spent, not {data[:40]!r}; write {Spent().model_dump_json()} with the numbers that "
-                f"are known, or delete the file to begin at nothing"
+            raise DamagedLedger(
+                f"{self.path}: expected what was spent, not {data[:40]!r}; nothing is sent until you write {Spent().model_dump_json()} with "
+                f"the numbers that are known, or delete the file to begin at nothing"
             ) from error
 
     @staticmethod

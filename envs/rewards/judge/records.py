@@ -73,6 +73,8 @@ class CallError(StrEnum):
     """An answer that cannot be read as what was asked for."""
     BUDGET = "budget"
     """Calls or tokens are used up; nothing was sent."""
+    UNCOUNTED = "uncounted"
+    """It could not be counted what is spent (`Ledger`); nothing was sent."""
     CANCELLED = "cancelled"
     """Given up while it was under way, by the deadline or by the caller."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from envs.rewards.formats import of_instruction, only_reference
+from envs.rewards.judge import CallError
 from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, Stage
 from envs.tasks.build.rubrics import right_answer, with_rubric
 from envs.tasks.build.sources import Candidate
@@ -114,7 +115,8 @@ class _Work:
         """What was written. What was refused is rejected; what was not answered is left to another time."""
         self.outcome.requests += sum(call.requests for call in writing.calls)
         self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
-        if writing.unanswered is not None and not self.order.give_up:
+        uncounted = any(call.error is CallError.UNCOUNTED for call in writing.calls)  # no fault of the task's
+        if writing.unanswered is not None and (uncounted or not self.order.give_up):
             self.outcome.unanswered.append(writing.unanswered)
         elif writing.value is None:
             self._give_up(stage, task, writing.refused or f"no answer: {writing.unanswered}", name)

@@ -68,11 +68,13 @@ class ShardOrder(Record):
     """That relative paths of the source begin in."""
     cache: str = ""
     """Folder of the writer's replies, if its configuration names none."""
+    spent: str = ""
+    """File in which the writer's budget is counted, for all shards of a build; empty: the shard's own budget."""
 
     @property
     def digest(self) -> str:
         """sha256 over what decides the content; folders, and how the endpoint is reached, do not."""
-        shown = self.model_dump(mode="json", exclude={"folder", "base", "cache"})
+        shown = self.model_dump(mode="json", exclude={"folder", "base", "cache", "spent"})
         if self.writer is not None:
             endpoint = shown["writer"]["endpoint"]
             # Shards from before there was "structured" are those of its default.

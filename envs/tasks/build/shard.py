@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from envs.rewards.judge import Ledger
 from envs.tasks.build.finish import Outcome, finish
 from envs.tasks.build.records import Rejected, ShardOrder, ShardReport, Stage
 from envs.tasks.build.sources import candidates
@@ -34,6 +35,7 @@ def build_shard(order: ShardOrder) -> ShardReport:
 
     Raises:
         ConfigError: something is to be written, and there is no writer, or its key is not set.
+        DamagedLedger: it is not known what the writers have spent. Only replies are kept; mend it, and build the shard again.
         JudgeError: the writer's endpoint gave no answer for some tasks. Only its replies are kept; build the shard again.
         TaskError: the source is not there any more.
     """
@@ -54,7 +56,7 @@ def read_report(order: ShardOrder) -> ShardReport | None:
 async def _build(order: ShardOrder) -> ShardReport:
     if not order.source.needs_writer:
         return await _write(order, None)
-    async with RubricWriter(_writer(order)) as writer:
+    async with RubricWriter(_writer(order), Ledger(Path(order.spent)) if order.spent else None) as writer:
         return await _write(order, writer)
 
 
@@ -85,10 +87,12 @@ async def _write(order: ShardOrder, writer: RubricWriter | None) -> ShardReport:
             counts["parts"] += max(0, len(outcome.lines) - 1)
             for name in ("written", "requests", "tokens", "read"):
                 counts[name] += getattr(outcome, name)
+            if writer is not None and writer.damage is not None:
+                raise writer.damage
         if unanswered:
             raise JudgeError(
                 f"source {order.source.name}, shard {order.shard}: {len(unanswered)} questions got no answer (the first: {unanswered[0]}); "
-                "replies are kept: start the build again, or set give_up to reject these tasks"
+                "replies are kept: start the build again (with a greater budget, if that is used up), or set give_up to reject these tasks"
             )
     report = ShardReport(
         digest=order.digest,

@@ -19,6 +19,7 @@ from envs.tasks import Form, save_parquet, save_tasks, write_tree
 from envs.tasks.generate.check import checker
 from envs.tasks.generate.generate import generate
 from envs.tasks.generate.spec import GeneratorSpec
+from envs.tasks.generate.splits import empty_splits, split_counts
 from envs.types import RollwrightError, TaskError, WebTask
 
 
@@ -31,9 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         splits = {"splits": _shares(options.splits)} if options.splits else {}
-        tasks = list(generate(GeneratorSpec.model_validate({**given, **splits}), processes=options.processes))
+        spec = GeneratorSpec.model_validate({**given, **splits})
+        tasks = list(generate(spec, processes=options.processes))
         _write(options.out, tasks)
         print(f"{len(tasks)} tasks in {time.perf_counter() - started:.1f} s: {options.out}")
+        counts = split_counts(tasks, spec)
+        print(f"by split: {', '.join(f'{split} {count}' for split, count in counts.items())}")
+        if warning := empty_splits(spec, counts):
+            print(f"warning: {warning}", file=sys.stderr)
         if options.check:
             chosen = tasks[:: max(1, len(tasks) // options.check)][: options.check]
             asyncio.run(_check(chosen))

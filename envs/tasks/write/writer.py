@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from envs.rewards.judge import DamagedLedger, Ledger
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.records import CallError, CallRecord
 from envs.rewards.judge.verdict import MalformedReply, read_object
@@ -68,9 +69,18 @@ class RubricWriter:
         StorageError: when made, the cache's folder cannot be.
     """
 
-    def __init__(self, config: WriterConfig) -> None:
+    def __init__(self, config: WriterConfig, ledger: Ledger | None = None) -> None:
+        """
+        Args:
+            ledger: Where the budget is counted together with other writers of the build; ``None``: it is this writer's own.
+        """
         self.config = config
-        self._client = JudgeClient(config.endpoint)
+        self._client = JudgeClient(config.endpoint, ledger)
+
+    @property
+    def damage(self) -> DamagedLedger | None:
+        """Why this writer gets no answer any more until somebody mends its ledger; ``None``: it can count, as of its last request."""
+        return self._client.budget.damage
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()

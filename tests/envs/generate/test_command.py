@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,29 @@ def test_a_file_a_tree_and_a_check(tmp_path: Path, capsys: pytest.CaptureFixture
     tasks = [task for file in files for task in load_tasks(file)]
     assert len(tasks) == 60 and {bucket_of(task.difficulty) for task in tasks} == {"1", "7+"}
     assert all(set(task.seeds) == {Split.HELD_OUT} for task in tasks)
+
+
+def test_a_set_says_how_its_splits_are_filled_and_what_to_do_about_an_empty_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str) -> tuple[str, str]:
+        assert main([str(tmp_path / "some.jsonl"), *arguments]) == 0
+        out, err = capsys.readouterr()
+        return out, err
+
+    out, err = said("--count", "12")
+    assert "by split: train 12, validation 0, held_out 0" in out
+    assert err.startswith("warning: no task of split validation, held_out: a world belongs to one split as a whole")
+    least = int(re.search(r"with per_world 1 each split gets some from a count of (\d+) on", err)[1])  # type: ignore[index]
+    out, err = said("--count", str(least), "--per-world", "1")
+    assert err == "" and " 0" not in out.splitlines()[-1]
+    assert said("--count", str(least - 1), "--per-world", "1")[1].startswith("warning: no task of split ")
+    # where as many tasks come of more worlds, that alone is the fix
+    few = ("--count", "30", "--kinds", "shop-open")
+    assert said(*few)[1].rstrip().endswith("; with per_world 1 each split gets some")
+    assert said(*few, "--per-world", "1")[1] == ""
+    assert said("--count", "12", "--splits", "train=1", "validation=0")[1] == "", "nobody asked for a task of it"
+    assert "give the splits more even shares" in said("--count", "5", "--splits", "train=1", "validation=0.0001")[1]
 
 
 @pytest.mark.parametrize(

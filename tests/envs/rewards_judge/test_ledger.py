@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import signal
+import subprocess
 import sys
 import threading
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.rewards.judge import CallError, Judge, Judgement, Ledger, Limits, Spent
+from envs.rewards.judge import CallError, DamagedLedger, Judge, Judgement, Ledger, Limits, Spent, holder
 from envs.rewards.judge import ledger as module
 from envs.rewards.judge.budget import Budget
 from envs.types import StorageError
@@ -232,6 +236,103 @@ def test_a_lock_that_is_never_given_back_is_an_error_and_no_wait_for_ever(
         with pytest.raises(StorageError, match="held the lock"):
             ledger.read()
     assert ledger.read() == Spent(tokens=1)
+
+
+HOLDS = "import fcntl, sys, time; file = open(sys.argv[1], 'r+'); fcntl.flock(file, fcntl.LOCK_EX); print('holds', flush=True); time.sleep(60)"
+
+
+@contextmanager
+def stopped_holder(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that was stopped while it has the lock."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"holds\n"
+        process.send_signal(signal.SIGSTOP)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_stopped_holder_is_named_and_nobody_but_the_budget_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty at once: those behind the first do not wait as long once more, and the loop's threads are free all the time."""
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
+    ledger = Ledger(tmp_path / "spent")
+    ledger.pay(1)
+
+    async def main(process: subprocess.Popen[bytes]) -> list[str]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        budget = Budget(Limits(9, None), ledger)
+        claims = [asyncio.create_task(budget.claim()) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(lambda: "free") == "free" and not any(claim.done() for claim in claims)
+        async with asyncio.timeout(12):
+            errors = await asyncio.gather(*claims, return_exceptions=True)
+        assert all(type(error) is StorageError for error in errors)
+        process.kill()
+        process.wait()
+        assert await budget.claim() is None and budget.requests == 1, "when it is gone all is as before"
+        return list(map(str, errors))
+
+    with stopped_holder(ledger.path) as process:
+        said = asyncio.run(main(process))
+        assert said[0].startswith(f"{ledger.path}: process {process.pid} ({sys.executable} -c ")
+        assert " has held the lock for 1" in said[0] and f"stopped: kill -CONT {process.pid} lets it go on" in said[0]
+    assert ledger.read() == Spent(requests=1, tokens=1)
+
+
+def test_a_judge_abstains_while_the_lock_is_held_and_says_by_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    Ledger(tmp_path / "spent").pay(1)
+    with stopped_holder(tmp_path / "spent") as process:
+        judgement, fake = judge_again(tmp_path)
+    assert judgement.state == "abstained" and not fake.requests
+    assert {call.error for call in judgement.calls} == {CallError.UNCOUNTED}
+    assert f"{tmp_path / 'spent'}: process {process.pid} (" in judgement.reason
+
+
+def test_who_holds_a_lock_may_be_ourselves_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "spent"
+    assert holder.told(path)[0] == "another process", "no such file"
+    with path.open("w") as file:
+        assert holder.told(path)[0] == "another process", "nobody of this machine"
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert holder.told(path)[0] == "this process itself"
+    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"holds\n"
+        who, fix = holder.told(path)
+        assert (
+            who.startswith(f"process {process.pid} (") and "stopped" not in fix and f"kill -KILL {process.pid}" in fix
+        )
+    finally:
+        process.kill()
+        process.communicate()
+    assert holder.told(path)[0] == "another process"
+
+
+def test_a_damaged_ledger_is_told_until_it_is_mended(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "spent")
+    ledger.claim(NONE)
+
+    async def main() -> None:
+        budget = Budget(NONE, ledger)
+        assert await budget.claim() is None and budget.damage is None
+        ledger.path.write_text('{"requests":2,"tok')
+        with pytest.raises(
+            DamagedLedger, match=r"not b.*requests.*nothing is sent until you write .* or delete the file"
+        ):
+            await budget.claim()
+        assert budget.damage is not None and str(ledger.path) in str(budget.damage) and budget.requests == 1
+        ledger.path.write_text('{"requests":2,"tokens":0}')
+        assert await budget.claim() is None and budget.damage is None
+
+    asyncio.run(main())
+    assert ledger.read() == Spent(requests=3)
 
 
 def test_an_answer_that_was_paid_for_is_used_also_if_its_tokens_cannot_be_counted(

@@ -23,7 +23,7 @@ from envs.tasks.build import (
 )
 from envs.tasks.tree import Form
 from envs.tasks.write import WriterConfig
-from envs.types import Rubric, WebTask, rubric_hash
+from envs.types import JudgeError, Rubric, WebTask, rubric_hash
 from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, text_of
 from tests.envs.tasks.making import task
 
@@ -54,6 +54,15 @@ def orders_of(source: Source, folder: Path, **more: Any) -> list[ShardOrder]:
     return [order_of(source, folder, shard, **more) for shard in range(source.shards)]
 
 
+def try_shard(order: ShardOrder) -> str:
+    """In a process of its own: what is wrong, if anything is."""
+    try:
+        build_shard(order)
+    except JudgeError as error:
+        return str(error)
+    return ""
+
+
 def build(
     folder: Path, *sources: Source, layout: Layout = Layout.FILE, form: Form = Form.JSONL, **more: Any
 ) -> dict[str, Any]:
@@ -74,7 +83,7 @@ def rejected(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "set" / "rejected.jsonl").read_text().split("\n")[:-1]]
 
 
-WEBGYM = [
+WEBGYM: list[dict[str, Any]] = [
     {
         "task_name": "Find two trails near Oslo and say how long each is",
         "website": "https://www.trails.example",
@@ -150,6 +159,18 @@ def lamps(fake: FakeJudge, request: Request) -> bytes:
 
 ASKED = ImportSource(name="web", format="webgym", path="train.jsonl", write_rubrics=True, shards=1)
 SOME = [WEBGYM[2], {**WEBGYM[2], "task_name": "Do something else", "task_id": "t-9"}]
+
+
+LAMP_ROWS = [
+    {**WEBGYM[2], "website": f"https://shop-{number}.example/", "task_id": f"l-{number}"} for number in range(12)
+]
+"""Each needs a rubric, which is three questions to a writer who knows about lamps."""
+
+
+def lamp_rows(folder: Path) -> Path:
+    path = folder / "lamps.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in LAMP_ROWS))
+    return path
 
 
 def some_rows(folder: Path) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import json
+import multiprocessing
 import shutil
+import threading
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from envs.rewards.judge import JudgeConfig
+from envs.rewards.judge import DamagedLedger, JudgeConfig, Ledger, Spent
+from envs.rewards.judge import ledger as ledger_module
 from envs.tasks import load_tasks, save_tasks
 from envs.tasks.build import (
     FileSource,
+    ImportSource,
+    ShardOrder,
     Stage,
     build_shard,
 )
@@ -23,10 +31,13 @@ from tests.envs.tasks.sets import (
     build,
     endpoint,
     graded,
+    lamp_rows,
     lamps,
     order_of,
+    orders_of,
     rejected,
     some_rows,
+    try_shard,
     writer,
 )
 
@@ -116,4 +127,79 @@ def test_how_an_endpoint_is_reached_and_paid_decides_no_shard_and_schemas_do(tmp
         return order_of(ASKED, tmp_path, writer=known.model_copy(update={"endpoint": endpoint})).digest
 
     assert digest() == digest(timeout=7.0, budget_requests=9) == digest(structured="none")
+    elsewhere = order_of(ASKED, tmp_path, writer=writer("http://127.0.0.1:9/v1"), spent="/somewhere")
+    assert digest() == elsewhere.digest, "nor does where it is counted"
     assert digest() != digest(structured="json_schema")
+
+
+LAMPS = ImportSource(name="lamps", format="webgym", path="lamps.jsonl", write_rubrics=True, shards=4)
+"""Nine questions a shard."""
+
+
+def lamp_orders(folder: Path, url: str, budget: int | None) -> list[ShardOrder]:
+    known = writer(url)
+    endpoint = known.endpoint.model_copy(update={"budget_requests": budget})
+    more = {"cache": str(folder / "replies"), "spent": str(folder / "writer_spent.json")}
+    return orders_of(LAMPS, folder, writer=known.model_copy(update={"endpoint": endpoint}), **more)
+
+
+def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buys_the_rest(tmp_path: Path) -> None:
+    lamp_rows(tmp_path)
+    spent = Ledger(tmp_path / "writer_spent.json")
+    two = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
+    with endpoint(lamps) as fake, two as workers:
+        said = list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 20)))
+        assert len(fake.requests) == 20 == spent.read().requests and spent.read().tokens == 20 * 110
+        assert any("the budget of 20 requests is used up (budget_requests)" in each for each in said)
+        said = list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 20)))
+        assert len(fake.requests) == 20 and any("start the build again (with a greater budget" in each for each in said)
+        assert list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 36))) == [""] * 4
+        assert len(fake.requests) == 36 == spent.read().requests, "what was answered is not asked again"
+
+
+def test_a_build_that_is_killed_goes_on_with_what_is_left_of_its_budget(tmp_path: Path) -> None:
+    lamp_rows(tmp_path)
+    spent, enough, killed = Ledger(tmp_path / "writer_spent.json"), threading.Event(), threading.Event()
+
+    async def answer(fake: FakeJudge, request: Request) -> bytes:
+        if len(fake.requests) >= 5 and not killed.is_set():
+            enough.set()
+            while not killed.is_set():
+                await asyncio.sleep(0.05)
+        return lamps(fake, request)
+
+    with endpoint(answer) as fake:
+        orders = lamp_orders(tmp_path, fake.url, 30)
+        first = multiprocessing.get_context("spawn").Process(target=build_shard, args=(orders[0],))
+        first.start()
+        assert enough.wait(60)
+        first.kill()
+        first.join()
+        killed.set()
+        before, sent = spent.read().requests, len(fake.requests)
+        assert 5 <= sent <= before <= 9
+        said = [try_shard(order) for order in orders]
+        assert len(fake.requests) - sent == 30 - before and spent.read().requests == 30
+    assert said[0] == "" and "budget of 30 requests is used up" in said[-1]
+
+
+def test_no_task_is_given_up_because_it_cannot_be_counted_what_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lamp_rows(tmp_path)
+    path = tmp_path / "writer_spent.json"
+    with endpoint(lamps) as fake:
+        order = lamp_orders(tmp_path, fake.url, 20)[0].model_copy(update={"give_up": True})
+        path.write_text('{"requests": 7, "tok')
+        with pytest.raises(DamagedLedger, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
+            build_shard(order)
+        path.unlink()
+        monkeypatch.setattr(ledger_module, "PATIENCE", 0.05)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(
+                JudgeError, match=r"3 questions got no answer .*uncounted: .*this process itself has held"
+            ):
+                build_shard(order)
+        assert not fake.requests and not list((tmp_path / "shards").rglob("*.json*"))
+        assert build_shard(order).written == 3 and Ledger(path).read() == Spent(requests=9, tokens=990)

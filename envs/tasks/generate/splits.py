@@ -1,0 +1,65 @@
+"""How the tasks of a generated set are shared out by split, and what to do where a split got none.
+
+A world belongs to one split as a whole, and gives a task for each of its templates and more: a small set may take worlds of one split only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from envs.tasks.generate.generate import generate
+from envs.tasks.generate.spec import GeneratorSpec
+from envs.types import Split, TaskError, WebTask
+
+MOST_LOOKED_AT = 3_000
+"""Tasks that are drawn to find out how many it takes: some three seconds."""
+
+
+def split_counts(tasks: Iterable[WebTask], spec: GeneratorSpec) -> dict[Split, int]:
+    """Tasks of each split that the spec has a share for, and of those that came besides; a task with several counts in each."""
+    counts = dict.fromkeys(wanted(spec), 0)
+    for task in tasks:
+        for split in task.seeds:
+            counts[split] = counts.get(split, 0) + 1
+    return counts
+
+
+def wanted(spec: GeneratorSpec) -> list[Split]:
+    """Splits that the spec has a share for."""
+    return [split for split, share in spec.splits.items() if share > 0]
+
+
+def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str, int]) -> str:
+    """What is to be said of a set of so many tasks by split: which splits have none, why, and what to do; empty if each has some."""
+    had = {str(split) for split, count in counts.items() if count}
+    missing = [str(split) for split in wanted(spec) if str(split) not in had]
+    if not missing:
+        return ""
+    why = (
+        f"no task of split {', '.join(missing)}: a world belongs to one split as a whole, and {spec.count:,} tasks with per_world "
+        f"{spec.per_world} come of few worlds"
+    )
+    fewer = spec.model_copy(update={"per_world": 1})
+    takes = tasks_for_all(fewer)
+    if takes is None:
+        return f"{why}; set per_world to 1 and give the splits more even shares (splits), or ask for many more tasks (count)"
+    if spec.per_world > 1 and takes <= spec.count:
+        return f"{why}; with per_world 1 each split gets some"
+    return (
+        f"{why}; with per_world 1 each split gets some from a count of {takes:,} on: ask for as many, give the splits more even shares "
+        f"(splits), or choose fewer kinds"
+    )
+
+
+def tasks_for_all(spec: GeneratorSpec) -> int | None:
+    """The least count with which each split has a task, whatever the spec's own; ``None`` if that is a large number, or there are never so many."""
+    missing = set(wanted(spec))
+    drawn = generate(spec.model_copy(update={"count": MOST_LOOKED_AT}))
+    try:
+        for number, task in enumerate(drawn, start=1):
+            missing -= task.seeds.keys()
+            if not missing:
+                return number
+    except TaskError:  # these templates have no more different tasks
+        return None
+    return None
