@@ -10,8 +10,9 @@ from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_table_artifact
+from rich.markup import escape
 
-from envs.types import Split
+from envs.types import JudgeError, Split
 from tasks_lib.artifacts import artifact_key
 from tasks_lib.checkpoints import publish_base
 from tasks_lib.checks import Gradable, check_gradable, check_sites
@@ -19,6 +20,7 @@ from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.evaluation import evaluate_version
+from tasks_lib.metrics import told
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
 from tasks_lib.rollouts import Rollouts
@@ -64,9 +66,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             progress.say(f"{row['kind']:28s} {row['success']:.3f}  (n = {row['n']})")
         progress.say(f"report:  {build_report(store.root)}")
         progress.say(f"result:  {store.evaluation_path(0)}")
-        progress.say(
-            f"[bold]success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}], n = {result['n']}[/bold]"
-        )
+        for cause, count in result.get("causes", {}).items():
+            progress.say(f"{count} without a reward: {escape(cause)}")
+        progress.say(f"[bold]success {told(result)}, n = {result['n']}[/bold]")
+        if not result["n"]:
+            raise JudgeError(
+                f"none of {result['abstained']} episodes has a reward; mend what is named above, then start with another run_id, or grade "
+                f"again what was played: python -m flows.regrade --set run={store.root}"
+            )
     return result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,7 +122,12 @@ def api_url() -> str:
     )  # imports all of the server: seconds, in every worker too
 
     server = SubprocessASGIServer()
-    server.start()
+    # Ctrl-C reaches all processes of a terminal, and what we report when we are interrupted needs a server.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        server.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if server.server_process is not None:
         end_with_us(server.server_process.pid)
     return str(server.api_url)

@@ -11,6 +11,7 @@ import yaml
 
 from envs.types import ConfigError, RollwrightError
 from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.cluster import api_url
 from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
@@ -46,7 +47,11 @@ def run_command(
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
             print(f"# {config.plan()}")
             return 0
+        api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
         flow(config)
+    except KeyboardInterrupt:
+        print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
+        return 130
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, WebTask
-from tasks_lib.metrics import success, success_by_kind
+from tasks_lib.metrics import causes, success, success_by_kind
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
@@ -33,7 +33,7 @@ def evaluate_version(
     Raises:
         StorageError: it cannot be counted what the judge spends; before anything is played.
 
-    Returns ``{version, mean, low, high, n, by_kind, episodes, seconds}``; the interval is Wilson's at 95 %.
+    Returns ``{version, mean, low, high, n, by_kind, episodes, abstained, causes, seconds}``; the interval is Wilson's at 95 %.
     """
     path = rollouts.store.evaluation_path(version)
     if path.exists():
@@ -56,6 +56,7 @@ def evaluate_version(
         "by_kind": success_by_kind(rollout.records),
         "episodes": [episode.episode_id for episode in summaries],
         "abstained": sum(episode.score is None for episode in summaries),
+        "causes": causes(summaries),
         "split": str(split),
         "greedy": greedy,
         "seconds": rollout.seconds["wall"],

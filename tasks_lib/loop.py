@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from rich.markup import escape
+
 from envs.types import Split, TrainingError
 from tasks_lib.evaluation import evaluate_version
+from tasks_lib.metrics import told
 from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollout
@@ -74,12 +77,13 @@ class SynchronousLoop:
             memories=run.memories(version),
         )
         if not any(line["version"] == version for line in run.metrics.lines("evaluation")):
-            line = {name: value for name, value in result.items() if name != "episodes"}
+            line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
             run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
         self._progress.say(
-            f"version {version}: held-out success {result['mean']:.3f} [{result['low']:.3f}, {result['high']:.3f}] "
-            f"(n = {result['n']}, {result['seconds']:.0f} s)"
+            f"version {version}: held-out success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
         )
+        for cause, count in result.get("causes", {}).items():
+            self._progress.say(f"  {count} without a reward: {escape(cause)}")
         self._episode_seconds = result["seconds"] / episodes
         return result
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from training.groups import EpisodeSummary, GroupRecord
 
 Z95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
+
+MOST_CAUSES = 3
+"""Causes of missing rewards that are told."""
 
 
 def wilson_interval(successes: int, total: int) -> tuple[float, float]:
@@ -38,6 +42,21 @@ def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
     passed = sum(episode.passed for episode in usable)
     low, high = wilson_interval(passed, len(usable))
     return {"mean": passed / len(usable) if usable else 0.0, "low": low, "high": high, "n": len(usable)}
+
+
+def told(found: Mapping[str, Any], digits: int = 3) -> str:
+    """A `success` in words: ``0.954 [0.920, 0.974]``. Where no episode has a reward nothing is known, which is no success of 0."""
+    if not found["n"]:
+        return "unknown, no episode has a reward"
+    mean, low, high = (f"{found[name]:.{digits}f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
+
+
+def causes(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
+    """Why episodes have no reward, the most frequent causes first, and how many have each."""
+    return dict(
+        Counter(episode.abstained or "?" for episode in episodes if episode.score is None).most_common(MOST_CAUSES)
+    )
 
 
 def success_by_kind(records: Iterable[GroupRecord]) -> dict[str, dict[str, Any]]:

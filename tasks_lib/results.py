@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from tasks_lib.metrics import told
 from tasks_lib.run import TrainingRun, versions
 from training.store import read_json, write_json
 
@@ -56,8 +57,7 @@ def one_line(result: dict[str, Any]) -> str:
     """The result as a sentence."""
     before, after = result["success_before"], result["success_after"]
     return (
-        f"held-out success {before['mean']:.2f} [{before['low']:.2f}, {before['high']:.2f}] -> "
-        f"{after['mean']:.2f} [{after['low']:.2f}, {after['high']:.2f}] over {len(result['success_by_kind'])} task kinds "
+        f"held-out success {told(before, 2)} -> {told(after, 2)} over {len(result['success_by_kind'])} task kinds "
         f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"
     )
 

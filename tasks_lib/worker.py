@@ -10,8 +10,9 @@ import asyncio
 import atexit
 import gc
 import threading
+import time
 from collections.abc import Collection, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -62,6 +63,11 @@ COLLECT_AFTER = 50_000
 own 700, looking costs two fifths of the time that an observation takes (measured on benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this)."""
 
 
+LAST_SECONDS = 2.0
+"""What an order waits when its worker ends before it fails: by then Dask has told its scheduler that the worker is gone, which gives the order to
+another one. Had it failed before, that would be the run's failure."""
+
+
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     """Dask worker plugin. Costs nothing until the first order; ``warm`` starts the slow parts (model libraries, Chromium) early."""
 
@@ -90,6 +96,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._helpers: Mapping[str, Helper] = {}
         self._made_for: Needs | None = None
         self._preparing = threading.Lock()
+        self._orders: set[asyncio.Task[Any]] = set()
+        self._ends = False
         RolloutWorker._instance = self
         collect_seldom()
         # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
@@ -100,11 +108,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._warming.start()
 
     def teardown(self, worker: Any) -> None:
-        """Called by Dask when the worker stops: no Chromium is left behind."""
+        """Called by Dask when the worker stops: no Chromium is left behind, and no episode that our own end broke off is stored."""
         RolloutWorker._instance = None
+        self._ends = True
         if self._warming is not None:
             # Loading a model cannot be broken off, and a plugin that takes this one's place must not load beside it.
             self._warming.join()
+        self._wait(self._break_off())
         self._wait(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -132,7 +142,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if missing:
             judge_account(order.rollout.judge, order.spent_path)
             self._prepare(order)
-            seconds, pipeline = self._wait(self._roll_out(order, missing, store))
+            seconds, pipeline = self._carry_out(self._roll_out(order, missing, store))
         return RolloutReport(
             group_ids=tuple(group.group_id for group in order.groups),
             already_committed=len(order.groups) - len(missing),
@@ -151,7 +161,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             with self._preparing:
                 self._meet(Needs.of(order))
                 self._wait(self._start_web({task.site for task in order.tasks.values()}, order))
-            stage = self._wait(self._grade(order, missing, store))
+            stage = self._carry_out(self._grade(order, missing, store))
         return GradeReport(graded=len(missing), already_graded=len(order.episodes) - len(missing), stage=stage)
 
     # -- in the worker's own loop
@@ -273,6 +283,37 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._pool = None
         for name in list(self._sites):
             await self._sites.pop(name).close()
+
+    async def _as_order(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._orders.add(task)
+        try:
+            return await coroutine
+        finally:
+            self._orders.discard(task)
+
+    async def _break_off(self) -> None:
+        """Orders end where they are: their episodes are lost, the groups that are committed stay."""
+        orders = list(self._orders)
+        for order in orders:
+            order.cancel()
+        await asyncio.gather(*orders, return_exceptions=True)
+
+    def _carry_out(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """`_wait` for an order, which the end of this worker breaks off.
+
+        Raises:
+            BrowserError: it was.
+        """
+        try:
+            if not self._ends:
+                return self._wait(self._as_order(coroutine))
+            coroutine.close()
+        except CancelledError:
+            pass
+        time.sleep(LAST_SECONDS)
+        raise BrowserError("this Dask worker was told to end in the middle of its work; start the same command again")
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Its result. Of several errors at once the first of ours, which says what to do; without one, all of them."""

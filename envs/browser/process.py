@@ -155,6 +155,7 @@ def _spawn(executable: Path, args: Sequence[str], environment: Mapping[str, str]
             [str(executable), *args],
             environment,
             file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in places],
+            setpgroup=0,  # Ctrl-C is for us: what is under way is broken off by who began it
         )
     except OSError as error:
         os.close(from_chromium[0])

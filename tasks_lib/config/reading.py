@@ -43,7 +43,12 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-        node[leaf] = yaml.safe_load(value)
+            if not isinstance(node, dict):
+                raise ConfigError(f"--set {assignment!r}: another --set gives {parent} a value of its own")
+        try:
+            node[leaf] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {assignment!r}: the value is no YAML: {' '.join(str(error).split())}") from None
     return tree
 
 

@@ -96,3 +96,15 @@ def test_a_resolved_configuration_resolves_to_itself():
         and config.trainer.learning_rate == load_preset("quickstart")["trainer"]["learning_rate"]
     )
     assert TrainConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    ("assignments", "names"),
+    [
+        (["tasks.kinds=[click-button"], r"--set 'tasks\.kinds=\[click-button': the value is no YAML"),
+        (["rollout=1", "rollout.horizon=2"], "another --set gives rollout a value"),
+    ],
+)
+def test_an_assignment_that_cannot_be_read_is_named(assignments: list[str], names: str) -> None:
+    with pytest.raises(ConfigError, match=names):
+        parse_assignments(assignments)

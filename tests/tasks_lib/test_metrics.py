@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks_lib.activity import ActivityClock
-from tasks_lib.metrics import MetricsLog, family_rss_mb, success, success_by_kind, wilson_interval
+from tasks_lib.metrics import MetricsLog, causes, family_rss_mb, success, success_by_kind, told, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,15 @@ def test_abstentions_are_no_failures(synthetic_group):
         "click-test": pytest.approx(2 / 3),
         "enter-text": 0.0,
     }
+
+
+def test_nothing_graded_is_no_success_of_nought(synthetic_group):
+    nothing = synthetic_group("e0-g0", [None, None]).episodes
+    assert told(success(nothing)) == "unknown, no episode has a reward"
+    assert causes(nothing) == {"the browser died": 2}
+    some = synthetic_group("e0-g1", [1.0, 1.0, 1.0, 0.0, None]).episodes
+    assert told(success(some), 2) == "0.75 [0.30, 0.95]"
+    assert causes(some) == {"the browser died": 1}
 
 
 def test_a_torn_last_line_is_cut_off_and_lines_go_on(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModel
 from envs.sites.design2code import FOLDER
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
-from envs.types import Invalid, Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
+from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
 from tasks_lib import actors
 from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
@@ -69,6 +70,32 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert {slot.doing for slot in state.slots} == {Doing.IDLE}
     assert [browser["state"] for browser in state.browsers["browsers"]] == ["ready"]
     assert report.pipeline["encode"]["done"] == report.pipeline["generate"]["done"] >= 2
+
+
+def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_lib.worker.LAST_SECONDS", 0.1)
+    store = RunStore(tmp_path)
+    order = make_order(tmp_path)
+    group = order.groups[0]
+    many = group.model_copy(update={"seeds": group.seeds * 100})
+    worker = RolloutWorker(None)
+    worker.setup(None)
+    with ThreadPoolExecutor(1) as thread:
+        rolling = thread.submit(worker.roll_out, order.model_copy(update={"groups": (many,)}))
+        deadline = time.monotonic() + 60
+        while not any(state.finished for state in read_live(store)) and time.monotonic() < deadline:
+            assert not rolling.done(), rolling.result()
+            time.sleep(0.05)
+        worker.teardown(None)
+        with pytest.raises(BrowserError, match="told to end"):
+            rolling.result(timeout=10)
+        with pytest.raises(BrowserError, match="told to end"):
+            worker._carry_out(asyncio.sleep(0))  # an order that comes now
+    assert not store.group_path(group.group_id).exists()
+    stored = [store.trajectory(path.stem) for path in tmp_path.glob("trajectories/**/*.json")]
+    assert all(each.error is None for each in stored), "no episode was blamed for our end"
 
 
 def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,57 @@
+"""An evaluation that is interrupted while its episodes are played: nothing is blamed on a browser that we ended ourselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from training.journal import read_group
+from training.store import RunStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
+
+WITHIN = 30.0
+"""Seconds in which it ends on a busy machine; five to seven on an idle one."""
+
+
+def _begun(command: list[str], store: RunStore, log: Path) -> subprocess.Popen[bytes]:
+    """The flow in a session of its own, as a terminal has it, once it has stored some episodes."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    deadline = time.monotonic() + 180
+    while len(list((store.root / "trajectories").glob("*/*.json"))) < 3:
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_evaluation_keeps_only_what_was_played(tmp_path: Path, interrupt: signal.Signals) -> None:
+    store, log = RunStore(tmp_path / "mine"), tmp_path / "log"
+    settings = ("run_id=mine", f"root={tmp_path}", "episodes=96", "tasks.kinds=[click-link, enter-text]")
+    command = [sys.executable, "-m", "flows.evaluate", *(word for each in settings for word in ("--set", each))]
+    process = _begun(command, store, log)
+    try:
+        if interrupt is signal.SIGINT:  # Ctrl-C is for all processes of the terminal's group
+            os.killpg(process.pid, interrupt)
+        else:
+            process.send_signal(interrupt)
+        status = process.wait(WITHIN)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if interrupt is signal.SIGINT:
+        assert status == 130
+        assert "interrupted: what is whole is kept; start the same command again" in log.read_text()
+    assert not store.evaluation_path(0).exists()
+    stored = [store.trajectory(path.stem) for path in (store.root / "trajectories").glob("*/*.json")]
+    assert stored and all(each.error is None for each in stored)
+    groups = [read_group(store, group) for group in store.group_ids()]
+    assert all(episode.score is not None for group in groups for episode in group.episodes)
