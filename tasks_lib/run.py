@@ -17,6 +17,7 @@ from envs.types import ConfigError, Memory, Split, StorageError, WebTask
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig
 from tasks_lib.config import resolve_path as resolve_path
+from tasks_lib.differences import differences
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.rewards import judge_account
@@ -125,6 +126,10 @@ def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
     return list(read_index(task_paths(str(file)), kinds))
 
 
+MOST_DIFFERENCES = 12
+"""Keys with other values that an error names one by one."""
+
+
 def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None:
     """Keep what a run was started with in its folder.
 
@@ -136,9 +141,11 @@ def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None
         frozen = with_new_keys(type(config), read_json(store.config_path)["config"])
         changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
         if changed:
+            then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))
+            lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
             raise ConfigError(
                 f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
-                f"use those, or another run_id"
+                f"use those, or another run_id{''.join(lines[:MOST_DIFFERENCES])}"
             )
     write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 

@@ -7,6 +7,7 @@ against the written hash when the run is opened again, and `sealed` checks every
 
 from __future__ import annotations
 
+import difflib
 import glob
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,9 @@ COPIED = 10_000
 
 ENDINGS = (".jsonl", ".json", ".parquet")
 """Of the files that are read below a folder; anything else there (a README, a manifest of another kind) is no task file."""
+
+MOST_NAMED = 12
+"""Kinds that there are, of those that an error names."""
 
 
 class FolderContent(Record):
@@ -86,7 +90,12 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
     index = TaskIndex.build(_of_kinds(tasks, frozenset(kinds)))
     missing = sorted(set(kinds) - set(index.kinds))
     if missing:
-        raise TaskError(f"no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}")
+        there = sorted({task.kind for task in iter_tasks(paths)})
+        near = sorted({like for kind in missing for like in difflib.get_close_matches(kind, there, n=2)})
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(there[:MOST_NAMED])}"
+        raise TaskError(
+            f"tasks.kinds: no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}; {hint} ([] takes all)"
+        )
     return index
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from envs.types import Cost, RewardBundle, RewardPart, StorageError
+from tasks_lib.differences import differences
 from tasks_lib.regraded import Regraded, RegradingLog, RegradingStart, read_log, read_regraded
 from tasks_lib.report.data import RunData, place
 from tasks_lib.report.evidence import cut
@@ -205,10 +206,10 @@ class GradedAgain:
         """What was set otherwise than in the run: dotted name, now, in the run. What only one of them has is left out."""
         if not self.starts:
             return []
-        rows = []
+        rows: list[tuple[str, str, str]] = []
         for name, place_in_run in SETTINGS.items():
             now, then = self.starts[-1].settings.get(name), _inside(config, place_in_run)
-            rows += [(f"{name}{path}", new, old) for path, new, old in _differences(now, then) if now and then]
+            rows += differences(now, then, name) if now and then else []
         return rows
 
 
@@ -301,15 +302,3 @@ def _inside(config: dict[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def _differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    if isinstance(now, dict) and isinstance(then, dict):
-        for key in sorted(now.keys() & then.keys()):
-            yield from _differences(now[key], then[key], f"{path}.{key}")
-    elif now != then:
-        yield path, _plain(now), _plain(then)
-
-
-def _plain(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

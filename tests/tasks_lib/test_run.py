@@ -42,7 +42,10 @@ def test_what_decided_the_run_so_far_may_not_change(tmp_path: Path) -> None:
     with open_run(_config(tmp_path, iterations=99)):
         pass
     with (
-        pytest.raises(ConfigError, match="started with other values of: seed, rollout "),
+        pytest.raises(
+            ConfigError,
+            match=r"started with other values of: seed, rollout (.|\n)*\n  rollout.attempts: 3 then, 2 now\n  seed: 0 then, 4 now$",
+        ),
         open_run(_config(tmp_path, seed=4, rollout={"attempts": 2})),
     ):
         pass

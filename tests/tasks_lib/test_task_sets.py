@@ -70,8 +70,12 @@ def test_what_names_no_tasks_is_said(tree: Path, tmp_path: Path) -> None:
             open_tasks(TasksConfig(file=file))
         with pytest.raises(TaskError, match=message):
             freeze_tasks(TasksConfig(file=file), RunStore(tmp_path / "run"))
-    with pytest.raises(TaskError, match="no task of kind kind-7, kind-8 in"):
+    with pytest.raises(
+        TaskError, match=r"tasks\.kinds: no task of kind kind-7, kind-8 in .*; did you mean kind-1, kind-2"
+    ):
         open_tasks(TasksConfig(file=str(tree), kinds=["kind-8", "kind-1", "kind-7"]))
+    with pytest.raises(TaskError, match=r"no task of kind zzz in .*; there are kind-.*\(\[\] takes all\)"):
+        open_tasks(TasksConfig(file=str(tree), kinds=["zzz"]))
 
 
 def test_a_small_set_is_copied_with_the_hashes_of_its_rubrics(tree: Path, tmp_path: Path) -> None:
