@@ -58,12 +58,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
                 greedy=config.greedy,
             )
         rows = [
-            {"kind": kind, "success": round(entry["mean"], 3), "n": entry["n"]}
+            {"kind": kind, "success": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
             for kind, entry in result["by_kind"].items()
         ]
         create_table_artifact(table=rows, key=artifact_key(config.run_id, "evaluation"))
-        for row in rows:
-            progress.say(f"{row['kind']:28s} {row['success']:.3f}  (n = {row['n']})")
+        for kind, entry in result["by_kind"].items():
+            progress.say(f"{kind:28s} {told(entry)}  (n = {entry['n']})")
         progress.say(f"report:  {build_report(store.root)}")
         progress.say(f"result:  {store.evaluation_path(0)}")
         for cause, count in result.get("causes", {}).items():

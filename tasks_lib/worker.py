@@ -287,6 +287,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     async def _as_order(self, coroutine: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
+        if self._ends:  # it came while `_break_off` was on its way
+            coroutine.close()
+            raise asyncio.CancelledError
         self._orders.add(task)
         try:
             return await coroutine
@@ -311,7 +314,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 return self._wait(self._as_order(coroutine))
             coroutine.close()
         except CancelledError:
-            pass
+            if not self._ends:
+                raise
         time.sleep(LAST_SECONDS)
         raise BrowserError("this Dask worker was told to end in the middle of its work; start the same command again")
 

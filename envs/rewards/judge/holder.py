@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 SHOWN = 60
 """Characters of a command line."""
 
-STOPPED = frozenset("Tt")
+STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
 """States of a process that somebody has to let go on (SIGSTOP, a debugger)."""
 
 
@@ -19,8 +22,13 @@ def told(path: Path) -> tuple[str, str]:
         return "another process", "is it stopped, or its machine gone?"
     if pid == os.getpid():
         return "this process itself", "does its disk still answer?"
-    who = f"process {pid}{_command(pid)}"
-    if _state(pid) in STOPPED:
+    who, stopped = f"process {pid}", False
+    with suppress(psutil.Error):  # it has ended, or is not ours to look at
+        process = psutil.Process(pid)
+        stopped = process.status() in STOPPED
+        words = " ".join(process.cmdline())
+        who += f" ({words[:SHOWN]})" if words else ""
+    if stopped:
         return who, f"it is stopped: kill -CONT {pid} lets it go on, kill -KILL {pid} ends it"
     return who, f"look what it does, or end it: kill -KILL {pid}"
 
@@ -39,20 +47,3 @@ def _holder(path: Path) -> int | None:
         if len(words) >= 6 and words[1] == "FLOCK" and words[5] == place and Path(f"/proc/{words[4]}").exists():
             return int(words[4])
     return None
-
-
-def _command(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
-    except OSError:
-        return ""
-    return f" ({words[:SHOWN]})" if words else ""
-
-
-def _state(pid: int) -> str:
-    """A letter, as ``ps`` shows it; empty if the process is gone."""
-    try:
-        # The name before it, in parentheses, may have any character.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
