@@ -67,12 +67,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         progress.say(f"report:  {build_report(store.root)}")
         progress.say(f"result:  {store.evaluation_path(0)}")
         for cause, count in result.get("causes", {}).items():
-            progress.say(f"{count} without a reward: {escape(cause)}")
+            progress.say(f"{count} attempts without a reward: {escape(cause)}")
         progress.say(f"[bold]success {told(result)}, n = {result['n']}[/bold]")
         if not result["n"]:
             raise JudgeError(
-                f"none of {result['abstained']} episodes has a reward; mend what is named above, then start with another run_id, or grade "
-                f"again what was played: python -m flows.regrade --set run={store.root}"
+                f"no episode has a reward; mend what is named above, then start with another run_id, or grade again what was played: "
+                f"python -m flows.regrade --set run={store.root}"
             )
     return result
 

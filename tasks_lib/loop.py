@@ -83,7 +83,7 @@ class SynchronousLoop:
             f"version {version}: held-out success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
         )
         for cause, count in result.get("causes", {}).items():
-            self._progress.say(f"  {count} without a reward: {escape(cause)}")
+            self._progress.say(f"  {count} attempts without a reward: {escape(cause)}")
         self._episode_seconds = result["seconds"] / episodes
         return result
 

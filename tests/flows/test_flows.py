@@ -13,7 +13,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.utilities.callables import parameter_schema
 
-from envs.types import ConfigError, PolicyError, StorageError
+from envs.types import ConfigError, JudgeError, PolicyError, StorageError
 from flows.evaluate import evaluate
 from flows.train import train
 from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
@@ -78,6 +78,17 @@ def test_the_parameter_form_explains_and_bounds_every_field(flow: Any) -> None:
 
 
 @pytest.mark.dask
+def test_an_evaluation_without_any_reward_is_no_success_of_nought(
+    prefect_api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_CHROMIUM", "/bin/false")
+    with pytest.raises(JudgeError, match=r"no episode has a reward; .* flows\.regrade --set run="):
+        evaluate(small_evaluation(tmp_path))
+    found = read_json(RunStore(tmp_path / "Small_Evaluation").evaluation_path(0))
+    assert found["n"] == 0 and found["abstained"] == sum(found["causes"].values()) > 0
+    assert all("/bin/false did not start" in cause for cause in found["causes"])
+
+
 def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> None:
     config = small_evaluation(tmp_path)
     result = evaluate(config)

@@ -16,7 +16,7 @@ from tasks_lib.config import EvaluateConfig
     [
         (KeyboardInterrupt(), 130, "interrupted: what is whole is kept; start the same command again to go on\n"),
         (ConfigError("run_id: taken"), 2, "error: run_id: taken\n"),
-        (JudgeError("none of 2 episodes has a reward"), 1, "error: JudgeError: none of 2 episodes has a reward\n"),
+        (JudgeError("no episode has a reward"), 1, "error: JudgeError: no episode has a reward\n"),
     ],
 )
 def test_an_end_is_told_in_one_line(
