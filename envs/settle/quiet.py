@@ -11,12 +11,19 @@ QUIET_MS = 50.0
 
 
 async def wait_until_quiet(watch: Watch, requests: RequestTracker, animations: Animations) -> None:
-    """Until nothing has changed, nothing was animated and no request was in flight for `QUIET_MS`. The caller sets the limit."""
-    await watch.frame()
+    """Until a frame has been drawn, and nothing has changed, nothing was animated and no request was in flight for `QUIET_MS`.
+
+    The caller sets the limit. A document that is still being read is not quiet, whatever is known of its requests: those that it began before they
+    were listened to are unknown.
+    """
+    drawn = False
     while True:
+        if not drawn:
+            drawn = (await watch.frame()).ready != "loading"
         await animations.end()
         look = await watch.quiet(QUIET_MS)
+        drawn = drawn and look.ready != "loading"
         requests.give_up()
         still = requests.clock() - requests.finished_at >= QUIET_MS / 1000
-        if still and look.now and not (look.animating or animations.ending or requests.waiting()):
+        if drawn and still and look.now and not (look.animating or animations.ending or requests.waiting()):
             return

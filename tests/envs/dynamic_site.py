@@ -2,7 +2,7 @@
 
 The pages are in ``fixtures/``. A page begins to act when its button ``#go`` is pressed (its middle is at `GO`) and its
 `#state` says ``done`` when it is complete; `FIXTURES` says for each what is expected.
-For faults there are also ``alerts.html`` (a thousand), ``popups.html`` (a hundred), ``canaries.html``, ``/huge?mb=200`` and
+For faults there are also ``alerts.html`` (a thousand), ``popups.html`` (a hundred), ``canaries.html``, ``slow-script.html``, ``/huge?mb=200`` and
 ``/status/<code>``. The server runs in a thread of its own and serves the same at two origins, ``127.0.0.1:<port>`` and ``localhost:<other port>``.
 """
 
@@ -76,6 +76,7 @@ SLOW = {
         "text/javascript",
         'setTimeout(() => { document.getElementById("state").textContent = "done"; }, 30);',
     ),
+    "pause.js": ("text/javascript", ""),
 }
 
 

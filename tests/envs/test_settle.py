@@ -187,11 +187,27 @@ def test_a_browser_without_virtual_time_is_found_out() -> None:
     async def work(page: Driven, site: DynamicSite) -> None:
         cdp = await page.browser.page()
         other = Driven(page.browser, cdp, VirtualClock(WithoutVirtualTime(cdp)))
+        await other.clock.begin()
         await other.load(f"{site.origin}/rest.html")  # quiet is no proof on a page that waits for something
         await other.press()
         settled = await other.clock.settle(seconds=SECONDS)
         assert (settled.how, settled.reason, settled.complete) == (SettleMode.QUIET, SettleReason.NO_CLOCK, True)
         assert await other.state() == "done"
+
+    on_a_page(work)
+
+
+def test_a_document_whose_requests_began_unheard_is_waited_for() -> None:
+    async def work(page: Driven, site: DynamicSite) -> None:
+        cdp = await page.browser.page()
+        late = Driven(page.browser, cdp, VirtualClock(cdp, virtual=False))
+        await cdp.send("Page.navigate", {"url": f"{site.origin}/slow-script.html"})
+        await asyncio.sleep(0.15)  # its script has been asked for when the clock begins, and listens
+        await late.clock.settle(seconds=SECONDS)
+        assert await late.state() == "ready"
+        await late.press()
+        assert (await late.clock.settle(seconds=SECONDS)).complete
+        assert await late.state() == "done"
 
     on_a_page(work)
 
