@@ -15,12 +15,12 @@ from rich.markup import escape
 from envs.types import JudgeError, Split
 from tasks_lib.artifacts import artifact_key
 from tasks_lib.checkpoints import publish_base
-from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import told
+from tasks_lib.preflight import look_at_evaluation
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
 from tasks_lib.rollouts import Rollouts
@@ -39,12 +39,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     Returns:
         ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000000.json`` of the evaluation's folder.
     """
+    found = look_at_evaluation(config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
     with run_lock(config.run_dir), RunProgress(1) as progress:
-        check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
-        gradable = Gradable(config.rollout, config.rewards, config.tasks.live)
-        check_gradable(tasks, gradable, [Split(config.split)], progress.say)
+        for what in found:
+            progress.say(what)
         freeze_config(config, store)
         publish_base(store, resolve_path(config.policy.checkpoint))
         with use_cluster(config.cluster, None) as workers:
@@ -78,4 +78,4 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(evaluate, EvaluateConfig, sys.argv[1:]))
+    sys.exit(run_command(evaluate, EvaluateConfig, look_at_evaluation, sys.argv[1:]))

@@ -21,6 +21,7 @@ from tasks_lib.command_line import run_command
 from tasks_lib.config import TrainConfig
 from tasks_lib.loop import SynchronousLoop
 from tasks_lib.metrics import MemoryMonitor
+from tasks_lib.preflight import look_at_training
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
 from tasks_lib.results import one_line, write_result
@@ -40,6 +41,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         What is in ``result.json`` of the run's folder.
     """
     started = time.perf_counter()
+    found = look_at_training(config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if run.store.result_path.exists() and run.version >= config.iterations:
             progress.say(f"run {config.run_id} is finished already: {run.store.root}")
@@ -47,7 +49,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
             progress.say(f"[bold]{one_line(finished)}[/bold]")
             return finished
         progress.say(f"run {config.run_id} in {run.store.root}")
-        run.check(progress.say)
+        for what in found:
+            progress.say(what)
         publish_base(run.store, resolve_path(config.policy.checkpoint))
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
             set_up = time.perf_counter() - started
@@ -70,4 +73,4 @@ def train(config: TrainConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(train, TrainConfig, sys.argv[1:]))
+    sys.exit(run_command(train, TrainConfig, look_at_training, sys.argv[1:]))

@@ -18,6 +18,7 @@ from tasks_lib.artifacts import artifact_key
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import WarmStartConfig
+from tasks_lib.preflight import look_at_warm_start
 from tasks_lib.progress import RunProgress
 from tasks_lib.warm_start import check_gate, open_warm_start
 
@@ -32,6 +33,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
     Returns:
         What is in ``recipe.json`` of the published checkpoint.
     """
+    look_at_warm_start(config)
     with open_warm_start(config) as run, RunProgress(1) as progress:
         if run.finished:
             progress.say(f"warm start {config.run_id} is finished already: {run.output}")
@@ -65,4 +67,4 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(warm_start, WarmStartConfig, sys.argv[1:]))
+    sys.exit(run_command(warm_start, WarmStartConfig, look_at_warm_start, sys.argv[1:]))

@@ -73,11 +73,12 @@ class SetBuild:
     def __init__(self, config: BuildTasksConfig) -> None:
         self.config = config
         self.folder = config.run_dir
-        shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
-        self.plan = SetPlan(self.folder, Layout(config.layout), Form(config.form), shown)
-        found = {source.name: fingerprint(source, PROJECT) for source in config.sources}
+        self.plan = plan_of(config)
+        found = check_sources(config)
         self.orders = [self._orders(source, found[source.name]) for source in config.sources]
-        _freeze(self.folder / "config.json", self.plan, found)
+        path = self.folder / "config.json"
+        if not path.exists():
+            write_json(path, {"config": self.plan.config, "sources": found})
         while not self.finished and not self.missing() and self.extend():
             pass  # of a generator, further shards may be there already
 
@@ -201,6 +202,43 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
         yield SetBuild(config)
 
 
+def plan_of(config: BuildTasksConfig) -> SetPlan:
+    """What the set of a configuration is to be."""
+    shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
+    return SetPlan(config.run_dir, Layout(config.layout), Form(config.form), shown)
+
+
+def check_sources(config: BuildTasksConfig) -> dict[str, str]:
+    """Fingerprints of the sources by their names. Nothing is written.
+
+    Raises:
+        ConfigError: a source is not there, or what is in the folder was started with other values or files.
+        StorageError: the folder holds something else.
+    """
+    fingerprints = {source.name: fingerprint(source, PROJECT) for source in config.sources}
+    path, plan = config.run_dir / "config.json", plan_of(config)
+    if path.exists():
+        frozen = read_json(path)
+        before = with_new_keys(BuildTasksConfig, frozen["config"])
+        lasting = [key for key in plan.config if key not in MAY_CHANGE]
+        changed = [key for key in lasting if _lasting(key, plan.config[key]) != _lasting(key, before.get(key))]
+        changed += [
+            f"the files of source {name}"
+            for name, found in fingerprints.items()
+            if found != frozen["sources"].get(name)
+        ]
+        if changed:
+            raise ConfigError(
+                f"the set in {path.parent} was started with other values of: {', '.join(changed)} (see {path}); "
+                "use those, or another run_id"
+            )
+    elif strange := [found.name for found in sorted(config.run_dir.glob("*")) if found.name != "run.lock"]:
+        raise StorageError(
+            f"{path.parent} holds {strange[0]} and is no task set that is being built; choose another run_id or root"
+        )
+    return fingerprints
+
+
 def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """The manifest's counts as rows of a table."""
     rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
@@ -267,29 +305,3 @@ def _lasting(key: str, value: Any) -> Any:
         return value
     endpoint = {name: each for name, each in value["endpoint"].items() if name not in ENDPOINT_MAY_CHANGE}
     return {**value, "endpoint": endpoint}
-
-
-def _freeze(path: Path, plan: SetPlan, fingerprints: dict[str, str]) -> None:
-    """Write down what the set is of; refuse another one in its folder."""
-    values = {"config": plan.config, "sources": fingerprints}
-    if path.exists():
-        frozen = read_json(path)
-        before = with_new_keys(BuildTasksConfig, frozen["config"])
-        lasting = [key for key in plan.config if key not in MAY_CHANGE]
-        changed = [key for key in lasting if _lasting(key, plan.config[key]) != _lasting(key, before.get(key))]
-        changed += [
-            f"the files of source {name}"
-            for name, found in fingerprints.items()
-            if found != frozen["sources"].get(name)
-        ]
-        if changed:
-            raise ConfigError(
-                f"the set in {path.parent} was started with other values of: {', '.join(changed)} (see {path}); "
-                "use those, or another run_id"
-            )
-        return
-    if strange := [found.name for found in sorted(path.parent.iterdir()) if found.name != "run.lock"]:
-        raise StorageError(
-            f"{path.parent} holds {strange[0]} and is no task set that is being built; choose another run_id or root"
-        )
-    write_json(path, values)

@@ -8,11 +8,16 @@ from envs.types import PolicyError
 from training.store import RunStore
 
 
-def publish_base(store: RunStore, checkpoint: Path) -> None:
-    """Publish ``checkpoint`` as version 0, unless it is there."""
+def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
+    """``PolicyError`` names the ``key`` of the configuration if the folder is no checkpoint."""
     if not (checkpoint / "config.json").exists():
         raise PolicyError(
-            f"policy.checkpoint: {checkpoint} is no Hugging Face checkpoint folder (it has no config.json); "
+            f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no config.json); "
             f"give a folder, or make one with: python -m flows.warm_start"
         )
+
+
+def publish_base(store: RunStore, checkpoint: Path) -> None:
+    """Publish ``checkpoint`` as version 0, unless it is there."""
+    check_checkpoint(checkpoint)
     store.publish_policy(0, checkpoint, {"parent": None, "source": checkpoint.name})

@@ -1,13 +1,20 @@
-"""``python -m flows.<name>``: presets, ``--set key=value``, ``--dry-run``; errors of ours in one paragraph, without a traceback."""
+"""``python -m flows.<name>``: presets, ``--set key=value``, ``--dry-run``; errors of ours in one paragraph, once and without a traceback.
+
+Exit status: 0, 1 for what went wrong on the way, 2 for what was refused before anything began, 130 for Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
+from prefect.logging.configuration import ensure_logging_setup
+from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, RollwrightError
 from tasks_lib.build_config import BuildTasksConfig
@@ -26,9 +33,10 @@ from tasks_lib.regrading import RegradeConfig
 def run_command(
     flow: Callable[..., Any],
     model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig],
+    look: Callable[[Any], Sequence[str]],
     arguments: list[str],
 ) -> int:
-    """Resolve the configuration and run ``flow(config)``; the exit status."""
+    """Resolve the configuration, ``look(config)`` at what it names, and run ``flow(config)``; the exit status."""
     parser = argparse.ArgumentParser(
         prog=f"python -m flows.{flow.__name__.replace('-', '_')}", description=flow.__doc__
     )
@@ -37,7 +45,7 @@ def run_command(
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved configuration and what would be done"
+        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
     )
     options = parser.parse_args(arguments)
     try:
@@ -46,16 +54,44 @@ def run_command(
         if options.dry_run:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
             print(f"# {config.plan()}")
+        found = look(config)  # the flow does too, but only after a server and its own beginnings
+        if options.dry_run:
+            print("".join(f"# {line}\n" for line in found), end="")
             return 0
+    except RollwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    try:
         api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        flow(config)
+        with told_once():
+            flow(config)
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
         return 130
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except RollwrightError as error:
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
+
+
+class _NotOurs(logging.Filter):
+    """Leaves out what Prefect says of a flow that ended with an error of ours, which whoever started it tells in a line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return not (record.name == "prefect.flow_runs" and isinstance(error, RollwrightError))
+
+
+@contextmanager
+def told_once() -> Iterator[None]:
+    """On the console only: in Prefect's own log of the flow run the error stands with its traceback."""
+    ensure_logging_setup()  # which Prefect does itself when the first flow begins
+    consoles = [each for each in logging.getLogger().handlers if isinstance(each, PrefectConsoleHandler)]
+    quiet = _NotOurs()
+    for console in consoles:
+        console.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for console in consoles:
+            console.removeFilter(quiet)

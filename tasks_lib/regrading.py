@@ -98,6 +98,10 @@ class Regrading:
         self._run = _started_with(self.store)
         self._tasks = self._open_tasks(set(chosen.values()))
 
+    def left(self) -> list[str]:
+        """Episodes that were not graded yet."""
+        return [each for each in self.episodes if not self.store.regraded_path(self.config.name, each).exists()]
+
     def orders(self) -> list[GradeOrder]:
         """A batch each."""
         rollout, rewards = self._rollout(), self._rewards()
@@ -123,7 +127,7 @@ class Regrading:
         Raises:
             StorageError: it cannot be counted what the judge spends; before anything is graded.
         """
-        self._account()
+        self.account()
         self.begin()
         with dask.annotate(resources={BROWSER_RESOURCE: 1}):
             futures = [grade_batch.submit(order) for order in self.orders()]
@@ -134,7 +138,7 @@ class Regrading:
     def begin(self) -> None:
         """Keep when and by what the episodes are graded that are left, and their rubrics. Nothing if none is."""
         name = self.config.name
-        if all(self.store.regraded_path(name, each).exists() for each in self.episodes):
+        if not self.left():
             return
         for attempted in self._tasks.values():
             if attempted.rubric is not None:
@@ -169,12 +173,13 @@ class Regrading:
             "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
             "tokens": cost.tokens,
             "dollars": cost.dollars,
-            **self._account(),
+            **self.account(),
         }
         write_json(self.folder / "summary.json", found)
         return found
 
-    def _account(self) -> dict[str, Any]:
+    def account(self) -> dict[str, Any]:
+        """What the judge has spent on it. ``StorageError`` if that cannot be counted."""
         return judge_account(self._rollout().judge, self.store.spent_path(self.config.name))
 
     def _rollout(self) -> RolloutConfig:

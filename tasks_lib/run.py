@@ -6,21 +6,19 @@ import fcntl
 import importlib.metadata
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import ValidationError
 
-from envs.types import ConfigError, Memory, Split, StorageError, WebTask
-from tasks_lib.checks import Gradable, check_gradable, check_sites
-from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig
+from envs.types import ConfigError, Memory, StorageError, WebTask
+from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.differences import differences
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
-from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import Draws
 from tasks_lib.task_sets import freeze_tasks, read_index, task_paths
@@ -58,19 +56,6 @@ class TrainingRun:
         if version is None:
             raise StorageError(f"{self.store.root} has no policy yet")
         return version
-
-    def check(self, say: Callable[[str], None]) -> None:
-        """Check before anything is rolled out that the sites of the tasks can be used and that the tasks can be graded (`tasks_lib.checks`).
-
-        Raises:
-            ConfigError: some cannot; with their names and what to set.
-            StorageError: it cannot be counted what the judge spends.
-        """
-        config = self.config
-        check_sites(self.tasks, config.tasks, read_logins=not config.cluster.address)
-        check = Gradable(config.rollout, config.rewards, config.tasks.live)
-        check_gradable(self.tasks, check, (Split.TRAIN, Split(config.evaluation.split)), say)
-        judge_account(config.rollout.judge, self.store.spent_path())
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
         """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.
@@ -112,13 +97,23 @@ def run_lock(run_dir: Path) -> Iterator[None]:
     """Hold ``run.lock``; ``StorageError`` when another process does. The lock dies with its process."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with open(run_dir / "run.lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(
-                f"another process is working on {run_dir}; wait for it, or give another run_id"
-            ) from None
+        _take(file, run_dir)
         yield
+
+
+def check_unlocked(run_dir: Path) -> None:
+    """``StorageError`` when another process works in this folder. Nothing is made."""
+    path = run_dir / "run.lock"
+    if path.exists():
+        with open(path) as file:
+            _take(file, run_dir)
+
+
+def _take(file: IO[str], run_dir: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StorageError(f"another process is working on {run_dir}; wait for it, or give another run_id") from None
 
 
 def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
@@ -130,23 +125,30 @@ MOST_DIFFERENCES = 12
 """Keys with other values that an error names one by one."""
 
 
-def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None:
-    """Keep what a run was started with in its folder.
-
-    Raises:
-        ConfigError: it was started with other values.
-    """
+def check_values(
+    config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
+) -> None:
+    """``ConfigError`` if the run in this folder was started with other values of keys that may not change; names each."""
+    if not store.config_path.exists():
+        return
     values = config.model_dump(mode="json")
-    if store.config_path.exists():
-        frozen = with_new_keys(type(config), read_json(store.config_path)["config"])
-        changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
-        if changed:
-            then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))
-            lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
-            raise ConfigError(
-                f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
-                f"use those, or another run_id{''.join(lines[:MOST_DIFFERENCES])}"
-            )
+    frozen = with_new_keys(type(config), read_json(store.config_path)["config"])
+    changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
+    if changed:
+        then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))
+        lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
+        raise ConfigError(
+            f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
+            f"use those, or another run_id{''.join(lines[:MOST_DIFFERENCES])}"
+        )
+
+
+def freeze_config(
+    config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
+) -> None:
+    """Keep what a run was started with in its folder. Raises as `check_values`."""
+    check_values(config, store, may_change)
+    values = config.model_dump(mode="json")
     write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 
 

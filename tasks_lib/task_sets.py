@@ -99,8 +99,8 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
     return index
 
 
-def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
-    """The tasks of a run: as they were when it began.
+def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
+    """The tasks of a run: as they were when it began, or as they are if it has not begun. Nothing is written.
 
     Raises:
         TaskError: as `open_tasks`.
@@ -108,8 +108,13 @@ def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
     """
     if store.tasks_path.exists():
         return TaskIndex.open([store.tasks_path])
-    if store.task_set_path.exists():
-        return _reopen(config, store)
+    return _reopen(config, store) if store.task_set_path.exists() else open_tasks(config)
+
+
+def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
+    """The tasks of a run, which are from now on what they are now. Raises as `tasks_of`."""
+    if store.tasks_path.exists() or store.task_set_path.exists():
+        return tasks_of(config, store)
     paths = task_paths(config.file)
     contents = _contents(paths)
     index = read_index(paths, config.kinds)

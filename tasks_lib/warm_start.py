@@ -26,13 +26,14 @@ from prefect.cache_policies import NO_CACHE
 from envs.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
+from tasks_lib.checkpoints import check_checkpoint
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import success, success_by_kind
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollout, Rollouts
-from tasks_lib.run import git_commit, resolve_path, run_lock, select_kinds, versions, with_new_keys
+from tasks_lib.run import freeze_config, git_commit, resolve_path, run_lock, select_kinds, versions
 from tasks_lib.training import Trainer, update_policy
 from training.batches import build_batch
 from training.config import AlgorithmConfig
@@ -60,10 +61,10 @@ class WarmStart:
         self.config = config
         self.store = RunStore(config.run_dir)
         self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)
-        self.output = resolve_path(config.output) if config.output else self.store.root / "output"
-        self._check_output()
+        self.output = output_of(config)
+        check_output(config)
         self.tasks = self._freeze_tasks()
-        self._freeze_config()
+        freeze_config(config, self.store, MAY_CHANGE)
 
     @property
     def finished(self) -> bool:
@@ -81,8 +82,7 @@ class WarmStart:
             return
         if self.config.base:
             source = resolve_path(self.config.base)
-            if not (source / "config.json").exists():
-                raise PolicyError(f"base: {source} is no Hugging Face checkpoint folder (it has no config.json)")
+            check_checkpoint(source, "base")
         else:
             source = run_recipe(self.config.recipe, self.store.root / "pretrain", self.config.seed)
         self.store.publish_policy(0, source, {"parent": None, "source": source.name})
@@ -199,15 +199,6 @@ class WarmStart:
             },
         }
 
-    def _check_output(self) -> None:
-        """A checkpoint that is not this run's is never replaced."""
-        if self.output.exists():
-            made_by = read_json(self.output / RECIPE)["run_id"] if (self.output / RECIPE).exists() else None
-            if made_by != self.config.run_id:
-                raise ConfigError(
-                    f"output: {self.output} is there and not of this run; delete it, or name another folder"
-                )
-
     def _freeze_tasks(self) -> list[WebTask]:
         if not self.store.tasks_path.exists():
             tasks = select_demonstrable(self.config)
@@ -215,25 +206,26 @@ class WarmStart:
             save_tasks(self.store.tasks_path, tasks)
         return load_tasks(self.store.tasks_path)
 
-    def _freeze_config(self) -> None:
-        values = self.config.model_dump(mode="json")
-        path = self.store.config_path
-        if path.exists():
-            frozen = with_new_keys(WarmStartConfig, read_json(path)["config"])
-            changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
-            if changed:
-                raise ConfigError(
-                    f"warm start {self.config.run_id} was started with other values of: {', '.join(changed)} (see {path}); use those, "
-                    f"or another run_id"
-                )
-        write_json(path, {"config": values, "versions": versions(), "git_commit": git_commit()})
-
 
 @contextmanager
 def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
     """Open (or resume) the warm start under its run's lock."""
     with run_lock(config.run_dir):
         yield WarmStart(config)
+
+
+def output_of(config: WarmStartConfig) -> Path:
+    """The folder that a warm start publishes to."""
+    return resolve_path(config.output) if config.output else config.run_dir / "output"
+
+
+def check_output(config: WarmStartConfig) -> None:
+    """``ConfigError`` if it holds a checkpoint that is not this run's, which is never replaced."""
+    output = output_of(config)
+    if output.exists():
+        made_by = read_json(output / RECIPE)["run_id"] if (output / RECIPE).exists() else None
+        if made_by != config.run_id:
+            raise ConfigError(f"output: {output} is there and not of this run; delete it, or name another folder")
 
 
 def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:

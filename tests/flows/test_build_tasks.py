@@ -23,6 +23,7 @@ from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import SetBuild, open_build
 from tasks_lib.command_line import run_command
 from tasks_lib.config import PROJECT, resolve
+from tasks_lib.preflight import look_at_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
 from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps
 from tests.flows.test_flows import artifact
@@ -285,7 +286,7 @@ def test_a_bad_configuration_is_refused_by_name(tmp_path: Path, changes: dict[st
 def test_a_dry_run_says_what_would_be_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]
     arguments = ["--set", f"sources={json.dumps(given)}", "--set", f"root={tmp_path}", "--dry-run"]
-    assert run_command(build_tasks, BuildTasksConfig, arguments) == 0
+    assert run_command(build_tasks, BuildTasksConfig, look_at_build, arguments) == 0
     assert "# would build tasks from own (files, 4 shards), as a tree of jsonl files in" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 

@@ -14,7 +14,7 @@ from envs.types import ConfigError, SeedRange, Split, WebTask
 from envs.types.webarena import EvalType, WebArenaEval
 from tasks_lib.checks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig, TrainConfig, resolve
-from tasks_lib.run import open_run
+from tasks_lib.preflight import look_at_training
 
 JUDGE = {"judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}}
 SPLITS = (Split.TRAIN, Split.HELD_OUT)
@@ -244,16 +244,22 @@ def test_the_account_that_asks_the_shop_belongs_to_no_site(tmp_path: Path) -> No
     check_sites(sites_of("miniwob"), config, read_logins=False)
 
 
-def test_a_run_checks_its_own_tasks(tmp_path: Path) -> None:
+def test_a_run_is_refused_for_its_tasks_before_it_has_a_folder(tmp_path: Path) -> None:
     def open_checked(task: WebTask, name: str) -> None:
-        save_tasks(tmp_path / f"{name}.jsonl", [task])
-        values = {"run_id": name, "root": str(tmp_path), "tasks": {"file": str(tmp_path / f"{name}.jsonl")}}
+        seeds = {Split.TRAIN: SeedRange(start=0, stop=1), Split.HELD_OUT: SeedRange(start=1, stop=2)}
+        save_tasks(tmp_path / f"{name}.jsonl", [task.model_copy(update={"seeds": seeds})])
+        values = {
+            "run_id": name,
+            "evaluation": {"episodes": 1},
+            "root": str(tmp_path),
+            "tasks": {"file": str(tmp_path / f"{name}.jsonl")},
+        }
         config: TrainConfig = resolve(TrainConfig, values)
-        with open_run(config) as run:
-            run.check(lambda _: None)
+        look_at_training(config)
 
     open_checked(rubric_task(URL), "good")
     with pytest.raises(ConfigError, match=r"rollout\.judge"):
         open_checked(rubric_task(JUDGED), "judged")
     with pytest.raises(ConfigError, match="'nowhere'"):
         open_checked(make_task(site="nowhere"), "nowhere")
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]

@@ -15,6 +15,7 @@ from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError
 from flows.regrade import regrade
 from tasks_lib.config import resolve
 from tasks_lib.orders import Needs
+from tasks_lib.preflight import look_at_regrading
 from tasks_lib.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tests.envs.rewards.played import trajectory
@@ -186,3 +187,20 @@ def test_a_regrading_whose_ledger_is_damaged_says_so_before_it_asks_for_anything
 def test_a_name_that_is_no_folder_of_its_own_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
         resolve(RegradeConfig, {"run": "runs/mine", "name": name})
+
+
+def test_it_is_looked_at_before_a_cluster_starts_and_nothing_is_written(tmp_path: Path) -> None:
+    def look(**values: Any) -> list[str]:
+        return look_at_regrading(_regrading(tmp_path, **values).config)
+
+    store = _stored(tmp_path)
+    assert look(which="all") == ["3 of 3 episodes are to be graded"] and look() == ["1 of 1 episodes are to be graded"]
+    with pytest.raises(ConfigError, match="nowhere has no groups; name the folder of a run"):
+        look(run=str(tmp_path / "nowhere"))
+    spent = store.spent_path("again")
+    assert not spent.parent.exists()
+    spent.parent.mkdir(parents=True)
+    spent.write_text("[")
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
+    with pytest.raises(DamagedLedger, match=r"judge_spent\.json: expected what was spent"):
+        look(judge=judge)

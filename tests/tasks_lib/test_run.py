@@ -11,6 +11,7 @@ from envs.rewards.judge import DamagedLedger
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.evaluation import evaluate_version
+from tasks_lib.preflight import look_at_training
 from tasks_lib.run import open_run
 from training.store import read_json, write_json
 
@@ -56,20 +57,24 @@ def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_wha
     tmp_path: Path, content: str
 ) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
-    with open_run(_config(tmp_path, rollout={"judge": judge})) as run:
-        path, said = run.store.spent_path(), list[str]()
-        run.check(said.append)
+    config = _config(tmp_path, rollout={"judge": judge})
+    look_at_training(config)
+    match = (
+        r"judge_spent\.json: expected what was spent, not b.*; nothing is sent until you write .*, or delete the file"
+    )
+    with open_run(config) as run:
+        path = run.store.spent_path()
         path.write_text(content)
-        match = r"judge_spent\.json: expected what was spent, not b.*; nothing is sent until you write .*, or delete the file"
-        with pytest.raises(DamagedLedger, match=match):
-            run.check(said.append)
         with pytest.raises(
             DamagedLedger, match=match
         ):  # outside of a flow: anything that is rolled out would be another error
             evaluate_version(run.rollouts, 0, run.tasks, episodes=1, workers=1)
         assert path.read_text() == content and not list(run.store.root.glob("groups/*"))
-        path.unlink()
-        run.check(said.append)
-    with open_run(_config(tmp_path / "without")) as run:
+    with pytest.raises(DamagedLedger, match=match):
+        look_at_training(config)
+    path.unlink()
+    look_at_training(config)
+    without = _config(tmp_path / "without")
+    with open_run(without) as run:
         run.store.spent_path().write_text(content)
-        run.check(said.append)  # without a judge nobody counts
+    look_at_training(without)  # without a judge nobody counts

@@ -1,0 +1,130 @@
+"""What is said of a run before it begins, and that nothing is written by looking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.types import ConfigError, PolicyError, RollwrightError, StorageError, TaskError
+from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
+from tasks_lib.preflight import (
+    look_at_build,
+    look_at_evaluation,
+    look_at_training,
+    look_at_warm_start,
+)
+from tasks_lib.run import open_run, run_lock
+from training.store import write_json
+
+READER = "datasets/policies/reader"
+
+
+def training(root: Path, **changes: Any) -> TrainConfig:
+    config: TrainConfig = resolve(TrainConfig, {"preset": "quickstart", "root": str(root), "run_id": "r", **changes})
+    return config
+
+
+def evaluation(root: Path, **changes: Any) -> EvaluateConfig:
+    values = {"policy": {"checkpoint": READER}, "tasks": {"kinds": ["click-test"]}, "root": str(root), "run_id": "e"}
+    config: EvaluateConfig = resolve(EvaluateConfig, {**values, **changes})
+    return config
+
+
+def files(root: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"policy": {"checkpoint": "nix"}}, PolicyError, r"policy\.checkpoint: .*nix is no Hugging Face checkpoint"),
+        ({"tasks": {"file": "nix.jsonl"}}, TaskError, r"nix\.jsonl: cannot be read"),
+        ({"tasks": {"kinds": ["click-tset"]}}, TaskError, r"tasks\.kinds: no task of kind click-tset .*click-test"),
+        ({"tasks": {"logins": {"nix": "/nix"}}}, ConfigError, r"tasks\.logins\.nix: no task is on a site of that name"),
+        ({"evaluation": {"episodes": 99_999}}, ConfigError, "99999 held_out episodes are wanted, .* have 80000 in all"),
+    ],
+)
+def test_what_a_run_names_is_looked_at_and_nothing_is_written(
+    tmp_path: Path, changes: dict[str, Any], error: type[RollwrightError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        look_at_training(training(tmp_path, **changes))
+    if "evaluation" not in changes:
+        with pytest.raises(error, match=says):
+            look_at_evaluation(evaluation(tmp_path, **changes))
+    assert not files(tmp_path)
+
+
+def test_a_corrected_run_may_have_the_name_of_the_refused_one(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError):
+        look_at_training(training(tmp_path, policy={"checkpoint": "nix"}))
+    assert look_at_training(training(tmp_path)) == ["8 tasks of 8 kinds on 1 site"]
+    with open_run(training(tmp_path)):
+        pass
+
+
+def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) -> None:
+    config = training(tmp_path, iterations=2)
+    with open_run(config) as run:
+        run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})
+    before = files(tmp_path)
+    gone = config.model_copy(update={"iterations": 5})  # may change
+    assert look_at_training(gone)[-1] == f"{tmp_path / 'r'} is there, and goes on after version 0 of 5"
+    with pytest.raises(ConfigError, match=r"started with other values of: seed .*\n  seed: 0 then, 3 now"):
+        look_at_training(training(tmp_path, iterations=2, seed=3))
+    assert files(tmp_path) == before
+    for version in (1, 2):
+        run.store.publish_policy(version, Path(READER), {"parent": version - 1, "source": "reader"})
+    write_json(run.store.result_path, {})
+    assert look_at_training(config)[-1] == f"{tmp_path / 'r'} is finished: only its result is read"
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(tmp_path: Path) -> None:
+    config = training(tmp_path)
+    with run_lock(config.run_dir), pytest.raises(StorageError, match="another process is working on"):
+        look_at_training(config)
+    assert look_at_training(config)
+
+
+def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"r cannot be used: .*file is no folder; choose another root"):
+        look_at_training(training(tmp_path / "file"))
+
+
+def test_a_finished_evaluation_is_only_read(tmp_path: Path) -> None:
+    config = evaluation(tmp_path)
+    assert look_at_evaluation(config) == ["1 task of 1 kind on 1 site"]
+    write_json(config.run_dir / "evaluations" / "v000000.json", {})
+    assert look_at_evaluation(config)[-1] == f"{tmp_path / 'e'} is finished: only its result is read"
+
+
+def test_a_warm_start_is_looked_at(tmp_path: Path) -> None:
+    def look(**changes: Any) -> list[str]:
+        return look_at_warm_start(resolve(WarmStartConfig, {"root": str(tmp_path), "run_id": "w", **changes}))
+
+    assert look() == ["78 tasks of 78 kinds on 1 site"]
+    with pytest.raises(PolicyError, match=r"base: .*nix is no Hugging Face checkpoint"):
+        look(base="nix")
+    with pytest.raises(ConfigError, match=r"output: .* is there and not of this run"):
+        look(output=READER)
+    assert not files(tmp_path)
+
+
+def test_a_set_that_is_built_is_looked_at(tmp_path: Path) -> None:
+    def look(path: str, **changes: Any) -> list[str]:
+        sources = [{"kind": "files", "name": "own", "paths": [path]}]
+        return look_at_build(
+            resolve(BuildTasksConfig, {"sources": sources, "root": str(tmp_path), "run_id": "b", **changes})
+        )
+
+    assert look("datasets/tasks/miniwob.jsonl") == []
+    with pytest.raises(ConfigError, match=r"source own: .*nix"):
+        look("nix.jsonl")
+    assert not files(tmp_path)
+    (tmp_path / "b" / "groups").mkdir(parents=True)
+    with pytest.raises(StorageError, match="holds groups and is no task set"):
+        look("datasets/tasks/miniwob.jsonl")
