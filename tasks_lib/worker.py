@@ -10,9 +10,8 @@ import asyncio
 import atexit
 import gc
 import threading
-import time
-from collections.abc import Collection, Coroutine, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -26,11 +25,11 @@ from envs.rewards.judge import Judge, Ledger
 from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, make_site
 from envs.sites.base import Site
-from envs.types import BrowserError, RollwrightError, Trajectory
+from envs.types import BrowserError
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, OracleActor, PolicyActor
-from tasks_lib.blocking import Blocklist
 from tasks_lib.clip import load_clip
+from tasks_lib.committing import GroupCommitter, play_slot
 from tasks_lib.config import resolve_path
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState, shown
@@ -48,7 +47,8 @@ from tasks_lib.planning import plan_slots
 from tasks_lib.regraded import Regraded
 from tasks_lib.rewards import RewardStage, judge_account, part_sources
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
-from training.groups import EpisodeSummary, GroupRecord, GroupSpec
+from tasks_lib.worker_loop import WorkerLoop
+from training.groups import GroupSpec
 from training.inference.engine import InferenceEngine
 from training.inference.waves import WaveBatcher
 from training.store import RunStore, write_json
@@ -61,11 +61,6 @@ ACTIVITIES = ("generate", "browser", "reward", "store")
 COLLECT_AFTER = 50_000
 """New objects after which Python looks for garbage. A snapshot of a page is made of ten thousand small lists, none of them garbage: with Python's
 own 700, looking costs two fifths of the time that an observation takes (measured on benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this)."""
-
-
-LAST_SECONDS = 2.0
-"""What an order waits when its worker ends before it fails: by then Dask has told its scheduler that the worker is gone, which gives the order to
-another one. Had it failed before, that would be the run's failure."""
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
@@ -81,9 +76,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Called by Dask in the worker."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
-        self._thread.start()
+        self._loop = WorkerLoop()
         self._files = ThreadPoolExecutor(2, "store")
         self._encoding = ThreadPoolExecutor(1, "encode")
         self._grading = ThreadPoolExecutor(2, "grade")
@@ -96,8 +89,6 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._helpers: Mapping[str, Helper] = {}
         self._made_for: Needs | None = None
         self._preparing = threading.Lock()
-        self._orders: set[asyncio.Task[Any]] = set()
-        self._ends = False
         RolloutWorker._instance = self
         collect_seldom()
         # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
@@ -110,14 +101,12 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     def teardown(self, worker: Any) -> None:
         """Called by Dask when the worker stops: no Chromium is left behind, and no episode that our own end broke off is stored."""
         RolloutWorker._instance = None
-        self._ends = True
+        self._loop.end_orders()
         if self._warming is not None:
             # Loading a model cannot be broken off, and a plugin that takes this one's place must not load beside it.
             self._warming.join()
-        self._wait(self._break_off())
-        self._wait(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._loop.wait(self._close())
+        self._loop.stop()
         self._files.shutdown()
         self._encoding.shutdown()
         self._grading.shutdown(
@@ -142,7 +131,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if missing:
             judge_account(order.rollout.judge, order.spent_path)
             self._prepare(order)
-            seconds, pipeline = self._carry_out(self._roll_out(order, missing, store))
+            seconds, pipeline = self._loop.carry_out(self._roll_out(order, missing, store))
         return RolloutReport(
             group_ids=tuple(group.group_id for group in order.groups),
             already_committed=len(order.groups) - len(missing),
@@ -160,8 +149,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             judge_account(order.rollout.judge, order.spent_path)
             with self._preparing:
                 self._meet(Needs.of(order))
-                self._wait(self._start_web({task.site for task in order.tasks.values()}, order))
-            stage = self._carry_out(self._grade(order, missing, store))
+                self._loop.wait(self._start_web({task.site for task in order.tasks.values()}, order))
+            stage = self._loop.carry_out(self._grade(order, missing, store))
         return GradeReport(graded=len(missing), already_graded=len(order.episodes) - len(missing), stage=stage)
 
     # -- in the worker's own loop
@@ -191,13 +180,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = self._stage(order, store, clock)
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
-        committer = _GroupCommitter(groups, store, clock, self._files, stage, ours)
+        committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         try:
             async with shown(live, store), asyncio.TaskGroup() as slots:
                 for number, plan in enumerate(plan_slots(groups, rollout.concurrency)):
                     runner = cohorts[number % len(cohorts)]
-                    slots.create_task(_run_slot(plan, groups, runner, committer, live, slots))
+                    slots.create_task(play_slot(plan, groups, runner, committer, live, slots))
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
         stages = stage_metrics(runner.turns for runner in cohorts)
@@ -252,11 +241,11 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 self._engine = TransformersEngine(order.policy.template)
                 gc.freeze()  # what the libraries made stays, and is not looked through again
             self._engine.load(order.version, Path(order.checkpoint))
-            self._wait(self._start_web({group.task.site for group in order.groups}, order))
+            self._loop.wait(self._start_web({group.task.site for group in order.groups}, order))
 
     def _meet(self, needs: Needs) -> None:
         if needs != self._made_for:
-            self._wait(self._close())
+            self._loop.wait(self._close())
             self._engine, self._made_for = None, needs
             self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
 
@@ -284,125 +273,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         for name in list(self._sites):
             await self._sites.pop(name).close()
 
-    async def _as_order(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        if self._ends:  # it came while `_break_off` was on its way
-            coroutine.close()
-            raise asyncio.CancelledError
-        self._orders.add(task)
-        try:
-            return await coroutine
-        finally:
-            self._orders.discard(task)
-
-    async def _break_off(self) -> None:
-        """Orders end where they are: their episodes are lost, the groups that are committed stay."""
-        orders = list(self._orders)
-        for order in orders:
-            order.cancel()
-        await asyncio.gather(*orders, return_exceptions=True)
-
-    def _carry_out(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """`_wait` for an order, which the end of this worker breaks off.
-
-        Raises:
-            BrowserError: it was.
-        """
-        try:
-            if not self._ends:
-                return self._wait(self._as_order(coroutine))
-            coroutine.close()
-        except CancelledError:
-            if not self._ends:
-                raise
-        time.sleep(LAST_SECONDS)
-        raise BrowserError("this Dask worker was told to end in the middle of its work; start the same command again")
-
-    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result. Of several errors at once the first of ours, which says what to do; without one, all of them."""
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        except ExceptionGroup as group:
-            ours: BaseException | None = group.subgroup(RollwrightError)
-            while isinstance(ours, BaseExceptionGroup):
-                ours = ours.exceptions[0]
-            if ours is None:
-                raise
-            raise ours from group
-
 
 def collect_seldom() -> None:
     """Have this process look for garbage less often than Python does by itself."""
     gc.set_threshold(COLLECT_AFTER, 20, 20)
-
-
-async def _run_slot(
-    plan: list[tuple[int, int]],
-    groups: list[GroupSpec],
-    runner: EpisodeRunner,
-    committer: _GroupCommitter,
-    live: LiveState,
-    tasks: asyncio.TaskGroup,
-) -> None:
-    """Play the episodes of a slot. They are graded and stored beside it, in ``tasks``: the slot goes on at once."""
-    slot = live.slot()
-    async with runner.actor.slot():
-        for index, sample in plan:
-            attempts = await runner.run(groups[index], sample, slot)
-            live.ended(attempts)
-            tasks.create_task(committer.add(groups[index], attempts))
-        slot.rest()
-
-
-class _GroupCommitter:
-    """Has trajectories graded and stores them as they come, and commits a group once all its episodes are stored."""
-
-    def __init__(
-        self,
-        groups: list[GroupSpec],
-        store: RunStore,
-        clock: ActivityClock,
-        files: ThreadPoolExecutor,
-        stage: RewardStage,
-        ours: Collection[str] = (),
-    ) -> None:
-        """
-        Args:
-            ours: Sites that we serve ourselves: no judge's word blocks them.
-        """
-        self._open = {group.group_id: len(group.seeds) for group in groups}
-        self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
-        self._store = store
-        self._blocklist = Blocklist(store, ours)
-        self._clock = clock
-        self._files = files
-        self._stage = stage
-
-    async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
-        """Store the attempts of an episode, graded, and commit the group with its last one."""
-        attempts = [await self._stage.grade(group.task, attempt) for attempt in attempts]
-        with self._clock("store"):
-            loop = asyncio.get_running_loop()
-            for trajectory in attempts:
-                await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory)
-                if trajectory.wall:
-                    await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
-                self._summaries[group.group_id].append(EpisodeSummary.of(trajectory))
-            self._open[group.group_id] -= 1
-            if self._open[group.group_id] == 0:
-                await loop.run_in_executor(self._files, self._commit, group)
-
-    def _commit(self, group: GroupSpec) -> None:
-        episodes = sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)
-        version = self._store.trajectory(episodes[0].episode_id).policy_version
-        record = GroupRecord(
-            group_id=group.group_id,
-            task_id=group.task.task_id,
-            kind=group.task.kind,
-            policy_version=version,
-            episodes=tuple(episodes),
-        )
-        if group.task.rubric is not None:
-            self._store.put_rubric(group.task.rubric)
-        write_json(self._store.group_path(group.group_id), record)

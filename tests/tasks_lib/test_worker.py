@@ -21,6 +21,7 @@ from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Traject
 from tasks_lib import actors
 from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
+from tasks_lib.committing import GroupCommitter
 from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.orders import RolloutOrder
@@ -28,7 +29,7 @@ from tasks_lib.planning import evaluation_groups
 from tasks_lib.rewards import JUDGED_WALL, judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
-from tasks_lib.worker import RolloutWorker, _GroupCommitter
+from tasks_lib.worker import RolloutWorker
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, fake_judge, judged, says
 from training.batches import build_batch
@@ -75,7 +76,7 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
 def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_lib.worker.LAST_SECONDS", 0.1)
+    monkeypatch.setattr("tasks_lib.worker_loop.LAST_SECONDS", 0.1)
     store = RunStore(tmp_path)
     order = make_order(tmp_path)
     group = order.groups[0]
@@ -92,7 +93,7 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
         with pytest.raises(BrowserError, match="told to end"):
             rolling.result(timeout=10)
         with pytest.raises(BrowserError, match="told to end"):
-            worker._carry_out(asyncio.sleep(0))  # an order that comes now
+            worker._loop.carry_out(asyncio.sleep(0))  # an order that comes now
     assert not store.group_path(group.group_id).exists()
     stored = [store.trajectory(path.stem) for path in tmp_path.glob("trajectories/**/*.json")]
     assert all(each.error is None for each in stored), "no episode was blamed for our end"
@@ -187,7 +188,7 @@ def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> No
 
     async def main() -> None:
         with ThreadPoolExecutor(2) as files:
-            committer = _GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
+            committer = GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
             waiting = asyncio.create_task(committer.add(group, ended(1)))
             await committer.add(group, ended(0, wall=JUDGED_WALL))
             abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}

@@ -1,0 +1,87 @@
+"""Playing the episodes of a slot, and keeping what became of them: graded, stored, and committed as groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+from envs.types import Trajectory
+from tasks_lib.activity import ActivityClock
+from tasks_lib.blocking import Blocklist
+from tasks_lib.episodes import EpisodeRunner
+from tasks_lib.live import LiveState
+from tasks_lib.rewards import RewardStage
+from training.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.store import RunStore, write_json
+
+
+async def play_slot(
+    plan: list[tuple[int, int]],
+    groups: list[GroupSpec],
+    runner: EpisodeRunner,
+    committer: GroupCommitter,
+    live: LiveState,
+    tasks: asyncio.TaskGroup,
+) -> None:
+    """Play the episodes of a slot. They are graded and stored beside it, in ``tasks``: the slot goes on at once."""
+    slot = live.slot()
+    async with runner.actor.slot():
+        for index, sample in plan:
+            attempts = await runner.run(groups[index], sample, slot)
+            live.ended(attempts)
+            tasks.create_task(committer.add(groups[index], attempts))
+        slot.rest()
+
+
+class GroupCommitter:
+    """Has trajectories graded and stores them as they come, and commits a group once all its episodes are stored."""
+
+    def __init__(
+        self,
+        groups: list[GroupSpec],
+        store: RunStore,
+        clock: ActivityClock,
+        files: ThreadPoolExecutor,
+        stage: RewardStage,
+        ours: Collection[str] = (),
+    ) -> None:
+        """
+        Args:
+            ours: Sites that we serve ourselves: no judge's word blocks them.
+        """
+        self._open = {group.group_id: len(group.seeds) for group in groups}
+        self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
+        self._store = store
+        self._blocklist = Blocklist(store, ours)
+        self._clock = clock
+        self._files = files
+        self._stage = stage
+
+    async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
+        """Store the attempts of an episode, graded, and commit the group with its last one."""
+        attempts = [await self._stage.grade(group.task, attempt) for attempt in attempts]
+        with self._clock("store"):
+            loop = asyncio.get_running_loop()
+            for trajectory in attempts:
+                await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory)
+                if trajectory.wall:
+                    await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
+                self._summaries[group.group_id].append(EpisodeSummary.of(trajectory))
+            self._open[group.group_id] -= 1
+            if self._open[group.group_id] == 0:
+                await loop.run_in_executor(self._files, self._commit, group)
+
+    def _commit(self, group: GroupSpec) -> None:
+        episodes = sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)
+        version = self._store.trajectory(episodes[0].episode_id).policy_version
+        record = GroupRecord(
+            group_id=group.group_id,
+            task_id=group.task.task_id,
+            kind=group.task.kind,
+            policy_version=version,
+            episodes=tuple(episodes),
+        )
+        if group.task.rubric is not None:
+            self._store.put_rubric(group.task.rubric)
+        write_json(self._store.group_path(group.group_id), record)
