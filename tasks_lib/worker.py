@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import distributed
 
@@ -53,10 +53,8 @@ from training.inference.engine import InferenceEngine
 from training.inference.waves import WaveBatcher
 from training.store import RunStore, write_json
 
-T = TypeVar("T")
 ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
-
 
 COLLECT_AFTER = 50_000
 """New objects after which Python looks for garbage. A snapshot of a page is made of ten thousand small lists, none of them garbage: with Python's
