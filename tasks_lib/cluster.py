@@ -91,15 +91,17 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
         return
     before = dict(os.environ)
     try:
-        with distributed.LocalCluster(
-            n_workers=config.workers,
-            threads_per_worker=2,
-            processes=True,
-            resources={BROWSER_RESOURCE: 1},
-            dashboard_address=None,
-            host="127.0.0.1",
-            memory_limit=0,
-        ) as cluster:
+        with (
+            distributed.LocalCluster(
+                n_workers=config.workers,
+                threads_per_worker=2,
+                processes=True,
+                resources={BROWSER_RESOURCE: 1},
+                dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
+                host="127.0.0.1",
+                memory_limit=0,
+            ) as cluster
+        ):
             yield cluster
     finally:
         # Nannies set what workers are spawned with in this process too, and leave it there.

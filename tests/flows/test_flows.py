@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import runpy
+import socket
+import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +198,14 @@ def test_a_scheduler_that_is_not_there_is_a_configuration_error(prefect_api: Non
     patience = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
     with patience, pytest.raises(ConfigError, match=r"127\.0\.0\.1"), use_cluster(config, None):
         pass
+
+
+@pytest.mark.dask
+def test_a_second_cluster_on_a_machine_starts_without_a_word(prefect_api: None) -> None:
+    with socket.socket() as taken:
+        with suppress(OSError):  # of Dask's dashboard; somebody else may have it
+            taken.bind(("127.0.0.1", 8787))
+            taken.listen()
+        with warnings.catch_warnings(record=True) as said, use_cluster(ClusterConfig(), None) as workers:
+            assert workers == 1
+    assert not [str(each.message) for each in said if "8787" in str(each.message)]
