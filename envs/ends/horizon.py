@@ -80,9 +80,7 @@ class ScheduledHorizon(Record):
     """
 
     kind: Literal["scheduled"] = "scheduled"
-    base: BucketedHorizon = Field(
-        default=BucketedHorizon(), description="By difficulty; evaluations have no other bound."
-    )
+    base: BucketedHorizon = Field(default=BucketedHorizon(), description="As bucketed; of evaluations the only bound.")
     first: int = Field(ge=1, examples=[10], description="Bound of training at iteration 0.")
     last: int = Field(ge=1, examples=[30], description="Highest bound of training.")
     step: int = Field(default=5, ge=1, description="Steps that the bound grows by.")
@@ -104,7 +102,7 @@ def _in_short(value: Any) -> Any:
 
 HorizonPolicy = Annotated[
     FixedHorizon | BucketedHorizon | ScheduledHorizon,
-    Field(discriminator="kind", json_schema_extra={"short": "a number of steps, a kind alone"}),
+    Field(discriminator="kind", json_schema_extra={"short": "a number of steps or a kind alone"}),
     BeforeValidator(_in_short),
 ]
 """Each has ``steps(difficulty, split, iteration) -> int``. In a configuration a number is short for the same in training and evaluation."""
