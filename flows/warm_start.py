@@ -18,6 +18,7 @@ from tasks_lib.artifacts import artifact_key
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import WarmStartConfig
+from tasks_lib.metrics import share
 from tasks_lib.progress import RunProgress
 from tasks_lib.warm_start import check_gate, open_warm_start
 
@@ -53,12 +54,12 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
                 greedy = run.measure(workers, greedy=True)
         record = run.publish(sampled, greedy)
         rows = [
-            {"kind": kind, "sampled": round(entry["mean"], 3), "greedy": round(greedy["by_kind"][kind]["mean"], 3)}
+            {"kind": kind, "sampled": share(entry["mean"]), "greedy": share(greedy["by_kind"][kind]["mean"])}
             for kind, entry in sampled["by_kind"].items()
         ]
         create_table_artifact(table=rows, key=artifact_key(config.run_id, "warm-start"))
         progress.say(
-            f"validation success {sampled['mean']:.3f} sampled, {greedy['mean']:.3f} greedy "
+            f"validation success {share(sampled['mean'])} sampled, {share(greedy['mean'])} greedy "
             f"(n = {sampled['n']} and {greedy['n']}): {run.output}"
         )
     return record

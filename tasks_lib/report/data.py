@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
 from envs.types import StorageError, WebTask
 from training.groups import GroupRecord
@@ -31,11 +31,23 @@ M = TypeVar("M", bound=BaseModel)
 Numbers = Annotated[dict[str, float], BeforeValidator(_numbers)]
 
 
-class KindMean(BaseModel):
+class Measured(BaseModel):
+    """Something that is unknown where it is over no episodes: ``None``, also where an older file has 0.0."""
+
+    n: int
+
+    @model_validator(mode="after")
+    def _unknown_of_none(self) -> Self:
+        for name in ("mean", "low", "high"):
+            if self.n == 0 and name in type(self).model_fields:
+                setattr(self, name, None)
+        return self
+
+
+class KindMean(Measured):
     """Success of one task kind over ``n`` episodes."""
 
     mean: float | None
-    n: int
 
 
 class RewardCounts(BaseModel):
@@ -68,31 +80,32 @@ class Iteration(BaseModel):
     train: Numbers = {}
     pipelines: list[Stages] = []
 
+    @model_validator(mode="after")
+    def _unknown_of_none(self) -> Self:
+        if self.success_by_kind and not any(entry.n for entry in self.success_by_kind.values()):
+            self.success = None
+        return self
 
-class Evaluation(BaseModel):
+
+class Success(Measured):
+    """A success rate with its 95 % interval; unknown where no episode has a reward."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+class Evaluation(Success):
     """Held-out success of one policy version: mean with its 95 % interval over ``n`` episodes."""
 
     version: int
     wall: float | None = None
-    mean: float
-    low: float
-    high: float
-    n: int
     by_kind: dict[str, KindMean] = {}
     seconds: float | None = None
 
 
-class Success(BaseModel):
-    """A success rate with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-
 class KindChange(BaseModel):
-    """Held-out success of one kind in the first and the last evaluation."""
+    """Held-out success of one kind in the first and the last evaluation; ``n`` is the last one's."""
 
     before: float | None
     after: float | None
