@@ -34,20 +34,24 @@ Numbers = Annotated[dict[str, float], BeforeValidator(_numbers)]
 class Measured(BaseModel):
     """Something that is unknown where it is over no episodes: ``None``, also where an older file has 0.0."""
 
-    n: int
-
-    @model_validator(mode="after")
-    def _unknown_of_none(self) -> Self:
-        for name in ("mean", "low", "high"):
-            if self.n == 0 and name in type(self).model_fields:
-                setattr(self, name, None)
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _unknown_of_none(cls, found: Any) -> Any:
+        if not isinstance(found, dict):
+            return found
+        there = [name for name in ("mean", "low", "high") if name in found]
+        if found.get("n") == 0:
+            return {**found, **dict.fromkeys(there)}
+        if null := [name for name in there if found[name] is None]:
+            raise ValueError(f"{null[0]} is null, over {found.get('n')} episodes")
+        return found
 
 
 class KindMean(Measured):
     """Success of one task kind over ``n`` episodes."""
 
     mean: float | None
+    n: int
 
 
 class RewardCounts(BaseModel):
@@ -93,13 +97,18 @@ class Success(Measured):
     mean: float | None
     low: float | None
     high: float | None
+    n: int
 
 
-class Evaluation(Success):
+class Evaluation(Measured):
     """Held-out success of one policy version: mean with its 95 % interval over ``n`` episodes."""
 
     version: int
     wall: float | None = None
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
     by_kind: dict[str, KindMean] = {}
     seconds: float | None = None
 

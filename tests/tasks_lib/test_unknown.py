@@ -204,6 +204,15 @@ def test_the_curve_leaves_a_gap(nothing: dict[str, Any], tmp_path: Path) -> None
     assert (none.path, none.band, none.dots) == ("", "", ())
 
 
+def test_null_over_episodes_is_a_problem_of_the_page(tmp_path: Path) -> None:
+    run = read_run(evaluated(tmp_path / "r", SOME, {**SOME, "low": None}))
+    assert [e.version for e in run.evaluations] == [0]
+    assert (
+        "metrics.jsonl line 2 is no evaluation: " in run.problems[0]
+        and "low is null, over 4 episodes" in run.problems[0]
+    )
+
+
 @BOTH
 def test_the_picture_leaves_a_gap(nothing: dict[str, Any], tmp_path: Path) -> None:
     def low_blue(*found: dict[str, Any]) -> int:
