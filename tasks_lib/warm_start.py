@@ -28,7 +28,7 @@ from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
-from tasks_lib.metrics import known, success, success_by_kind
+from tasks_lib.metrics import known, share, success, success_by_kind
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollout, Rollouts
@@ -332,6 +332,29 @@ def check_gate(sampled: dict[str, Any], gate: float) -> None:
         f"sampled success on validation seeds is {sampled['mean']:.3f} [{sampled['low']:.3f}, {sampled['high']:.3f}] "
         f"(n = {sampled['n']}), below the gate of {gate:g}; kinds below it: {kinds}. Raise cloning_updates or demonstrations, pre-train "
         f"longer (recipe.stages) or leave those kinds out (tasks.kinds), with another run_id; or lower gate and start this run again"
+    )
+
+
+def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sampled and greedy success of each kind, ``None`` where it is unknown."""
+    ways = {"sampled": sampled["by_kind"], "greedy": greedy["by_kind"]}
+    return [
+        {
+            "kind": kind,
+            **{
+                way: None if (mean := by_kind[kind]["mean"]) is None else round(mean, 3)
+                for way, by_kind in ways.items()
+            },
+        }
+        for kind in sampled["by_kind"]
+    ]
+
+
+def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
+    """Sampled and greedy success in a sentence."""
+    return (
+        f"validation success {share(sampled['mean'])} sampled, {share(greedy['mean'])} greedy "
+        f"(n = {sampled['n']} and {greedy['n']})"
     )
 
 

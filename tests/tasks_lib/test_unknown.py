@@ -25,7 +25,7 @@ from tasks_lib.report.data import read_run
 from tasks_lib.report.summary import headline, kind_rows, learning_curves
 from tasks_lib.results import one_line, write_result
 from tasks_lib.run import iteration_line
-from tasks_lib.warm_start import WarmStart, check_gate
+from tasks_lib.warm_start import WarmStart, check_gate, measured_rows, measured_words
 from training.store import RunStore, read_json, write_json
 
 MakeRun = Callable[..., Any]
@@ -266,6 +266,15 @@ def test_what_is_unknown_does_not_pass_the_gate(gate: float) -> None:
     below = evaluation(0, {**SOME, "mean": 0.1}, a=NOTHING, b={**SOME, "mean": 0.1})
     with pytest.raises(PolicyError, match=r"kinds below it: b 0\.10, a unknown\."):
         check_gate(below, 0.25)
+
+
+def test_a_warm_starts_measurements_are_told_where_one_is_unknown() -> None:
+    sampled, greedy = evaluation(0, SOME, a=SOME, b=NOTHING), evaluation(0, NOTHING, a=NOTHING, b=NOTHING)
+    assert measured_rows(sampled, greedy) == [
+        {"kind": "a", "sampled": 0.5, "greedy": None},
+        {"kind": "b", "sampled": None, "greedy": None},
+    ]
+    assert measured_words(sampled, greedy) == "validation success 0.500 sampled, unknown greedy (n = 4 and 0)"
 
 
 @BOTH
