@@ -15,13 +15,14 @@ MOST_NEAR = 3
 
 
 def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each problem. A list that is too short only because its items are bad is none."""
+    """One line for each problem, once. A list that is too short only because its items are bad is none."""
     inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
-    return [
+    lines = [
         explain(tree, problem)
         for problem in problems
         if not (problem["type"] == "too_short" and problem["loc"] in inside)
     ]
+    return list(dict.fromkeys(lines))
 
 
 def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
@@ -105,7 +106,9 @@ class _Place:
             self.kind = str(part)
         elif part == "[key]":  # a free name, not what is under it; the step before went in
             self.shape = self.steps[-1].owner.name
-        elif here is not None:
+        elif here is not None and (
+            here.kinds or here.item or here.value
+        ):  # else it names one of the types that the value is not of
             block = here.kinds.get(self.kind)
             self.steps.append(_Step(part, here, self.kind))
             self.shape = block.keys.get(str(part)) if block is not None else here.item or here.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -265,6 +265,18 @@ def test_sub_tasks_are_asked_for_in_a_word() -> None:
 )
 def test_the_words(model: type[Settings], given: str, says: list[str]) -> None:
     assert refusal(model, parse_assignments([given])) == says
+
+
+class Odd(Settings):
+    """Types that no configuration has yet."""
+
+    size: int | Literal["auto"] = 3
+    place: tuple[int, str] | None = None
+
+
+def test_a_key_of_several_types_is_told_once() -> None:
+    assert refusal(Odd, {"size": 2.5}) == ["size: got 2.5; allowed: integer or auto"]
+    assert refusal(Odd, {"place": "x"})[0].startswith("place: got 'x'; allowed: a list of 2")
 
 
 def test_an_example_is_typed_as_the_shell_and_yaml_read_it() -> None:
