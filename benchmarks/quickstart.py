@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from benchmarks import Figure
+from envs.types import RollwrightError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
 from training.store import RunStore, read_json
 
@@ -38,6 +39,10 @@ def _result(seed: int) -> dict[str, Any]:
 
 def _figures(result: dict[str, Any]) -> list[tuple[str, float, str, str]]:
     before, after, seconds = result["success_before"], result["success_after"], result["seconds"]
+    if not (before["n"] and after["n"]):
+        raise RollwrightError(
+            "the success before or after is unknown, as no episode has a reward; see the run's report"
+        )
     rl = seconds["total"] - seconds["set_up"] - seconds["evaluate"]
     return [
         ("held-out success before", before["mean"], "share", ""),

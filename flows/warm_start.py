@@ -20,7 +20,7 @@ from tasks_lib.command_line import run_command
 from tasks_lib.config import WarmStartConfig
 from tasks_lib.preflight import look_at_warm_start
 from tasks_lib.progress import RunProgress
-from tasks_lib.warm_start import check_gate, open_warm_start
+from tasks_lib.warm_start import check_gate, measured_rows, measured_words, open_warm_start
 
 
 @flow(name="warm_start", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
@@ -54,15 +54,8 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
             with progress.phase(f"measuring on {config.gate_episodes} validation episodes, greedily"):
                 greedy = run.measure(workers, greedy=True)
         record = run.publish(sampled, greedy)
-        rows = [
-            {"kind": kind, "sampled": round(entry["mean"], 3), "greedy": round(greedy["by_kind"][kind]["mean"], 3)}
-            for kind, entry in sampled["by_kind"].items()
-        ]
-        create_table_artifact(table=rows, key=artifact_key(config.run_id, "warm-start"))
-        progress.say(
-            f"validation success {sampled['mean']:.3f} sampled, {greedy['mean']:.3f} greedy "
-            f"(n = {sampled['n']} and {greedy['n']}): {run.output}"
-        )
+        create_table_artifact(table=measured_rows(sampled, greedy), key=artifact_key(config.run_id, "warm-start"))
+        progress.say(f"{measured_words(sampled, greedy)}: {run.output}")
     return record
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect.artifacts import create_image_artifact, create_table_artifact
 
+from tasks_lib.metrics import share
 from tasks_lib.report import learning_curve_png
 from training.store import RunStore
 
@@ -21,7 +22,7 @@ def artifact_key(run_id: str, name: str) -> str:
 def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
     """Success by task kind in one iteration, with its groups, episodes and seconds."""
     rows = [
-        {"what": kind, "value": round(entry["mean"], 3), "n": entry["n"]}
+        {"what": kind, "value": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
         for kind, entry in line["success_by_kind"].items()
     ]
     for section in ("groups", "episodes", "seconds", "train"):
@@ -33,7 +34,7 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
     create_table_artifact(
         table=rows,
         key=artifact_key(run_id, "iteration"),
-        description=f"Iteration {line['iteration']}: success {line['success']:.3f} with version {line['version'] - 1}",
+        description=f"Iteration {line['iteration']}: success {share(line['success'])} with version {line['version'] - 1}",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, WebTask
-from tasks_lib.metrics import causes, success, success_by_kind
+from tasks_lib.metrics import causes, known, success, success_by_kind
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
@@ -33,12 +33,12 @@ def evaluate_version(
     Raises:
         StorageError: it cannot be counted what the judge spends; before anything is played.
 
-    Returns ``{version, mean, low, high, n, by_kind, episodes, abstained, causes, seconds}``; the interval is Wilson's at 95 %.
+    Returns ``{version, mean, low, high, n, by_kind, episodes, abstained, causes, seconds}``; the interval is Wilson's at 95 %. Mean and interval
+    are ``None`` where no episode has a reward, by kind too.
     """
     path = rollouts.store.evaluation_path(version)
     if path.exists():
-        known: dict[str, Any] = read_json(path)
-        return known
+        return known(read_json(path))
     judge_account(rollouts.rollout.judge, rollouts.store.spent_path())
     groups = evaluation_groups(
         tasks,

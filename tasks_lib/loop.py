@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from envs.types import Split, TrainingError
 from tasks_lib.evaluation import evaluate_version
-from tasks_lib.metrics import told
+from tasks_lib.metrics import share, told
 from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollout
@@ -241,7 +241,7 @@ def nothing_to_learn(iteration: int, records: Sequence[GroupRecord]) -> str:
 def _sentence(line: dict[str, Any]) -> str:
     groups, seconds = line["groups"], line["seconds"]
     return (
-        f"iteration {line['iteration']:3d}: success {line['success']:.3f}, {groups['total'] - groups['zero_variance']}/{groups['total']} groups "
+        f"iteration {line['iteration']:3d}: success {share(line['success'])}, {groups['total'] - groups['zero_variance']}/{groups['total']} groups "
         f"to learn from, rollout {seconds['rollout']:.1f} s, train {seconds['train']:.1f} s, overhead {seconds['orchestrate']:.1f} s"
     )
 

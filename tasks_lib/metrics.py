@@ -18,6 +18,9 @@ from training.groups import EpisodeSummary, GroupRecord
 Z95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
+UNKNOWN: Mapping[str, None] = {"mean": None, "low": None, "high": None}
+"""The success of episodes of which none has a reward."""
+
 MOST_CAUSES = 3
 """Causes of missing rewards that are told."""
 
@@ -37,11 +40,21 @@ def wilson_interval(successes: int, total: int) -> tuple[float, float]:
 
 
 def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
-    """Share of usable episodes that passed: ``{mean, low, high, n}``; abstentions are left out."""
+    """Share of usable episodes that passed: ``{mean, low, high, n}``; abstentions are left out. Of none nothing is known: all but n are ``None``."""
     usable = [episode for episode in episodes if episode.score is not None]
+    if not usable:
+        return {**UNKNOWN, "n": 0}
     passed = sum(episode.passed for episode in usable)
     low, high = wilson_interval(passed, len(usable))
-    return {"mean": passed / len(usable) if usable else 0.0, "low": low, "high": high, "n": len(usable)}
+    return {"mean": passed / len(usable), "low": low, "high": high, "n": len(usable)}
+
+
+def known(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored success, also by kind, in which what nothing is known of is ``None``: older files have 0.0 there."""
+    same = {**found, **{name: None for name in UNKNOWN if name in found}} if found["n"] == 0 else dict(found)
+    if "by_kind" in same:
+        same["by_kind"] = {kind: known(entry) for kind, entry in same["by_kind"].items()}
+    return same
 
 
 def told(found: Mapping[str, Any], digits: int = 3) -> str:
@@ -50,6 +63,11 @@ def told(found: Mapping[str, Any], digits: int = 3) -> str:
         return "unknown, no episode has a reward"
     mean, low, high = (f"{found[name]:.{digits}f}" for name in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
+
+
+def share(value: float | None) -> str:
+    """A success without its interval: ``0.954``, or ``unknown``."""
+    return "unknown" if value is None else f"{value:.3f}"
 
 
 def causes(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
@@ -93,7 +111,7 @@ class MetricsLog:
         return [line for line in lines if kind is None or line["kind"] == kind]
 
     def append(self, line: dict[str, Any], step: int) -> None:
-        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``."""
+        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``. What is unknown (null) has no point."""
         with open(self._path, "ab") as file:
             file.write(orjson.dumps(line) + b"\n")
         for tag, value in _scalars(line, line["kind"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tasks_lib.metrics import told
+from tasks_lib.metrics import known, told
 from tasks_lib.run import TrainingRun, versions
 from training.store import read_json, write_json
 
@@ -20,7 +20,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
         peak_rss_mb: Most memory of all processes together.
     """
     last = run.version
-    before, after = (read_json(run.store.evaluation_path(version)) for version in (0, last))
+    before, after = (known(read_json(run.store.evaluation_path(version))) for version in (0, last))
     lines = run.metrics.lines("iteration")
     phases: defaultdict[str, float] = defaultdict(float)
     inside: defaultdict[str, float] = defaultdict(float)

@@ -29,7 +29,7 @@ from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError
 from tasks_lib.checkpoints import check_checkpoint
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
-from tasks_lib.metrics import success, success_by_kind
+from tasks_lib.metrics import known, share, success, success_by_kind
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollout, Rollouts
@@ -104,6 +104,10 @@ class WarmStart:
             )
             write_json(path, _summary(self.rollouts.run(groups, version=0, workers=workers, actor="oracle")))
         result: dict[str, Any] = read_json(path)
+        if not result["n"]:
+            raise TrainingError(
+                f"none of {result['abstained']} demonstrations has a reward, so nothing is known of them; see why in {self.store.root / 'groups'}"
+            )
         if not result["mean"]:
             raise TrainingError(
                 f"none of {result['n']} demonstrations succeeded, so there is nothing to clone; see {self.store.root / 'groups'}"
@@ -151,8 +155,7 @@ class WarmStart:
             )
             summary = _summary(self.rollouts.run(groups, version=version, workers=workers))
             write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
-        result: dict[str, Any] = read_json(path)
-        return result
+        return known(read_json(path))
 
     def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         """Copy the checkpoint to the output folder, which appears whole or not at all; its ``recipe.json``."""
@@ -302,16 +305,48 @@ def check_gate(sampled: dict[str, Any], gate: float) -> None:
     number of iterations helps.
 
     Raises:
-        PolicyError: Mean success is below ``gate``; names the kinds that are.
+        PolicyError: Mean success is below ``gate``; names the kinds that are. Or no episode has a reward: what is unknown does not pass.
     """
+    if not sampled["n"]:
+        raise PolicyError(
+            f"sampled success on validation seeds is unknown, which does not pass the gate of {gate:g}: none of {sampled['abstained']} episodes "
+            f"has a reward. Look at why in groups/ of the run's folder, mend that, and start with another run_id"
+        )
     if sampled["mean"] >= gate:
         return
-    below = sorted((entry["mean"], kind) for kind, entry in sampled["by_kind"].items() if entry["mean"] < gate)
-    kinds = ", ".join(f"{kind} {mean:.2f}" for mean, kind in below)
+    measured = {kind: entry["mean"] for kind, entry in sampled["by_kind"].items() if entry["mean"] is not None}
+    below = sorted((mean, kind) for kind, mean in measured.items() if mean < gate)
+    kinds = ", ".join(
+        [f"{kind} {mean:.2f}" for mean, kind in below]
+        + [f"{kind} unknown" for kind in sampled["by_kind"] if kind not in measured]
+    )
     raise PolicyError(
         f"sampled success on validation seeds is {sampled['mean']:.3f} [{sampled['low']:.3f}, {sampled['high']:.3f}] "
         f"(n = {sampled['n']}), below the gate of {gate:g}; kinds below it: {kinds}. Raise cloning_updates or demonstrations, pre-train "
         f"longer (recipe.stages) or leave those kinds out (tasks.kinds), with another run_id; or lower gate and start this run again"
+    )
+
+
+def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sampled and greedy success of each kind, ``None`` where it is unknown."""
+    ways = {"sampled": sampled["by_kind"], "greedy": greedy["by_kind"]}
+    return [
+        {
+            "kind": kind,
+            **{
+                way: None if (mean := by_kind[kind]["mean"]) is None else round(mean, 3)
+                for way, by_kind in ways.items()
+            },
+        }
+        for kind in sampled["by_kind"]
+    ]
+
+
+def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
+    """Sampled and greedy success in a sentence."""
+    return (
+        f"validation success {share(sampled['mean'])} sampled, {share(greedy['mean'])} greedy "
+        f"(n = {sampled['n']} and {greedy['n']})"
     )
 
 

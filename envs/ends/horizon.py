@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from envs.types import Record, Split
 
@@ -46,8 +46,8 @@ class FixedHorizon(Record):
     """The same for every task."""
 
     kind: Literal["fixed"] = "fixed"
-    train: int = Field(ge=1)
-    test: int = Field(ge=1)
+    train: int = Field(ge=1, examples=[15], description="Most steps of an episode of training.")
+    test: int = Field(ge=1, examples=[30], description="Most steps of an episode of an evaluation.")
 
     def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
         """Most steps of an episode."""
@@ -59,11 +59,11 @@ class BucketedHorizon(Record):
     """By difficulty."""
 
     kind: Literal["bucketed"] = "bucketed"
-    train_factor: float = Field(default=1.0, gt=0)
-    """Of 10·ceil(d / 3), rounded up."""
-    test_factor: float = Field(default=1.0, gt=0)
-    most: int | None = Field(default=None, ge=1)
-    """Upper bound of both."""
+    train_factor: float = Field(
+        default=1.0, gt=0, description="Training: of 10 steps for each three facts, rounded up."
+    )
+    test_factor: float = Field(default=1.0, gt=0, description="Evaluations: the same.")
+    most: int | None = Field(default=None, ge=1, description="Upper bound of both; null: none.")
 
     def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
         """Most steps of an episode."""
@@ -80,11 +80,11 @@ class ScheduledHorizon(Record):
     """
 
     kind: Literal["scheduled"] = "scheduled"
-    base: BucketedHorizon = BucketedHorizon()
-    first: int = Field(ge=1)
-    last: int = Field(ge=1)
-    step: int = Field(default=5, ge=1)
-    every: int = Field(default=10, ge=1)
+    base: BucketedHorizon = Field(default=BucketedHorizon(), description="As bucketed; of evaluations the only bound.")
+    first: int = Field(ge=1, examples=[10], description="Bound of training at iteration 0.")
+    last: int = Field(ge=1, examples=[30], description="Highest bound of training.")
+    step: int = Field(default=5, ge=1, description="Steps that the bound grows by.")
+    every: int = Field(default=10, ge=1, description="Iterations after which it grows.")
 
     def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
         """Most steps of an episode of this iteration."""
@@ -93,8 +93,19 @@ class ScheduledHorizon(Record):
         return min(steps, bound) if _trains(split) else steps
 
 
-HorizonPolicy = Annotated[FixedHorizon | BucketedHorizon | ScheduledHorizon, Field(discriminator="kind")]
-"""Each has ``steps(difficulty, split, iteration) -> int``."""
+def _in_short(value: Any) -> Any:
+    """A number is a fixed horizon, a word the kind."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"kind": "fixed", "train": value, "test": value}
+    return {"kind": value} if isinstance(value, str) else value
+
+
+HorizonPolicy = Annotated[
+    FixedHorizon | BucketedHorizon | ScheduledHorizon,
+    Field(discriminator="kind", json_schema_extra={"short": "a number of steps or a kind alone"}),
+    BeforeValidator(_in_short),
+]
+"""Each has ``steps(difficulty, split, iteration) -> int``. In a configuration a number is short for the same in training and evaluation."""
 
 
 def _trains(split: Split) -> bool:

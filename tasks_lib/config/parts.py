@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from envs.egress import AllowList
 from envs.ends import HorizonPolicy
@@ -29,7 +29,7 @@ class TasksConfig(Settings):
     kinds: list[str] = Field([], description="Task kinds to use; empty means all of the file.")
     sampler: SamplerConfig | None = Field(
         None,
-        description="What draws the tasks (docs/tasks.md): curriculum, uniform, ratio, sequential, no_repeat; null: by the success of kinds.",
+        description="What draws the tasks (docs/tasks.md); a name alone (curriculum): with its defaults; null: by the success of kinds.",
     )
     exploration: float = Field(
         0.05, gt=0, le=1, description="Sampler success: a kind has the weight p(1-p) + this, p its success so far."
@@ -81,8 +81,8 @@ class TasksConfig(Settings):
 class DeviceConfig(Settings):
     """What pages are shown on, in place of each site's own viewport."""
 
-    width: int = Field(ge=100, le=4096, description="Of the viewport, CSS pixels.")
-    height: int = Field(ge=100, le=4096, description="Of the viewport, CSS pixels.")
+    width: int = Field(ge=100, le=4096, examples=[390], description="Of the viewport, CSS pixels.")
+    height: int = Field(ge=100, le=4096, examples=[844], description="Of the viewport, CSS pixels.")
     scale: float = Field(1.0, ge=0.25, le=4, description="Device pixels for each CSS pixel, in pages and screenshots.")
     mobile: bool = Field(False, description="Meta viewport, overlay scroll bars, touch events.")
     user_agent: str = Field("", description="Empty: the browser's own.")
@@ -110,7 +110,7 @@ class RolloutConfig(Settings):
     )
     horizon: HorizonPolicy | None = Field(
         None,
-        description="Most steps of an episode: fixed, bucketed by difficulty (10 for each three facts), or scheduled; null: the task's own.",
+        description="Most steps of an episode: a number, by difficulty (bucketed: 10 for each three facts), or scheduled; null: the task's own.",
     )
     repeats: int = Field(
         3, ge=0, le=100, description="Equal steps in a row (picture, document, action) that end an episode; 0: never."
@@ -238,5 +238,12 @@ class EvaluationConfig(Settings):
 class ClusterConfig(Settings):
     """Where rollouts run."""
 
+    model_config = ConfigDict(json_schema_extra={"short": "an address alone (tcp://10.0.0.5:8786)"})
+
     address: str = Field("", description="Address of a Dask scheduler; empty starts a local cluster.")
     workers: int = Field(1, ge=1, le=1024, description="Workers of the local cluster.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_short(cls, value: object) -> object:
+        return {"address": value} if isinstance(value, str) and "://" in value else value

@@ -9,6 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from envs.types import ConfigError
+from tasks_lib.config.refusals import explain_all
+from tasks_lib.config.shapes import Shape
 from training.config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -66,30 +68,5 @@ def resolve(model: type[Settings], values: dict[str, Any]) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(model, problem["loc"], problem["msg"], problem.get("input")) for problem in error.errors()]
+        lines = explain_all(Shape.of_model(model), error.errors())
         raise ConfigError("the configuration is not valid:\n" + "\n".join(f"  {line}" for line in lines)) from None
-
-
-def _explain(model: type[Settings], location: tuple[int | str, ...], message: str, value: Any) -> str:
-    if not location:  # several keys together
-        return message.removeprefix("Value error, ")
-    key = ".".join(str(part) for part in location)
-    owner: Any = model
-    for part in location[:-1]:
-        owner = owner.model_fields[part].annotation if isinstance(part, str) and part in owner.model_fields else None
-        if owner is None or not hasattr(owner, "model_fields"):
-            return f"{key}: {message} (got {value!r})"
-    name = str(location[-1])
-    if name not in owner.model_fields:
-        return f"{key}: no such key; {'.'.join(map(str, location[:-1])) or 'the top level'} has: {', '.join(owner.model_fields)}"
-    return f"{key}: {message} (got {value!r}; {_allowed(owner, name)})"
-
-
-def _allowed(owner: type[Settings], name: str) -> str:
-    schema = owner.model_json_schema()["properties"][name]
-    words = {
-        "minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<", "enum": "one of", "pattern": "matching",
-    }  # fmt: skip
-    parts = [f"{word} {schema[key]}" for key, word in words.items() if key in schema]
-    kind = schema.get("type", "value")
-    return f"allowed: {kind} {' and '.join(parts)}".rstrip()

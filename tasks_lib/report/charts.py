@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Point = tuple[float, float]
+MaybePoint = tuple[float, float | None]
+"""Where a line has no value it ends, and begins again after."""
 
 PLOT = 1000.0
 """Side of the square that paths are drawn in; stretched to the plot by ``preserveAspectRatio="none"``."""
@@ -32,10 +34,10 @@ class Series:
 
     name: str
     style: str
-    points: tuple[Point, ...]
+    points: tuple[MaybePoint, ...]
     dots: bool = False
     band: tuple[tuple[float, float, float], ...] = ()
-    """(x, low, high) of an interval drawn behind the line."""
+    """(x, low, high) of an interval drawn behind the line; not where the line has a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def line_chart(
         whole: x counts things, so only whole ticks.
     """
     xs = [x for line in series for x, _ in line.points] or [0.0]
-    ys = [y for line in series for _, y in line.points] or [0.0]
+    ys = [y for line in series for _, y in line.points if y is not None] or [0.0]
     x_low, x_high = min(xs), max(xs)
     if x_high == x_low:
         x_high = x_low + 1
@@ -146,14 +148,17 @@ def line_chart(
         return 1 - (min(max(y, y_low), y_high) - y_low) / (y_high - y_low)
 
     def drawn(line: Series) -> DrawnSeries:
-        top = [(across(x), down(high)) for x, _, high in line.band]
-        bottom = [(across(x), down(low)) for x, low, _ in reversed(line.band)]
-        dots = [(across(x) * 100, down(y) * 100) for x, y in line.points] if line.dots else []
+        band, path = [], []
+        for stretch in _stretches(line.points):
+            there = {x for x, _ in stretch}
+            sides = [side for side in line.band if side[0] in there]
+            top = [(across(x), down(high)) for x, _, high in sides]
+            bottom = [(across(x), down(low)) for x, low, _ in reversed(sides)]
+            band.append(_path(top + bottom, closed=True))
+            path.append(_path([(across(x), down(y)) for x, y in stretch]))
+        dots = [(across(x) * 100, down(y) * 100) for x, y in line.points if y is not None] if line.dots else []
         whiskers = [(across(x) * 100, down(high) * 100, down(low) * 100) for x, low, high in line.band]
-        path = _path([(across(x), down(y)) for x, y in line.points])
-        return DrawnSeries(
-            line.name, line.style, path, _path(top + bottom, closed=True), _rounded(dots), tuple(whiskers)
-        )
+        return DrawnSeries(line.name, line.style, "".join(path), "".join(band), _rounded(dots), tuple(whiskers))
 
     return LineChart(
         title=title,
@@ -169,6 +174,17 @@ def line_chart(
 def _natural_range(ys: Sequence[float]) -> tuple[float, float]:
     low, high = min(ys), max(ys)
     return (0.0, high) if 0 <= low < 0.6 * high or low == high > 0 else (low, high)
+
+
+def _stretches(points: Sequence[MaybePoint]) -> list[list[Point]]:
+    """The points between the gaps."""
+    stretches: list[list[Point]] = [[]]
+    for x, y in points:
+        if y is None:
+            stretches.append([])
+        else:
+            stretches[-1].append((x, y))
+    return [stretch for stretch in stretches if stretch]
 
 
 def _path(points: Sequence[Point], *, closed: bool = False) -> str:

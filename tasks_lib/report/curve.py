@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -33,6 +34,11 @@ def learning_curve_png(run_dir: Path) -> bytes:
     return buffer.getvalue()
 
 
+def _value(number: float | None) -> float:
+    """What is unknown is drawn as a gap."""
+    return math.nan if number is None else number
+
+
 def _figure(run: RunData) -> Figure:
     """Without pyplot: no global state, so that flows may draw from any thread."""
     figure = Figure(figsize=(8, 4), layout="constrained", facecolor="white")
@@ -47,15 +53,18 @@ def _figure(run: RunData) -> Figure:
         axes.plot(*zip(*mean, strict=True), color=TRAINING, lw=1.5, label=label)
     if run.evaluations:
         x = [e.version for e in run.evaluations]
-        low, high = [e.low for e in run.evaluations], [e.high for e in run.evaluations]
+        low, high, held_out = (
+            [_value(number) for number in side]
+            for side in zip(*((e.low, e.high, e.mean) for e in run.evaluations), strict=True)
+        )
         axes.fill_between(x, low, high, color=HELD_OUT, alpha=0.14, lw=0)
         axes.vlines(x, low, high, color=HELD_OUT, lw=1, alpha=0.6)
-        held_out = [e.mean for e in run.evaluations]
         axes.plot(x, held_out, color=HELD_OUT, lw=2, marker="o", ms=4.5, label="held-out success, 95 % interval")
-    if training or run.evaluations:
+    if training or any(e.n for e in run.evaluations):
         axes.legend(frameon=False, loc="best", fontsize=9, labelcolor=INK)
     else:
-        axes.text(0.5, 0.5, "no measurement yet", ha="center", transform=axes.transAxes, color=INK)
+        words = "success unknown, no episode has a reward" if run.evaluations else "no measurement yet"
+        axes.text(0.5, 0.5, words, ha="center", transform=axes.transAxes, color=INK)
     axes.set(ylim=(0, 1.02), xlabel="policy version (updates done)", ylabel="success rate")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     state = " (still running)" if run.result is None else ""

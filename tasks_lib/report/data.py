@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
 from envs.types import StorageError, WebTask
 from training.groups import GroupRecord
@@ -31,7 +31,23 @@ M = TypeVar("M", bound=BaseModel)
 Numbers = Annotated[dict[str, float], BeforeValidator(_numbers)]
 
 
-class KindMean(BaseModel):
+class Measured(BaseModel):
+    """Something that is unknown where it is over no episodes: ``None``, also where an older file has 0.0."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unknown_of_none(cls, found: Any) -> Any:
+        if not isinstance(found, dict):
+            return found
+        there = [name for name in ("mean", "low", "high") if name in found]
+        if found.get("n") == 0:
+            return {**found, **dict.fromkeys(there)}
+        if null := [name for name in there if found[name] is None]:
+            raise ValueError(f"{null[0]} is null, over {found.get('n')} episodes")
+        return found
+
+
+class KindMean(Measured):
     """Success of one task kind over ``n`` episodes."""
 
     mean: float | None
@@ -68,31 +84,37 @@ class Iteration(BaseModel):
     train: Numbers = {}
     pipelines: list[Stages] = []
 
+    @model_validator(mode="after")
+    def _unknown_of_none(self) -> Self:
+        if self.success_by_kind and not any(entry.n for entry in self.success_by_kind.values()):
+            self.success = None
+        return self
 
-class Evaluation(BaseModel):
+
+class Success(Measured):
+    """A success rate with its 95 % interval; unknown where no episode has a reward."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+class Evaluation(Measured):
     """Held-out success of one policy version: mean with its 95 % interval over ``n`` episodes."""
 
     version: int
     wall: float | None = None
-    mean: float
-    low: float
-    high: float
+    mean: float | None
+    low: float | None
+    high: float | None
     n: int
     by_kind: dict[str, KindMean] = {}
     seconds: float | None = None
 
 
-class Success(BaseModel):
-    """A success rate with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-
 class KindChange(BaseModel):
-    """Held-out success of one kind in the first and the last evaluation."""
+    """Held-out success of one kind in the first and the last evaluation; ``n`` is the last one's."""
 
     before: float | None
     after: float | None

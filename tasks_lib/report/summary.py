@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tasks_lib.report.charts import LineChart, Series, duration, line_chart, number, rolling_mean
-from tasks_lib.report.data import Evaluation, Iteration, RunData, Success
+from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, RunData, Success
 
 ORCHESTRATION_TARGET = 0.10
 """Largest share of a run's wall clock that Prefect, Dask and the flow may take (the project's own target)."""
@@ -60,13 +60,15 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """Held-out success of one kind in the first and the last evaluation, in [0, 1]."""
+    """Held-out success of one kind in the first and the last evaluation, in [0, 1]; ``None``: not evaluated, or unknown."""
 
     kind: str
     before: float | None
     after: float | None
     n: int
     reads: bool
+    unknown: frozenset[str] = frozenset()
+    """Of ``before`` and ``after`` those that were evaluated without any reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +131,36 @@ def first_and_last(evaluations: list[Evaluation]) -> tuple[Evaluation | None, Ev
 
 def kind_rows(run: RunData) -> list[KindRow]:
     """Success by kind before and after, the largest gain first."""
-    reads = run.kinds_that_read
+    first, last = first_and_last(run.evaluations)
+    before, after = (first.by_kind if first else {}), (last.by_kind if last else {})
     if run.result and run.result.success_by_kind:
-        rows = [KindRow(k, c.before, c.after, c.n, k in reads) for k, c in run.result.success_by_kind.items()]
+        rows = [_changed(kind, found, before.get(kind), run) for kind, found in run.result.success_by_kind.items()]
     else:
-        first, last = first_and_last(run.evaluations)
-        before, after = (first.by_kind if first else {}), (last.by_kind if last else {})
         rows = [
-            KindRow(
-                kind,
-                before[kind].mean if kind in before else None,
-                after[kind].mean if kind in after else None,
-                (after.get(kind) or before[kind]).n,
-                kind in reads,
-            )
-            for kind in sorted(before.keys() | after.keys())
+            _evaluated(kind, before.get(kind), after.get(kind), run) for kind in sorted(before.keys() | after.keys())
         ]
-    return sorted(rows, key=lambda row: ((row.before or 0) - (row.after or 0), row.kind))
+    return sorted(rows, key=lambda row: (bool(row.unknown), (row.before or 0) - (row.after or 0), row.kind))
+
+
+def _changed(kind: str, found: KindChange, first: KindMean | None, run: RunData) -> KindRow:
+    """A row of ``result.json``, which does not say over how many episodes ``before`` is: that is asked of the first evaluation."""
+    before = None if first is not None and first.n == 0 else found.before
+    after = found.after if found.n else None
+    unknown = frozenset(name for name, mean in (("before", before), ("after", after)) if mean is None)
+    return KindRow(kind, before, after, found.n, kind in run.kinds_that_read, unknown)
+
+
+def _evaluated(kind: str, before: KindMean | None, after: KindMean | None, run: RunData) -> KindRow:
+    sides = {name: side for name, side in (("before", before), ("after", after)) if side is not None}
+    means = {name: side.mean for name, side in sides.items()}
+    return KindRow(
+        kind,
+        means.get("before"),
+        means.get("after"),
+        list(sides.values())[-1].n,
+        kind in run.kinds_that_read,
+        frozenset(name for name, mean in means.items() if mean is None),
+    )
 
 
 def time_split(run: RunData) -> tuple[list[Share], float]:
@@ -243,12 +258,13 @@ def _learning_curve(
             "held-out",
             tuple((x, e.mean) for x, e in evaluations),
             dots=True,
-            band=tuple((x, e.low, e.high) for x, e in evaluations),
+            band=tuple((x, e.low, e.high) for x, e in evaluations if e.low is not None and e.high is not None),
         )
     )
     notes: dict[float, list[str]] = {}
     for x, e in evaluations:
-        text = f"held-out {e.mean:.2f} [{e.low:.2f}, {e.high:.2f}], n = {e.n}"
+        known = f"{e.mean:.2f} [{e.low:.2f}, {e.high:.2f}], n = {e.n}" if e.n else "unknown, no episode has a reward"
+        text = f"held-out {known}"
         notes.setdefault(x, [f"policy v{e.version}"]).append(text)
     for x, i in iterations:
         if i.success is not None:

@@ -269,7 +269,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"sources": []}, "sources: .*at least 1 item"),
         ({"sources": [{"kind": "magic", "name": "x"}]}, "sources.0: .*'magic'"),
         ({"sources": [{"kind": "files", "name": "x", "paths": ["a"]}] * 2}, "two are named 'x'"),
-        ({"sources": [{"kind": "files", "name": "../x", "paths": ["a"]}]}, r"sources\.0\.files\.name: "),
+        ({"sources": [{"kind": "files", "name": "../x", "paths": ["a"]}]}, r"sources\.0\.name: "),
         (
             {"sources": [{"kind": "import", "name": "x", "path": "a", "format": "y"}]},
             "there is no format 'y'; there are",

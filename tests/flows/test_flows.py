@@ -90,6 +90,9 @@ def test_an_evaluation_without_any_reward_is_no_success_of_nought(
     found = read_json(RunStore(tmp_path / "Small_Evaluation").evaluation_path(0))
     assert found["n"] == 0 and found["abstained"] == sum(found["causes"].values()) > 0
     assert all("/bin/false did not start" in cause for cause in found["causes"])
+    assert all(entry[name] is None for entry in (found, *found["by_kind"].values()) for name in ("mean", "low", "high"))
+    page = (RunStore(tmp_path / "Small_Evaluation").report_path / "index.html").read_text()
+    assert "Success <b>unknown</b>" in page
 
 
 def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from training.config import Settings
 class Stage(Settings):
     """One stretch of training with its own optimiser, schedule and place in the curriculum."""
 
-    steps: int = Field(ge=1, description="Optimiser steps; the schedule and the phases are laid over them.")
-    learning_rate: float = Field(gt=0, le=1, description="Peak learning rate (AdamW).")
+    steps: int = Field(
+        ge=1, examples=[1500], description="Optimiser steps; the schedule and the phases are laid over them."
+    )
+    learning_rate: float = Field(gt=0, le=1, examples=[2e-3], description="Peak learning rate (AdamW).")
     seed: int = Field(0, ge=0, description="Of the samples; the seed of the run is added.")
     warm_up: int = Field(100, ge=0, description="Steps over which the learning rate rises from zero.")
     phase_ends: tuple[float, float, float] = Field(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from envs.rewards.judge.ledger import Limits
 from envs.rewards.judge.records import Purpose
@@ -38,12 +38,20 @@ class Structured(StrEnum):
 class JudgeModels(Record):
     """A model for each purpose; those left out are the default one."""
 
-    default: str = Field(min_length=1, description="Model name as the endpoint knows it")
+    model_config = ConfigDict(json_schema_extra={"short": "a name alone"})
+
+    default: str = Field(min_length=1, examples=["Qwen3-VL-8B"], description="Model name as the endpoint knows it")
     keyframe: str | None = Field(None, description="Looks at single screenshots; a small model will do")
     blocking: str | None = Field(None, description="Looks for captchas and walls; a small model will do")
     criterion_a: str | None = Field(None, description="Decides facts, and the verdict of the other styles")
     criterion_b: str | None = Field(None, description="Looks for claims that were never seen")
     reference: str | None = Field(None, description="Compares answers")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_short(cls, value: object) -> object:
+        """A word is the one model for everything."""
+        return {"default": value} if isinstance(value, str) else value
 
     def of(self, purpose: Purpose) -> str:
         """The model that answers this question."""
@@ -66,8 +74,11 @@ class JudgeModels(Record):
 class JudgeConfig(Record):
     """The judge and its limits."""
 
-    base_url: str = Field(description="OpenAI-compatible endpoint up to and with /v1; /chat/completions is appended")
-    models: JudgeModels
+    base_url: str = Field(
+        examples=["http://127.0.0.1:8000/v1"],
+        description="OpenAI-compatible endpoint up to and with /v1; /chat/completions is appended",
+    )
+    models: JudgeModels = Field(description="A model for each purpose; a name alone is the model for all")
     style: JudgeStyle = Field(JudgeStyle.WEBGYM, description="How an episode is judged")
     api_key_env: str | None = Field(None, description="Environment variable that holds the key; none: no key is sent")
     temperature: float = Field(0.0, ge=0, le=2, description="0: the likeliest answer, as repeatable as the endpoint is")

@@ -32,13 +32,26 @@ GENERATOR = (envs.tasks.generate, envs.sites.bundled)
 class SourceBase(Record):
     """What every source has."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Of the source, in the manifest; unique")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        examples=["mine"],
+        description="Of the source, in the manifest; unique",
+    )
     shards: int = Field(4, ge=1, le=256, description="Parts that are built side by side, each one Prefect task")
     write_rubrics: bool = Field(False, description="A model writes the rubric of tasks that have none (writer)")
-    decompose: DecompositionRules | None = Field(None, description="Make sub-tasks; none: no sub-tasks")
+    decompose: DecompositionRules | None = Field(
+        None,
+        description="Make sub-tasks; true: by the default rules; null or false: no sub-tasks",
+        json_schema_extra={"short": "true"},
+    )
     part_words: Literal["template", "written"] = Field(
         "template", description="Instructions of sub-tasks: from the groups' descriptions, or by a model (writer)"
     )
+
+    @field_validator("decompose", mode="before")
+    @classmethod
+    def _in_short(cls, value: object) -> object:
+        return ({} if value else None) if isinstance(value, bool) else value
 
     @property
     def needs_writer(self) -> bool:
@@ -50,15 +63,19 @@ class FileSource(SourceBase):
     """Task files of ours (JSONL, JSON, Parquet)."""
 
     kind: Literal["files"] = "files"
-    paths: tuple[str, ...] = Field(min_length=1, description="Globs, relative to the project or absolute")
+    paths: tuple[str, ...] = Field(
+        min_length=1,
+        examples=[["datasets/tasks/miniwob.jsonl"]],
+        description="Globs, relative to the project or absolute",
+    )
 
 
 class ImportSource(SourceBase):
     """A set of others."""
 
     kind: Literal["import"] = "import"
-    format: str = Field(description="Its format, a key of envs.tasks.imports.FORMATS")
-    path: str = Field(description="File or folder, relative to the project or absolute")
+    format: str = Field(examples=["webgym"], description=f"Its format: {', '.join(FORMATS)}")
+    path: str = Field(examples=["webgym.jsonl"], description="File or folder, relative to the project or absolute")
     split: Split | None = Field(None, description="What its tasks may be used for; none: as the format says")
     judged: bool = Field(
         False, description="Tasks that nothing says how to grade: a judge says whether the instruction was carried out"

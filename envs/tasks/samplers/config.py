@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from envs.ends import Bucket
 from envs.tasks.index import TaskIndex
@@ -44,7 +44,11 @@ _OWN: dict[str, SamplerName] = {
 class SamplerConfig(Record):
     """Which sampler draws the tasks of a run, and its own parameters."""
 
-    name: SamplerName = Field(description="success, curriculum, uniform, ratio, sequential or no_repeat.")
+    model_config = ConfigDict(json_schema_extra={"short": "a name alone"})
+
+    name: SamplerName = Field(
+        examples=["curriculum"], description="success, curriculum, uniform, ratio, sequential or no_repeat."
+    )
     by: Literal["kind", "task"] = Field("kind", description="curriculum: whose running success is kept.")
     floor: float = Field(
         0.05, gt=0, le=1, description="curriculum: least priority of what is always or never solved; the highest is 1."
@@ -61,6 +65,12 @@ class SamplerConfig(Record):
     weights: dict[Bucket, float] = Field({}, description="ratio: weight of the difficulty buckets 1, 2-3, 4-6 and 7+.")
     limit: int = Field(0, ge=0, description="sequential: the first so many tasks, again and again; 0: all.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_short(cls, value: object) -> object:
+        """A word is the name."""
+        return {"name": value} if isinstance(value, str) else value
+
     @field_validator("weights", mode="before")
     @classmethod
     def _as_written(cls, weights: object) -> object:
@@ -69,7 +79,12 @@ class SamplerConfig(Record):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        foreign = [key for key in self.model_fields_set if _OWN.get(key, self.name) is not self.name]
+        foreign = [
+            key
+            for key, name in _OWN.items()
+            if name is not self.name
+            and getattr(self, key) != type(self).model_fields[key].default  # a run's config.json has all
+        ]
         if foreign:
             told = ", ".join(f"{key} ({_OWN[key]})" for key in sorted(foreign))
             raise ValueError(f"the sampler {self.name} has no {told}; leave it out, or name the other sampler")

@@ -14,7 +14,8 @@ class WriterConfig(Record):
     """The writer of rubrics."""
 
     endpoint: JudgeConfig = Field(
-        description="Endpoint, models.default, temperature, retries, budget (of a build) and cache as of a judge; its votes and style are not read"
+        examples=[{"base_url": "http://127.0.0.1:8000/v1", "models": {"default": "Qwen3-8B"}, "temperature": 0.7}],
+        description="Endpoint, models.default, temperature, retries, budget (of a build) and cache as of a judge; its votes and style are not read",
     )
     samples: int = Field(
         3, ge=1, le=15, description="Odd number of rubrics asked for; facts that most of them have stay"

@@ -1,0 +1,199 @@
+"""Why a configuration is refused: one line for each bad key, with what it got, what is allowed and names that are near."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks_lib.config.shapes import Shape, assignment
+
+MOST_SHOWN = 80
+"""Characters of a refused value that are shown."""
+MOST_NEAR = 3
+
+
+def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each problem, once. A list that is too short only because its items are bad is none."""
+    inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
+    lines = [
+        explain(tree, problem)
+        for problem in problems
+        if not (problem["type"] == "too_short" and problem["loc"] in inside)
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
+    """A problem of pydantic's (``ValidationError.errors()``) in the words of the configuration.
+
+    Args:
+        tree: Of the model that was validated.
+        problem: Its ``type``, ``loc``, ``msg``, ``input`` and ``ctx`` are read.
+    """
+    place = _Place.of(tree, problem["loc"])
+    match problem["type"]:
+        case "extra_forbidden":
+            return place.unknown()
+        case "missing":
+            return f"{place.key}: required, and not given; {place.wanted()}"
+        case "union_tag_invalid" | "union_tag_not_found":
+            return place.wrong_kind(problem["input"])
+        case "value_error":
+            return place.own_words(str(problem["ctx"]["error"]), problem["input"])
+        case "dict_type" | "model_type" if not place.key:
+            return f"a configuration is a block of keys, got {told(problem['input'])}"
+    return place.refused(problem["input"], problem["msg"])
+
+
+def told(value: Any) -> str:
+    """A value as it was given, cut when it is long."""
+    words = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return words if len(words) <= MOST_SHOWN else f"{words[:MOST_SHOWN]}…"
+
+
+def near(name: object, names: Iterable[object]) -> str:
+    """``did you mean curriculum?``, or nothing."""
+    found = difflib.get_close_matches(str(name).lower(), [str(each) for each in names], n=MOST_NEAR)
+    return f"did you mean {' or '.join(found)}? " if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One key on the way down."""
+
+    part: str | int
+    owner: Shape
+    """The block, list or mapping that it is a key of."""
+    kind: str
+    """Of the owner, where that is a block of several kinds."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether ``--set`` can give this key by itself: no list or free name is on the way, and nothing else of the owner is required."""
+        block = self.owner.kinds.get(self.kind)
+        return block is not None and not self.owner.tag and block.required <= {self.part}
+
+    def around(self, value: Any) -> Any:
+        """The smallest valid owner with ``value`` under this key."""
+        if self.owner.kinds:
+            return {**self.owner.example(self.kind), str(self.part): value}
+        return [value] if self.owner.item is not None else {str(self.part): value}
+
+
+@dataclass
+class _Place:
+    """Where a problem is."""
+
+    tree: Shape
+    shape: Shape | None
+    """What may be there; ``None``: nothing."""
+    kind: str = ""
+    """Of the shape, where it is a block of several kinds and says of which it is."""
+    steps: list[_Step] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, tree: Shape, location: Sequence[str | int]) -> _Place:
+        place = cls(tree, tree)
+        for part in location:
+            place._enter(part)
+        return place
+
+    def _enter(self, part: str | int) -> None:
+        here = self.shape
+        if here is not None and here.tag and not self.kind and part in here.kinds:
+            self.kind = str(part)
+        elif part == "[key]":  # a free name, not what is under it; the step before went in
+            self.shape = self.steps[-1].owner.name
+        elif here is not None and (
+            here.kinds or here.item or here.value
+        ):  # else it names one of the types that the value is not of
+            block = here.kinds.get(self.kind)
+            self.steps.append(_Step(part, here, self.kind))
+            self.shape = block.keys.get(str(part)) if block is not None else here.item or here.value
+            self.kind = ""
+
+    @property
+    def key(self) -> str:
+        """Dotted, without the kinds of blocks, which are no keys."""
+        return _dotted(self.steps)
+
+    def unknown(self) -> str:
+        """A key that there is not."""
+        *above, last = self.steps
+        keys = last.owner.kinds[last.kind].keys
+        elsewhere = [path for path in self.tree.paths() if path.rpartition(".")[2] == last.part]
+        others = [kind for kind, block in last.owner.kinds.items() if last.part in block.keys]
+        block = _dotted(above) or "the top level"
+        hint = near(last.part, keys)
+        if others:
+            hint = f"it is a key of kind {' and '.join(others)}; "
+        elif not hint and elsewhere:
+            hint = f"did you mean {' or '.join(elsewhere[:MOST_NEAR])}? "
+        return f"{self.key}: no such key; {hint}{block}{last.kind and f' of kind {last.kind}'} has: {', '.join(keys)}"
+
+    def wrong_kind(self, given: Any) -> str:
+        """A block that does not say of which kind it is, or says what is none."""
+        if self.shape is None or not isinstance(given, Mapping):
+            return self.refused(given, "")
+        tag = self.shape.tag
+        got = f"there is no {tag} {told(given[tag])}" if tag in given else f"{tag} is required, and not given"
+        return f"{self.key}: {got}; {near(given.get(tag), self.shape.kinds)}{self.wanted()}"
+
+    def own_words(self, message: str, given: Any) -> str:
+        """What a model of ours says; the message may begin with the key in the block that it is about."""
+        if not self.steps:
+            return message  # it names its keys itself
+        if self.shape is None or not self.shape.kinds:
+            return f"{self.key}: {message} (got {told(given)})"
+        first = message.partition(":")[0].partition(".")[0]
+        return f"{self.key}{'.' if first in self.shape.kinds[self.kind].keys else ': '}{message}"
+
+    def refused(self, given: Any, message: str) -> str:
+        """A value that cannot be."""
+        if self.shape is None:
+            return f"{self.key}: {message} (got {told(given)})"
+        return f"{self.key}: got {told(given)}; {near(given, self.shape.schema.get('enum', ()))}{self.wanted(given)}"
+
+    def wanted(self, given: Any = None) -> str:
+        """What is allowed, with an example where that is no plain value."""
+        shape = self.shape
+        if shape is None:
+            return "see docs/configuration.md"
+        allowed = f"allowed: {shape.allowed()}"
+        if shape.blocks:
+            return f"{allowed}; {_keys(shape)}; e.g. {self._example(shape.example(self.kind))}"
+        if shape.item is not None and isinstance(given, str):
+            return f"{allowed}; e.g. {self._example([given])}"
+        if shape.schema.get("examples"):
+            return f"{allowed}; e.g. {self._example(shape.example())}"
+        return allowed
+
+    def _example(self, value: Any) -> str:
+        """An assignment of ``value`` here that is valid by itself: of as much of the tree as must be given together."""
+        together = [number for number, step in enumerate(self.steps) if number and not step.alone]
+        top = together[0] if together else len(self.steps)
+        for step in reversed(self.steps[top:]):
+            value = step.around(value)
+        return assignment(_dotted(self.steps[:top]), value)
+
+
+def _dotted(steps: Iterable[_Step]) -> str:
+    return ".".join(str(step.part) for step in steps)
+
+
+def _keys(shape: Shape) -> str:
+    """``keys: width, height, optional scale``; of several kinds, those of each."""
+    if "" in shape.blocks:
+        return f"keys: {_listed(shape.blocks[''])}"
+    tag = shape.tag or (shape.item.tag if shape.item is not None else "")
+    return f"by {tag}: {'; '.join(f'{kind} ({_listed(block)})' for kind, block in shape.blocks.items())}"
+
+
+def _listed(block: Shape) -> str:
+    required = [key for key in block.keys if key in block.required]
+    optional = [key for key, shape in block.keys.items() if key not in block.required and "const" not in shape.schema]
+    if optional:
+        optional[0] = f"optional {optional[0]}"
+    return ", ".join(required + optional)
