@@ -342,7 +342,7 @@ def test_the_page_shows_it_and_as_text(store: RunStore, chromium: Browser, tmp_p
     first = page.locator("#regraded .regraded tbody tr").nth(0)
     assert f"page 1.00 → 0.00: saw {HACK}" in first.inner_text()
     first.locator("a").click()
-    assert page.get_attribute("#list button[aria-current=true]", "data-id") == lost
+    page.wait_for_selector(f"#list button[aria-current=true][data-id='{lost}']")  # the page hears of its new address
     assert "→ ✗ failure, graded again" in page.inner_text("#detail header")
     later = page.inner_text("#detail .later")
     assert "Graded again: by <b>another" in later and "not passed" in later
