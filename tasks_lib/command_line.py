@@ -21,11 +21,12 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.regrading import RegradeConfig
+from tasks_lib.sweeps.config import SweepConfig
 
 
 def run_command(
     flow: Callable[..., Any],
-    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig],
+    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig],
     arguments: list[str],
 ) -> int:
     """Resolve the configuration and run ``flow(config)``; the exit status."""
@@ -45,7 +46,7 @@ def run_command(
         config = resolve(model, merge(preset, parse_assignments(options.assignments)))
         if options.dry_run:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-            print(f"# {config.plan()}")
+            print("\n".join(f"# {line}" for line in config.plan().splitlines()))
             return 0
         api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
         flow(config)

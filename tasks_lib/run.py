@@ -136,8 +136,15 @@ def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None
     Raises:
         ConfigError: it was started with other values.
     """
+    check_frozen(config, store)
     values = config.model_dump(mode="json")
+    write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+
+
+def check_frozen(config: TrainConfig | EvaluateConfig, store: RunStore) -> None:
+    """As `freeze_config`, without keeping anything."""
     if store.config_path.exists():
+        values = config.model_dump(mode="json")
         frozen = with_new_keys(type(config), read_json(store.config_path)["config"])
         changed = [key for key in values if values[key] != frozen.get(key) and key not in MAY_CHANGE]
         if changed:
@@ -147,7 +154,6 @@ def freeze_config(config: TrainConfig | EvaluateConfig, store: RunStore) -> None
                 f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
                 f"use those, or another run_id{''.join(lines[:MOST_DIFFERENCES])}"
             )
-    write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 
 
 def with_new_keys(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
