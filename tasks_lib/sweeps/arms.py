@@ -14,6 +14,7 @@ from typing import Any
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
+from training.config import Settings
 
 MOST_ARMS = 256
 """More are taken for a slip of the pen: at the quickstart's ten minutes they are two days."""
@@ -133,9 +134,9 @@ def _ordered(keys: Mapping[str, Any]) -> list[str]:
 
 
 def _flat(where: str, values: Mapping[str, Any]) -> Values:
-    """Dotted keys of a tree. An empty mapping is a value."""
+    """Dotted keys of a tree."""
     found: Values = {}
-    for key, value in _leaves(values):
+    for key, value in _leaves(values, TrainConfig):
         if key in found:
             raise ConfigError(f"{where}.{key} is given twice")
         if key in OWN:
@@ -147,13 +148,24 @@ def _flat(where: str, values: Mapping[str, Any]) -> Values:
     return found
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(values: Mapping[str, Any], model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Down to the keys of ``model``. A mapping that is the value of a key stays one: its own keys may have dots in them."""
     for name, value in values.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{key}.")
+        inner = _model_at(model, str(name))
+        if inner is not None and isinstance(value, Mapping) and value:
+            yield from _leaves(value, inner, f"{prefix}{name}.")
         else:
-            yield key, value
+            yield f"{prefix}{name}", value
+
+
+def _model_at(model: type[Settings], key: str) -> type[Settings] | None:
+    """The settings that a dotted key names a group of; ``None`` if it names a single key, or nothing."""
+    for part in key.split("."):
+        field = model.model_fields.get(part)
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings)):
+            return None
+        model = field.annotation
+    return model
 
 
 def _check_apart(keys: list[str]) -> None:
