@@ -18,7 +18,7 @@ from tasks_lib.report.charts import LineChart, Series, line_chart
 from tasks_lib.report.data import Evaluation, read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import told
-from tasks_lib.sweeps.summary import ArmRecord, SweepSummary, without_seed
+from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
 from training.store import RunStore, atomic_write_bytes, read_json
 
 COLOURS, DASHES = 8, 3
@@ -80,6 +80,7 @@ def render(
         .get_template("sweep.html.j2")
         .render(
             summary=summary,
+            tuned=TUNED,
             arms=[(arm, [_cell(arm, key) for key in summary.keys], looks[_setting(arm)]) for arm in summary.arms],
             states=[
                 (state, sum(arm.state == state for arm in summary.arms))

@@ -13,6 +13,11 @@ from tasks_lib.metrics import told as interval_told
 from tasks_lib.report.data import Success
 from tasks_lib.sweeps.arms import SEED, told
 
+TUNED = (
+    "a setting that is chosen by held-out success is tuned on the held-out pages, and its figure is too good: choose with "
+    "base.evaluation.split=validation, then measure the chosen one on held_out"
+)
+
 
 class ArmState(StrEnum):
     """How far an arm is."""
@@ -77,6 +82,11 @@ class SweepSummary(Record):
     """By mean, the highest first; empty where the seed is not among the keys."""
     best: dict[str, str] = Field(default_factory=dict)
     """The finished arm with the highest success, by the split that was measured."""
+
+    @property
+    def tuned(self) -> bool:
+        """Whether to choose between these arms would be to tune on held-out pages: settings differ, not seeds alone."""
+        return "held_out" in self.best and len({told(without_seed(arm.values)) for arm in self.arms}) > 1
 
     def record(self, run_id: str) -> ArmRecord:
         """The arm of that name."""
@@ -162,8 +172,13 @@ def lines(summary: SweepSummary) -> list[str]:
                 f"{setting.min:.3f} to {setting.max:.3f} ({setting.split})"
             )
     for split, run_id in summary.best.items():
-        after = summary.record(run_id).success_after
-        found.append(f"best on {split}: {run_id}, {_interval(after)}")
+        arm = summary.record(run_id)
+        alike = sum(other.mean == arm.mean and other.split == split for other in summary.arms) - 1
+        found.append(
+            f"best on {split}: {run_id}, {_interval(arm.success_after)}{f'; {alike} more with the same' if alike else ''}"
+        )
+    if summary.tuned:
+        found.append(TUNED)
     return found
 
 
