@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -59,7 +58,7 @@ class _UnderWay:
         return self.flow_run.state_name or "Pending"
 
 
-def run_deployed(sweep: Sweep, say: Say, *, poll: float = POLL, clock: Callable[[], float] = time.monotonic) -> None:
+def run_deployed(sweep: Sweep, say: Say) -> None:
     """Have the unfinished arms played as flow runs of ``sweep.config.deployment``, at most ``sweep.config.parallel`` at a time.
 
     A flow run that does not end as ``Completed``, or cannot be created, makes its arm a failed one, and the others go on.
@@ -77,14 +76,14 @@ def run_deployed(sweep: Sweep, say: Say, *, poll: float = POLL, clock: Callable[
                 while waiting and len(under_way) < sweep.config.parallel:
                     arm = waiting.popleft()
                     if (flow_run := _begin(client, sweep, arm, say)) is not None:
-                        under_way.append(_UnderWay.begin(arm, flow_run, clock()))
+                        under_way.append(_UnderWay.begin(arm, flow_run, time.monotonic()))
                 for index, each in enumerate(under_way):
-                    under_way[index] = _look(client, each, deployment, say, clock())
+                    under_way[index] = _look(client, each, deployment, say, time.monotonic())
                 for each in [each for each in under_way if each.flow_run.state_type in TERMINAL_STATES]:
                     under_way.remove(each)
                     _take(sweep, each, say)
                 if under_way:
-                    time.sleep(poll)
+                    time.sleep(POLL)
         except BaseException:
             for each in under_way:
                 sweep.set_state(each.arm, ArmState.INTERRUPTED)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, parse_assignments
+from tasks_lib.sweeps.config import SweepConfig
 from training.store import RunStore, read_json
 from training.trainer.launch import free_port
 
@@ -55,6 +56,11 @@ def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer)
     assert TrainConfig.model_validate(deployment["parameters"]["config"]).run_id == "quickstart-seed0"
     assert deployment["pull_steps"] == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
+    ]
+    sweep = deployed.api("deployments/name/sweep/quickstart-seeds")["parameters"]["config"]
+    assert sweep == load_preset("quickstart-seeds")
+    assert [arm.run_id for arm in SweepConfig.model_validate(sweep).all_arms()] == [
+        f"quickstart-seeds-seed{seed}" for seed in range(3)
     ]
     evaluation = deployed.api("deployments/name/evaluate/default")
     assert [schedule["active"] for schedule in evaluation["schedules"]] == [False]
