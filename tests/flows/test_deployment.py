@@ -111,6 +111,30 @@ def test_a_worker_runs_the_deployment_to_its_result(
     assert {"roll-out-i000000-g0000", "update-v000001"} <= names
 
 
+def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
+    base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
+    given = {"run_id": "swept", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
+    config = orjson.dumps({**given, "deployment": "train/quickstart"}).decode()
+    services.start("sweeper", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
+    code, output = deployed.cli(
+        "deployment", "run", "sweep/quickstart-seeds", "-p", f"config={config}", "--watch", timeout=600
+    )
+    services.stop("sweeper")
+    assert code == 0, output + services.log("sweeper")
+    summary = read_json(tmp_path / "swept" / "sweep.json")
+    assert [(arm["run_id"], arm["state"]) for arm in summary["arms"]] == [
+        ("swept-seed0", "finished"),
+        ("swept-seed1", "finished"),
+    ]
+    (sweep,) = deployed.flow_runs("swept")
+    for arm in summary["arms"]:
+        assert read_json(RunStore(tmp_path / arm["run_id"]).result_path)["success_after"] == arm["success_after"]
+        (run,) = deployed.flow_runs(arm["run_id"])
+        assert run["state_name"] == "Completed" and "sweep:swept" in run["tags"]
+        parent = deployed.api(f"task_runs/{run['parent_task_run_id']}")
+        assert parent["flow_run_id"] == sweep["id"], "the page of the sweep's flow run leads to its arms'"
+
+
 def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
     server: PrefectServer, services: Services, make_run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
