@@ -1,7 +1,7 @@
 """Arms as flow runs of a deployment: some at a time, wherever its workers are.
 
 The sweep only creates flow runs and waits for them. When it is stopped they go on; started again it finds those that do, by their tag and name, and
-waits for them instead of creating others.
+waits for them instead of creating others. So it does when it ended because the API could not be reached.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _UnderWay:
 
     @classmethod
     def begin(cls, arm: Arm, flow_run: FlowRun, now: float) -> _UnderWay:
-        return cls(arm, flow_run, now, now + (PATIENCE if unclaimed(flow_run) else REMIND))
+        return cls(arm, flow_run, now, now + (PATIENCE if _unclaimed(flow_run) else REMIND))
 
     @property
     def state(self) -> str:
@@ -169,7 +169,7 @@ def _look(
     return each
 
 
-def unclaimed(flow_run: FlowRun) -> bool:
+def _unclaimed(flow_run: FlowRun) -> bool:
     """No worker has it yet."""
     return flow_run.state_type in (StateType.SCHEDULED, StateType.PENDING)
 
@@ -188,7 +188,7 @@ def _take(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
 def _waiting_for(each: _UnderWay, deployment: DeploymentResponse, seconds: float) -> str:
     """What is waited for, and what to do about it if no worker has it yet."""
     told = f"arm {each.arm.run_id}: {each.state} for {duration(seconds)}"
-    if not unclaimed(each.flow_run):
+    if not _unclaimed(each.flow_run):
         return told
     pool = deployment.work_pool_name
     start = f"prefect worker start --pool {pool}" if pool else f"a process that serves {deployment.name}"

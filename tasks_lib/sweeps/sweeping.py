@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from prefect.exceptions import TerminationSignal
+
 from envs.types import ConfigError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences
@@ -56,7 +58,7 @@ class Sweep:
         return build_sweep_report(self.store.root)
 
     def set_state(self, arm: Arm, state: ArmState, error: str | None = None) -> None:
-        """Note how far an arm is. Where its folder has a result, it is finished whatever is said."""
+        """Note how far an arm is."""
         update = {"state": state, "error": one_line(error) if error is not None else None}
         self._records[arm.run_id] = _record(arm).model_copy(update=update)
         self.save()
@@ -126,7 +128,7 @@ def interrupted_by(error: BaseException) -> BaseException | None:
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
-        if not isinstance(found, Exception):
+        if isinstance(found, KeyboardInterrupt | TerminationSignal):
             return found
         seen.add(id(found))
         found = found.__cause__ or found.__context__

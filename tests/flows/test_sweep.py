@@ -206,6 +206,27 @@ def test_flow_runs_go_on_when_the_sweep_is_stopped_and_are_waited_for_later(
     assert len(flow_runs("sweep:stopped")) == 2, "none was created again"
 
 
+def test_an_arm_that_the_server_refuses_is_a_failed_one(deployment: str, tmp_path: Path) -> None:
+    schema = parameter_schema(train).model_dump_for_openapi()
+    schema["definitions"]["TrainConfig"]["properties"]["seed"]["maximum"] = 0  # as of an older version
+    with get_client(sync_client=True) as client:
+        client.create_deployment(
+            flow_id=client.create_flow_from_name("train"),
+            name="older",
+            parameter_openapi_schema=schema,
+            enforce_parameter_schema=True,
+        )
+    given = config(tmp_path, run_id="refused", grid={"seed": [1, 0]}, deployment="train/older")
+    with (
+        Worker("sweep:refused", Train(), full=1),
+        pytest.raises(
+            TrainingError, match=r"1 of 2 arms failed(.|\n)* refused-seed1: its flow run could not be created: .*seed"
+        ),
+    ):
+        sweep(given)
+    assert [run.name for run in flow_runs("sweep:refused")] == ["refused-seed0"]
+
+
 @pytest.mark.usefixtures("prefect_api")
 def test_a_deployment_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
     given = config(tmp_path, run_id="nowhere", grid={"seed": [0]}, deployment="train/nowhere")

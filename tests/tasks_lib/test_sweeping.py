@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
+from prefect.exceptions import TerminationSignal
 
 from envs.types import ConfigError, PolicyError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig, resolve
@@ -90,7 +93,9 @@ def _while_tidying_up() -> Exception:
 
 
 @pytest.mark.parametrize(
-    "end", [KeyboardInterrupt(), SystemExit(1), _while_tidying_up()], ids=lambda end: type(end).__name__
+    "end",
+    [KeyboardInterrupt(), SystemExit(1), TerminationSignal(signal.SIGTERM), _while_tidying_up()],
+    ids=lambda end: type(end).__name__,
 )
 def test_an_interrupt_ends_the_sweep_at_once_and_is_no_failed_arm(tmp_path: Path, end: BaseException) -> None:
     train = Train(s_seed1=end)
@@ -103,11 +108,15 @@ def test_an_interrupt_ends_the_sweep_at_once_and_is_no_failed_arm(tmp_path: Path
     assert set(states(tmp_path).values()) == {FINISHED}
 
 
-def test_an_error_of_its_own_is_no_interrupt() -> None:
+def test_an_error_of_its_own_is_no_interrupt(tmp_path: Path) -> None:
     error = ValueError("a")
     error.__cause__ = KeyError("b")
     error.__cause__.__context__ = error
     assert interrupted_by(error) is None
+    late = TimeoutError("the browser")  # as asyncio.timeout makes it
+    late.__cause__ = asyncio.CancelledError()
+    with pytest.raises(TrainingError, match="s-seed1: TimeoutError: the browser"):
+        sweep(tmp_path, Train(s_seed1=late))
 
 
 def test_arms_may_be_added_and_made_longer_and_nothing_else(tmp_path: Path) -> None:
