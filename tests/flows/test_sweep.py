@@ -91,15 +91,15 @@ def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(prefe
 
 
 class Worker:
-    """Takes every flow run with a tag that it sees, and ends it some looks later: as `ends` says for its name, else as completed."""
+    """Takes the flow runs with a tag, and ends one after the other: as `ends` says for its name, else as completed."""
 
     def __init__(self, tag: str, play: Callable[[TrainConfig], None], full: int) -> None:
-        """With less than ``full`` flow runs it waits for others first."""
+        """It waits until there are no more of them for a while; with less than ``full`` for a long while."""
         self.tag, self.play, self.full = tag, play, full
         self.ends: dict[str, Any] = {}
         self.most = 0
         """Flow runs that had not ended at one time."""
-        self._looks: dict[Any, int] = {}
+        self._quiet = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker")
 
@@ -120,13 +120,15 @@ class Worker:
     def _look(self, client: SyncPrefectClient) -> None:
         found = client.read_flow_runs(flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[self.tag])))
         going = [run for run in found if run.state is not None and not run.state.is_final()]
+        new = [run for run in going if run.state is not None and run.state.is_scheduled()]
+        for run in new:
+            client.set_flow_run_state(run.id, Running(), force=True)
         self.most = max(self.most, len(going))
-        for run in going:
-            self._looks[run.id] = self._looks.get(run.id, 0) + 1
-            if run.state is not None and run.state.is_scheduled():
-                client.set_flow_run_state(run.id, Running(), force=True)
-            elif self._looks[run.id] > (8 if len(going) >= self.full else 80):
-                client.set_flow_run_state(run.id, self._end(run), force=True)
+        self._quiet = 0 if new else self._quiet + 1
+        if going and self._quiet > (10 if len(going) >= self.full else 80):
+            first = min(going, key=lambda run: run.name)
+            client.set_flow_run_state(first.id, self._end(first), force=True)
+            self._quiet = 0
 
     def _end(self, run: FlowRun) -> Any:
         if (end := self.ends.get(run.name)) is not None:
