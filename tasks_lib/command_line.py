@@ -28,11 +28,12 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.regrading import RegradeConfig
+from tasks_lib.sweeps.config import SweepConfig
 
 
 def run_command(
     flow: Callable[..., Any],
-    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig],
+    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig],
     look: Callable[[Any], Sequence[str]],
     arguments: list[str],
 ) -> int:
@@ -53,7 +54,7 @@ def run_command(
         config = resolve(model, merge(preset, parse_assignments(options.assignments)))
         if options.dry_run:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-            print(f"# {config.plan()}")
+            print("".join(f"# {line}\n" for line in config.plan().splitlines()), end="")
         found = look(config)  # the flow does too, but only after a server and its own beginnings
         if options.dry_run:
             print("".join(f"# {line}\n" for line in found), end="")

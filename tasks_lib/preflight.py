@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envs.tasks import TaskIndex
 from envs.tasks.build import is_whole
-from envs.types import Split, StorageError
+from envs.types import ConfigError, RollwrightError, Split, StorageError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, plan_of
 from tasks_lib.checkpoints import check_checkpoint
@@ -21,13 +21,18 @@ from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
 from tasks_lib.run import check_unlocked, check_values
+from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.sweeping import check_sweep
 from tasks_lib.task_sets import tasks_of
 from tasks_lib.warm_start import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from training.store import RunStore
 
 
-def look_at_training(config: TrainConfig) -> list[str]:
+def look_at_training(config: TrainConfig, *, in_use: bool = False) -> list[str]:
     """Of ``flows.train``.
+
+    Args:
+        in_use: Another process may be working on the run.
 
     Raises:
         ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, or the run was started with other values.
@@ -36,13 +41,14 @@ def look_at_training(config: TrainConfig) -> list[str]:
         StorageError: another process works on the run, or it cannot be counted what the judge spends.
     """
     store = RunStore(config.run_dir)
-    evaluated = Split(config.evaluation.split)
+    _check_place(store.root, in_use=in_use)
+    check_values(config, store)
+    version, evaluated = store.latest_policy(), Split(config.evaluation.split)
+    if version is not None and version >= config.iterations and store.result_path.exists():
+        return [f"{store.root} is finished: only its result is read"]
     lines = _look(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
-    version = store.latest_policy()
     if version is None:
         check_checkpoint(resolve_path(config.policy.checkpoint))
-    elif version >= config.iterations and store.result_path.exists():
-        lines.append(f"{store.root} is finished: only its result is read")
     else:
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     return lines
@@ -51,11 +57,13 @@ def look_at_training(config: TrainConfig) -> list[str]:
 def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     """Of ``flows.evaluate``. Raises as `look_at_training`."""
     store = RunStore(config.run_dir)
+    _check_place(store.root)
+    check_values(config, store)
+    if store.evaluation_path(0).exists():
+        return [f"{store.root} is finished: only its result is read"]
     split = Split(config.split)
     lines = _look(config, store, (split,), config.episodes, split)
-    if store.evaluation_path(0).exists():
-        lines.append(f"{store.root} is finished: only its result is read")
-    elif store.latest_policy() is None:
+    if store.latest_policy() is None:
         check_checkpoint(resolve_path(config.policy.checkpoint))
     return lines
 
@@ -106,11 +114,31 @@ def look_at_regrading(config: RegradeConfig) -> list[str]:
     return [f"{len(regrading.left())} of {len(regrading.episodes)} episodes are to be graded"]
 
 
+def look_at_sweep(config: SweepConfig) -> list[str]:
+    """Of ``flows.sweep``, started by a person: every arm that is not finished as `look_at_training`; they may be under way elsewhere.
+
+    The flow itself starts what it can: there an arm that is refused is one that failed.
+
+    Raises:
+        ConfigError: an arm would be refused, with its name, or the sweep was started with other arms.
+        StorageError: another process works on the sweep.
+    """
+    store, arms = RunStore(config.run_dir), config.all_arms()
+    _check_place(store.root)
+    check_sweep(config, arms, store)
+    lines = []
+    for arm in arms:
+        try:
+            *_, last = look_at_training(arm.config, in_use=True)
+        except RollwrightError as error:
+            raise ConfigError(f"arm {arm.run_id}: {error}") from error
+        lines += [last] if arm.config.run_dir.exists() else []
+    return lines
+
+
 def _look(
     config: TrainConfig | EvaluateConfig, store: RunStore, splits: tuple[Split, ...], episodes: int, evaluated: Split
 ) -> list[str]:
-    _check_place(store.root)
-    check_values(config, store)
     tasks = tasks_of(config.tasks, store)
     lines = [_told(tasks)]
     check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
@@ -120,13 +148,14 @@ def _look(
     return lines
 
 
-def _check_place(folder: Path) -> None:
-    """A folder that is not there can be made, and nobody else works in one that is."""
+def _check_place(folder: Path, *, in_use: bool = False) -> None:
+    """A folder that is not there can be made, and nobody else works in one that is, unless ``in_use``."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         what = "may not be written to" if there.is_dir() else "is no folder"
         raise StorageError(f"{folder} cannot be used: {there} {what}; choose another root or run_id")
-    check_unlocked(folder)
+    if not in_use:
+        check_unlocked(folder)
 
 
 def _told(tasks: TaskIndex) -> str:

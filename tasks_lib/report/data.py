@@ -169,6 +169,15 @@ class RunData:
 def read_run(run_dir: Path) -> RunData:
     """Read the folder of a run that is finished, unfinished or being written right now."""
     store = RunStore(run_dir)
+    run = read_measurements(run_dir)
+    run.tasks = {task.task_id: task for task in _tasks(store, run.problems)}
+    run.groups = list(_groups(store, run.problems))
+    return run
+
+
+def read_measurements(run_dir: Path) -> RunData:
+    """As `read_run`, without the tasks and the groups: what is read in no time, however long the run is."""
+    store = RunStore(run_dir)
     run = RunData(run_id=store.root.resolve().name)
     document = _document(store.config_path, run.problems)
     run.config, run.versions = (
@@ -177,9 +186,7 @@ def read_run(run_dir: Path) -> RunData:
     run.git_commit = document.get("git_commit")
     if result := _document(store.result_path, run.problems):
         run.result = _valid(Result, result, str(store.result_path.name), run.problems)
-    run.tasks = {task.task_id: task for task in _tasks(store, run.problems)}
     _metrics(store, run)
-    run.groups = list(_groups(store, run.problems))
     return run
 
 

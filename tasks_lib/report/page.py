@@ -41,14 +41,7 @@ def build_report(run_dir: Path) -> Path:
 
 def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgain] = (), *, now: float) -> str:
     """The page as text. ``viewer`` comes from ``episodes.viewer_data``; ``now`` is in seconds since the epoch."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": number, "duration": duration, "percent": percent, "rate": rate}
+    environment = templates()
     style = (TEMPLATES / "style.css").read_text()
     script = "\n".join((TEMPLATES / name).read_text() for name in SCRIPTS)
     shares, total = summary.time_split(run)
@@ -74,10 +67,28 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgai
         facets=facets(viewer["episodes"]),
         style=Markup(style),  # our own files, so no markup to escape; the page's policy allows these two and no other
         script=Markup(script),
-        policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}",
+        policy=content_policy(style, script),
         built=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
         age=max(0.0, now - run.measured_at) if run.measured_at is not None else None,
     )
+
+
+def templates() -> Environment:
+    """The pages' templates, with what they format by. Whatever is put into them is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "duration": duration, "percent": percent, "rate": rate}
+    return environment
+
+
+def content_policy(style: str, script: str) -> str:
+    """A page's Content-Security-Policy: it reaches nothing, and has this style and this script alone."""
+    return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
 
 
 def facets(episodes: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, parse_assignments
+from tasks_lib.sweeps.config import SweepConfig
 from training.store import RunStore, read_json
 from training.trainer.launch import free_port
 
@@ -55,6 +56,11 @@ def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer)
     assert TrainConfig.model_validate(deployment["parameters"]["config"]).run_id == "quickstart-seed0"
     assert deployment["pull_steps"] == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
+    ]
+    sweep = deployed.api("deployments/name/sweep/quickstart-seeds")["parameters"]["config"]
+    assert sweep == load_preset("quickstart-seeds")
+    assert [arm.run_id for arm in SweepConfig.model_validate(sweep).all_arms()] == [
+        f"quickstart-seeds-seed{seed}" for seed in range(3)
     ]
     evaluation = deployed.api("deployments/name/evaluate/default")
     assert [schedule["active"] for schedule in evaluation["schedules"]] == [False]
@@ -103,6 +109,30 @@ def test_a_worker_runs_the_deployment_to_its_result(
     }
     names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"]]}})}
     assert {"roll-out-i000000-g0000", "update-v000001"} <= names
+
+
+def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
+    base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
+    given = {"run_id": "swept", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
+    config = orjson.dumps({**given, "deployment": "train/quickstart"}).decode()
+    services.start("sweeper", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
+    code, output = deployed.cli(
+        "deployment", "run", "sweep/quickstart-seeds", "-p", f"config={config}", "--watch", timeout=600
+    )
+    services.stop("sweeper")
+    assert code == 0, output + services.log("sweeper")
+    summary = read_json(tmp_path / "swept" / "sweep.json")
+    assert [(arm["run_id"], arm["state"]) for arm in summary["arms"]] == [
+        ("swept-seed0", "finished"),
+        ("swept-seed1", "finished"),
+    ]
+    (sweep,) = deployed.flow_runs("swept")
+    for arm in summary["arms"]:
+        assert read_json(RunStore(tmp_path / arm["run_id"]).result_path)["success_after"] == arm["success_after"]
+        (run,) = deployed.flow_runs(arm["run_id"])
+        assert run["state_name"] == "Completed" and "sweep:swept" in run["tags"]
+        parent = deployed.api(f"task_runs/{run['parent_task_run_id']}")
+        assert parent["flow_run_id"] == sweep["id"], "the page of the sweep's flow run leads to its arms'"
 
 
 def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(

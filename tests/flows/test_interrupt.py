@@ -1,4 +1,4 @@
-"""An evaluation that is interrupted while its episodes are played: nothing is blamed on a browser that we ended ourselves."""
+"""An evaluation, and a sweep, that are interrupted while episodes are played: nothing is blamed on a browser or an arm that we ended ourselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from training.journal import read_group
-from training.store import RunStore
+from training.store import RunStore, read_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
 
@@ -62,3 +62,22 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(tmp_path: Path, in
     assert stored and all(each.error is None for each in stored)
     groups = [read_group(store, group) for group in store.group_ids()]
     assert all(episode.score is not None for group in groups for episode in group.episodes)
+
+
+def test_a_sweep_that_is_interrupted_ends_at_once_and_blames_no_arm(tmp_path: Path) -> None:
+    store, log = RunStore(tmp_path / "mine-seed0"), tmp_path / "log"
+    settings = ("run_id=mine", f"root={tmp_path}", "base.tasks.kinds=[click-link, enter-text]", "grid.seed=[0, 1]")
+    command = [sys.executable, "-m", "flows.sweep", *(word for each in settings for word in ("--set", each))]
+    process = _begun(command, store, log)
+    try:
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(WITHIN)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert status == 130, log.read_text()
+    assert "interrupted: what is whole is kept; start the same command again" in log.read_text()
+    arms = read_json(tmp_path / "mine" / "sweep.json")["arms"]
+    assert [(arm["state"], arm["error"]) for arm in arms] == [("interrupted", None), ("waiting", None)]
+    assert not (tmp_path / "mine-seed1").exists() and not store.evaluation_path(0).exists()

@@ -17,6 +17,7 @@ from tasks_lib.config import (
     parse_assignments,
     resolve,
 )
+from tasks_lib.sweeps.config import SweepConfig
 
 
 def test_a_relative_cache_of_the_judge_is_the_projects_wherever_a_worker_runs(tmp_path, monkeypatch):
@@ -35,10 +36,10 @@ def test_a_relative_cache_of_the_judge_is_the_projects_wherever_a_worker_runs(tm
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_is_valid(preset):
-    models = {"reader": WarmStartConfig, "bundled-tasks": BuildTasksConfig}
+    models = {"reader": WarmStartConfig, "bundled-tasks": BuildTasksConfig, "quickstart-seeds": SweepConfig}
     config = resolve(models.get(preset, TrainConfig), {"preset": preset})
     assert config.preset == preset
-    assert config.run_id == f"{preset}-seed0"
+    assert config.run_id == (preset if isinstance(config, SweepConfig) else f"{preset}-seed0")
 
 
 def test_assignments_lie_over_the_preset():

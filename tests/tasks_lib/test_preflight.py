@@ -13,10 +13,12 @@ from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resol
 from tasks_lib.preflight import (
     look_at_build,
     look_at_evaluation,
+    look_at_sweep,
     look_at_training,
     look_at_warm_start,
 )
 from tasks_lib.run import open_run, run_lock
+from tasks_lib.sweeps.config import SweepConfig
 from training.store import write_json
 
 READER = "datasets/policies/reader"
@@ -100,6 +102,29 @@ def test_a_finished_evaluation_is_only_read(tmp_path: Path) -> None:
     assert look_at_evaluation(config) == ["1 task of 1 kind on 1 site"]
     write_json(config.run_dir / "evaluations" / "v000000.json", {})
     assert look_at_evaluation(config)[-1] == f"{tmp_path / 'e'} is finished: only its result is read"
+
+
+def test_the_arms_of_a_sweep_are_looked_at(tmp_path: Path) -> None:
+    def look(**changes: Any) -> list[str]:
+        values = {"base": {"preset": "quickstart", "iterations": 2}, "root": str(tmp_path), "run_id": "s", **changes}
+        return look_at_sweep(resolve(SweepConfig, values))
+
+    seeds = {"seed": [0, 1]}
+    assert look(grid=seeds) == [] and not files(tmp_path)
+    with pytest.raises(ConfigError, match=r"^arm s-kinds\S*-seed0: tasks\.kinds: no task of kind nix .*"):
+        look(grid={**seeds, "tasks.kinds": [["nix"], []]})
+    assert not files(tmp_path)
+    one, two = resolve(
+        SweepConfig, {"base": {"preset": "quickstart"}, "root": str(tmp_path), "run_id": "s", "grid": seeds}
+    ).all_arms()
+    with open_run(one.config.model_copy(update={"iterations": 2})) as run:
+        run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})
+        assert look(grid=seeds) == [f"{one.config.run_dir} is there, and goes on after version 0 of 2"], (
+            "under way elsewhere"
+        )
+    assert not two.config.run_dir.exists()
+    with run_lock(tmp_path / "s"), pytest.raises(StorageError, match="another process is working on"):
+        look(grid=seeds)
 
 
 def test_a_warm_start_is_looked_at(tmp_path: Path) -> None:

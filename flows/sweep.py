@@ -1,0 +1,59 @@
+"""Train several times with a few values that differ, and compare: an arm is a run of ``flows.train``, a sweep is the flow run of those.
+
+    python -m flows.sweep --set base.preset=quickstart --set 'grid={"seed": [0, 1], "algorithm.group_size": [4, 8]}' --dry-run
+    python -m flows.sweep --preset quickstart-seeds
+
+Starting the same sweep again goes on: finished arms are only read, interrupted ones go on, failed ones are tried again. See docs/concepts.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+from rich.markup import escape
+
+from flows.train import train
+from tasks_lib.artifacts import artifact_key
+from tasks_lib.command_line import run_command
+from tasks_lib.preflight import look_at_sweep
+from tasks_lib.progress import RunProgress
+from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.deployed import run_deployed
+from tasks_lib.sweeps.summary import lines, table_rows
+from tasks_lib.sweeps.sweeping import open_sweep, run_here
+
+
+@flow(name="sweep", flow_run_name="{config.run_id}", persist_result=False)
+def sweep(config: SweepConfig) -> dict[str, Any]:
+    """Train the arms of a sweep, as subflows or as flow runs of a deployment, and leave a comparison of them.
+
+    Args:
+        config: What all arms have, and what is different in each.
+
+    Returns:
+        What is in ``sweep.json`` of the sweep's folder.
+    """
+    progress = RunProgress(1)  # only its lines: the bar is the arms'
+
+    def say(message: str) -> None:
+        progress.say(escape(message))
+
+    with open_sweep(config) as run:
+        say(f"sweep {config.run_id} in {run.store.root}: {len(run.unfinished())} of {len(run.arms)} arms to train")
+        if config.deployment:
+            run_deployed(run, say)
+        else:
+            run_here(run, train, say)
+        create_table_artifact(table=table_rows(run.summary), key=artifact_key(config.run_id, "sweep"))
+        for line in lines(run.summary):
+            say(line)
+        say(f"report:  {run.report}")
+        run.check()
+        return run.summary.model_dump(mode="json")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(sweep, SweepConfig, look_at_sweep, sys.argv[1:]))

@@ -1,0 +1,238 @@
+"""The arms of a sweep: pure functions from a base, a grid and a list to whole, checked configurations with names of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.types import ConfigError
+from tasks_lib.config import TrainConfig, merge, resolve
+from training.config import Settings
+
+MOST_ARMS = 256
+"""More are taken for a slip of the pen: at the quickstart's ten minutes they are two days."""
+MOST_NAME = 100
+"""Characters of an arm's name; file systems allow 255 bytes, Prefect's pages show some 60."""
+MOST_WORD = 24
+"""Characters of one value in a name."""
+SEED = "seed"
+"""The key over which settings are averaged."""
+OWN = ("run_id", "root")
+"""Keys that the sweep gives to its arms."""
+SAFE = re.compile(r"[A-Za-z0-9._-]+")
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One run of a sweep."""
+
+    run_id: str
+    values: Values
+    """What is laid over the base: value by dotted key, the seed last, the others by name."""
+    config: TrainConfig
+
+    @property
+    def told(self) -> str:
+        """``algorithm.group_size=4, seed=1``."""
+        return told(self.values)
+
+
+def told(values: Mapping[str, Any]) -> str:
+    """Values in a line, as they are given to ``--set``."""
+    return ", ".join(f"{key}={_plain(value)}" for key, value in values.items()) or "the base as it is"
+
+
+def make_arms(
+    run_id: str, root: str, base: Mapping[str, Any], grid: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]
+) -> tuple[Arm, ...]:
+    """Every arm of a sweep, checked as a whole.
+
+    Args:
+        run_id: Name of the sweep; the arms' begin with it.
+        root: Folder of all runs.
+        base: Values of a training run, nested; may name a preset.
+        grid: Lists of values by key (dotted or nested): all combinations.
+        listed: Explicit arms, by key (dotted or nested); with a grid, each with each of its combinations.
+
+    Returns:
+        In the order of the list, then of the grid's keys by name with the seed last; the last key's values change fastest.
+
+    Raises:
+        ConfigError: an arm is not valid, two are the same, or there are none or too many.
+    """
+    if given := [key for key in OWN if key in base]:
+        raise ConfigError(f"base.{given[0]}: the sweep gives each arm its own; set {given[0]} of the sweep")
+    overrides = _combined(_columns(grid), [_flat(f"arms[{index}]", values) for index, values in enumerate(listed)])
+    arms: list[Arm] = []
+    known: dict[str, Arm] = {}
+    for name, values in zip(_names(run_id, overrides), overrides, strict=True):
+        arm = Arm(name, values, _resolve(name, root, base, values))
+        content = _plain(arm.config.model_dump(mode="json", exclude={"run_id"}))
+        if (twin := known.setdefault(content, arm)) is not arm:
+            raise ConfigError(
+                f"two arms come to the same configuration: {twin.run_id} ({twin.told}) and {name} ({arm.told}); leave one out"
+            )
+        arms.append(arm)
+    return tuple(arms)
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A tree of dotted keys: ``{"a.b": 1}`` is ``{"a": {"b": 1}}``. No key may be inside another."""
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *parents, leaf = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree
+
+
+def _columns(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
+    columns = _flat("grid", grid)
+    for key, values in columns.items():
+        if not isinstance(values, list):
+            raise ConfigError(f"grid.{key}: a list of values is needed, such as [{_plain(values)}]; got {values!r}")
+        if not values:
+            raise ConfigError(f"grid.{key}: the list is empty; give it values, or leave the key out")
+    return columns
+
+
+def _combined(columns: Mapping[str, list[Any]], listed: Sequence[Values]) -> list[Values]:
+    if not columns and not listed:
+        raise ConfigError(
+            """there is nothing to sweep: give grid, as in --set 'grid={"seed": [0, 1, 2]}', or a list of arms"""
+        )
+    count = math.prod(len(choices) for choices in columns.values()) * max(1, len(listed))
+    if count > MOST_ARMS:
+        raise ConfigError(
+            f"{count} arms are more than the {MOST_ARMS} that a sweep may have; make sweeps of parts of it"
+        )
+    found = []
+    for index, given in enumerate(listed or [{}]):
+        if both := sorted(columns.keys() & given.keys()):
+            raise ConfigError(f"arms[{index}].{both[0]}: grid has this key too; give it in one of them")
+        _check_apart([*columns, *given])
+        for choice in itertools.product(*(columns[key] for key in _ordered(columns))):
+            values = {**given, **dict(zip(_ordered(columns), choice, strict=True))}
+            found.append({key: values[key] for key in _ordered(values)})
+    return found
+
+
+def _ordered(keys: Mapping[str, Any]) -> list[str]:
+    """By name, whatever order they were given in (a database of Prefect's need not keep it); the seed last."""
+    return sorted(keys, key=lambda key: (key == SEED, key))
+
+
+def _flat(where: str, values: Mapping[str, Any]) -> Values:
+    """Dotted keys of a tree."""
+    found: Values = {}
+    for key, value in _leaves(values, TrainConfig):
+        if key in found:
+            raise ConfigError(f"{where}.{key} is given twice")
+        if key in OWN:
+            raise ConfigError(f"{where}.{key}: the sweep gives each arm its own; set {key} of the sweep")
+        if not all(key.split(".")):
+            raise ConfigError(f"{where}: {key!r} is no key; expected something like algorithm.group_size")
+        found[key] = value
+    _check_apart(list(found))
+    return found
+
+
+def _leaves(values: Mapping[str, Any], model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Down to the keys of ``model``. A mapping that is the value of a key stays one: its own keys may have dots in them."""
+    for name, value in values.items():
+        inner = _model_at(model, str(name))
+        if inner is not None and isinstance(value, Mapping) and value:
+            yield from _leaves(value, inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _model_at(model: type[Settings], key: str) -> type[Settings] | None:
+    """The settings that a dotted key names a group of; ``None`` if it names a single key, or nothing."""
+    for part in key.split("."):
+        field = model.model_fields.get(part)
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings)):
+            return None
+        model = field.annotation
+    return model
+
+
+def _check_apart(keys: list[str]) -> None:
+    for key in keys:
+        if inside := [other for other in keys if other.startswith(f"{key}.")]:
+            raise ConfigError(f"{inside[0]} is inside {key}; an arm may give one of them, not both")
+
+
+def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> TrainConfig:
+    whole = merge(merge(dict(base), nested(values)), {"run_id": name, "root": root})
+    try:
+        config: TrainConfig = resolve(TrainConfig, whole)
+    except ConfigError as error:
+        lines = str(error).removeprefix("the configuration is not valid:\n").splitlines()
+        raise ConfigError(f"arm {name} ({told(values)}): {'; '.join(line.strip() for line in lines)}") from None
+    return config
+
+
+# ------------------------------------------------------------------------------------------------------------ names
+
+
+def _names(sweep: str, arms: Sequence[Values]) -> list[str]:
+    """Names in the order of the arms. Each follows from its own values, so that it stays what it is when arms are added; arms that would share
+    one get a hash of their values behind it."""
+    names = [_name(sweep, values) for values in arms]
+    counts = Counter(names)
+    return [
+        f"{name[:MOST_NAME]}-{_hash(values)}" if counts[name] > 1 else name
+        for name, values in zip(names, arms, strict=True)
+    ]
+
+
+def _name(sweep: str, values: Values) -> str:
+    """``<sweep>-group_size4-seed1``."""
+    name = "-".join([sweep, *(f"{_shortest(key, values)}{_word(value)}" for key, value in values.items())])
+    if not values:
+        name = f"{sweep}-base"
+    return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 9]}-{_hash(values)}"
+
+
+def _shortest(key: str, keys: Mapping[str, Any]) -> str:
+    """The last part of a key, or as many more as tell it from the arm's other keys."""
+    parts = key.split(".")
+    endings = [".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
+    others = [other for other in keys if other != key]
+    found = next((e for e in endings if not any(f".{other}".endswith(f".{e}") for other in others)), key)
+    return found if SAFE.fullmatch(found) else f"{_slug(found)}-{_hash(found)}"
+
+
+def _word(value: Any) -> str:
+    """A value as it may stand in a folder's name."""
+    plain = _plain(value)
+    if len(plain) <= MOST_WORD and SAFE.fullmatch(plain):
+        return plain
+    return f"{_slug(plain)}-{_hash(value)}".lstrip("-")
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[: MOST_WORD - 9].strip("-")
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(_plain(value).encode()).hexdigest()[:8]
+
+
+def _plain(value: Any) -> str:
+    """As ``--set`` reads it."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -1,0 +1,88 @@
+"""The configuration of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from envs.types import ConfigError
+from tasks_lib.config import load_preset, merge
+from tasks_lib.sweeps.arms import Arm, make_arms
+from training.config import Settings
+
+
+class SweepConfig(Settings):
+    """Everything a sweep is decided by: a training run, and what is different in each arm."""
+
+    run_id: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="Name of the sweep's folder, and beginning of its arms' names; empty means the preset, else sweep-<base.preset>.",
+    )
+    preset: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]*$",
+        description="File of deployments/presets that the other values are laid over; empty: the defaults.",
+    )
+    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
+    base: dict[str, Any] = Field(
+        {}, description="Values of a training run that all arms have, nested; may name a preset of flows/train.py."
+    )
+    grid: dict[str, Any] = Field(
+        {}, description="List of values by key (algorithm.group_size, seed): an arm for each combination."
+    )
+    arms: list[dict[str, Any]] = Field(
+        [],
+        description="Arms one by one, values by key; with a grid as well, each of them with each of its combinations.",
+    )
+    deployment: str = Field(
+        "",
+        pattern=r"^(train/.+)?$",
+        description="Deployment of flows/train.py that arms are flow runs of, such as train/quickstart; empty: subflows in this process.",
+    )
+    parallel: int = Field(1, ge=1, le=256, description="Arms at a time; more than 1 needs a deployment.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_preset(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("preset"), str) and values["preset"]:
+            return merge(load_preset(values["preset"]), values)
+        return values
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not self.run_id:
+            base = self.base.get("preset") or "custom"
+            object.__setattr__(self, "run_id", self.preset or f"sweep-{base}")
+        if self.parallel > 1 and not self.deployment:
+            raise ValueError(
+                f"parallel: {self.parallel} arms at a time need a deployment: in one process each arm takes the cluster, the trainer and "
+                "the cores for itself; set deployment (as train/quickstart), or leave parallel at 1"
+            )
+        try:
+            self.all_arms()
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def all_arms(self) -> tuple[Arm, ...]:
+        """The arms, whole and checked (`make_arms`)."""
+        root = str(Path(self.root).expanduser().resolve())
+        return make_arms(self.run_id, root, self.base, self.grid, self.arms)
+
+    @property
+    def run_dir(self) -> Path:
+        """The sweep's folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+    def plan(self) -> str:
+        """What this configuration would do: a sentence, and a line for each arm."""
+        where = (
+            f"as flow runs of {self.deployment}, {self.parallel} at a time"
+            if self.deployment
+            else "in this process, one after the other"
+        )
+        lines = [f"{arm.run_id}: {arm.told}" for arm in self.all_arms()]
+        return "\n".join([f"would train {len(lines)} arms {where}, and compare them in {self.run_dir}", *lines])

@@ -1,0 +1,193 @@
+"""What a sweep came to: the records that ``sweep.json`` holds, means over seeds, the best arms, tables. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from envs.types import Record
+from tasks_lib.metrics import told as interval_told
+from tasks_lib.report.data import Success
+from tasks_lib.sweeps.arms import SEED, told
+
+TUNED = (
+    "a setting that is chosen by held-out success is tuned on the held-out pages, and its figure is too good: choose with "
+    "base.evaluation.split=validation, then measure the chosen one on held_out"
+)
+
+
+class ArmState(StrEnum):
+    """How far an arm is."""
+
+    WAITING = "waiting"
+    """To be started, or gone on with."""
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    """It was under way when the sweep was stopped."""
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class ArmRecord(Record):
+    """One arm."""
+
+    run_id: str
+    values: dict[str, Any]
+    """What is different in it, by dotted key."""
+    split: str
+    """Whose page seeds its evaluations use."""
+    state: ArmState = ArmState.WAITING
+    error: str | None = None
+    """Why it failed, in a line."""
+    success_before: Success | None = None
+    success_after: Success | None = None
+    minutes: float | None = None
+    report: str | None = None
+    """Path of its page, from the sweep's folder."""
+
+    @property
+    def mean(self) -> float | None:
+        """Success of its last version; ``None`` unless it is finished and an episode has a reward."""
+        found = self.success_after
+        return found.mean if self.state is ArmState.FINISHED and found is not None and found.n else None
+
+
+class Setting(Record):
+    """Finished arms that differ in their seeds only."""
+
+    values: dict[str, Any]
+    """Without the seed."""
+    split: str
+    n: int
+    """Seeds."""
+    mean: float
+    """Of the last versions' success over the seeds."""
+    min: float
+    max: float
+
+
+class SweepSummary(Record):
+    """``sweep.json``."""
+
+    run_id: str
+    deployment: str
+    """Empty: subflows."""
+    keys: tuple[str, ...]
+    """What is different between arms."""
+    arms: tuple[ArmRecord, ...]
+    settings: tuple[Setting, ...] = ()
+    """By mean, the highest first; empty where the seed is not among the keys."""
+    best: dict[str, str] = Field(default_factory=dict)
+    """The finished arm with the highest success, by the split that was measured."""
+
+    @property
+    def tuned(self) -> bool:
+        """Whether to choose between these arms would be to tune on held-out pages: settings differ, not seeds alone."""
+        return "held_out" in self.best and len({told(without_seed(arm.values)) for arm in self.arms}) > 1
+
+    def record(self, run_id: str) -> ArmRecord:
+        """The arm of that name."""
+        return next(arm for arm in self.arms if arm.run_id == run_id)
+
+
+def summarise(run_id: str, deployment: str, arms: Iterable[ArmRecord]) -> SweepSummary:
+    """The summary of these arms, in their order."""
+    records = tuple(arms)
+    keys = sorted({key for arm in records for key in arm.values}, key=lambda key: (key == SEED, key))
+    return SweepSummary(
+        run_id=run_id,
+        deployment=deployment,
+        keys=tuple(keys),
+        arms=records,
+        settings=tuple(over_seeds(records)) if SEED in keys else (),
+        best=best(records),
+    )
+
+
+def over_seeds(arms: Sequence[ArmRecord]) -> list[Setting]:
+    """Mean, least and most of the last success over the seeds of each setting and split, the highest mean first. Arms without a measurement are left
+    out: ``n`` counts those with one."""
+    groups: dict[str, list[ArmRecord]] = {}
+    for arm in arms:
+        if arm.mean is not None:
+            groups.setdefault(f"{arm.split}: {told(without_seed(arm.values))}", []).append(arm)
+    found = []
+    for members in groups.values():
+        means = [arm.mean for arm in members if arm.mean is not None]
+        found.append(
+            Setting(
+                values=without_seed(members[0].values),
+                split=members[0].split,
+                n=len(means),
+                mean=sum(means) / len(means),
+                min=min(means),
+                max=max(means),
+            )
+        )
+    return sorted(found, key=lambda setting: -setting.mean)
+
+
+def best(arms: Sequence[ArmRecord]) -> dict[str, str]:
+    """The first of the finished arms with the highest success, by split: what was measured on different pages is not compared."""
+    found: dict[str, ArmRecord] = {}
+    for arm in arms:
+        known = found.get(arm.split)
+        if arm.mean is not None and (known is None or known.mean is None or arm.mean > known.mean):
+            found[arm.split] = arm
+    return {split: arm.run_id for split, arm in found.items()}
+
+
+def without_seed(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a setting."""
+    return {key: value for key, value in values.items() if key != SEED}
+
+
+def table_rows(summary: SweepSummary) -> list[dict[str, Any]]:
+    """A row for each arm, for Prefect's table."""
+    return [
+        {
+            "arm": arm.run_id,
+            **{key: str(arm.values[key]) if key in arm.values else "" for key in summary.keys},
+            "state": str(arm.state),
+            "before": _interval(arm.success_before),
+            "after": _interval(arm.success_after),
+            "minutes": round(arm.minutes, 1) if arm.minutes is not None else "",
+            "error": arm.error or "",
+        }
+        for arm in summary.arms
+    ]
+
+
+def lines(summary: SweepSummary) -> list[str]:
+    """What is printed at the end: a line for each arm, for each setting with several seeds, and for the best arm."""
+    width = max(len(arm.run_id) for arm in summary.arms)
+    found = [f"{arm.run_id:{width}s}  {_outcome(arm)}" for arm in summary.arms]
+    for setting in summary.settings:
+        if setting.n > 1:
+            found.append(
+                f"{told(setting.values)}: {setting.mean:.3f} over {setting.n} seeds, "
+                f"{setting.min:.3f} to {setting.max:.3f} ({setting.split})"
+            )
+    for split, run_id in summary.best.items():
+        arm = summary.record(run_id)
+        alike = sum(other.mean == arm.mean and other.split == split for other in summary.arms) - 1
+        found.append(
+            f"best on {split}: {run_id}, {_interval(arm.success_after)}{f'; {alike} more with the same' if alike else ''}"
+        )
+    if summary.tuned:
+        found.append(TUNED)
+    return found
+
+
+def _outcome(arm: ArmRecord) -> str:
+    if arm.state is not ArmState.FINISHED:
+        return f"{arm.state}{f': {arm.error}' if arm.error else ''}"
+    minutes = f", {arm.minutes:.1f} min" if arm.minutes is not None else ""
+    return f"{_interval(arm.success_before)} -> {_interval(arm.success_after)}{minutes}"
+
+
+def _interval(success: Success | None) -> str:
+    return interval_told(success.model_dump(), 2) if success is not None else ""

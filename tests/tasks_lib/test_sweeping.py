@@ -1,0 +1,299 @@
+"""A sweep's folder: what became of its arms, what may change, how it ends; its summary and its page. Arms are played by a stand-in for the flow."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+from prefect.exceptions import TerminationSignal
+
+from envs.types import ConfigError, PolicyError, StorageError, TrainingError
+from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.report.data import Success
+from tasks_lib.report.sweep import build_sweep_report
+from tasks_lib.run import run_lock
+from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, lines, summarise, table_rows
+from tasks_lib.sweeps.sweeping import interrupted_by, open_sweep, run_here
+from tests.tasks_lib.swept import Train, interval
+from training.store import read_json
+
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+FINISHED, FAILED, WAITING = ArmState.FINISHED, ArmState.FAILED, ArmState.WAITING
+
+
+def config(root: Path, **changes: Any) -> SweepConfig:
+    values = {"run_id": "s", "root": str(root), "base": {"iterations": 3}, "grid": {"seed": [0, 1, 2]}, **changes}
+    found: SweepConfig = resolve(SweepConfig, values)
+    return found
+
+
+def sweep(root: Path, train: Callable[[TrainConfig], None], **changes: Any) -> SweepSummary:
+    """Run it here, to its end."""
+    with open_sweep(config(root, **changes)) as run:
+        run_here(run, train, lambda _: None)
+        run.check()
+        return run.summary
+
+
+def written(root: Path) -> SweepSummary:
+    return SweepSummary.model_validate(read_json(root / "s" / "sweep.json"))
+
+
+def states(root: Path) -> dict[str, ArmState]:
+    return {arm.run_id: arm.state for arm in written(root).arms}
+
+
+# ------------------------------------------------------------------------------------------------------- its folder
+
+
+def test_arms_are_played_once_and_then_only_read(tmp_path: Path) -> None:
+    train = Train()
+    summary = sweep(tmp_path, train)
+    assert train.played == ["s-seed0", "s-seed1", "s-seed2"]
+    assert summary == written(tmp_path)
+    arm = summary.record("s-seed2")
+    assert (arm.state, arm.values, arm.split, arm.minutes) == (FINISHED, {"seed": 2}, "held_out", 1.5)
+    assert arm.success_before == Success(**interval(4, 20)) and arm.success_after == Success(**interval(12, 20))
+    assert arm.report and (tmp_path / "s" / arm.report).read_text() == "a run's page"
+    assert summary.best == {"held_out": "s-seed2"}
+    (setting,) = summary.settings
+    assert (setting.n, setting.mean, setting.min, setting.max) == (3, pytest.approx(0.55), 0.5, 0.6)
+
+    assert sweep(tmp_path, train) == summary
+    assert len(train.played) == 3, "read, not run again"
+
+
+def test_an_arm_that_fails_stops_no_other_and_is_tried_again_alone(tmp_path: Path) -> None:
+    train = Train(s_seed1=PolicyError("no\n  checkpoint"))
+    with pytest.raises(TrainingError, match=r"^1 of 3 arms failed; .*\n  s-seed1: PolicyError: no checkpoint$"):
+        sweep(tmp_path, train)
+    assert states(tmp_path) == {"s-seed0": FINISHED, "s-seed1": FAILED, "s-seed2": FINISHED}
+    assert written(tmp_path).record("s-seed1").error == "PolicyError: no checkpoint"
+    assert "PolicyError: no checkpoint" in (tmp_path / "s" / "report" / "index.html").read_text()
+
+    train.trouble.clear()
+    assert sweep(tmp_path, train).record("s-seed1").error is None
+    assert train.played == ["s-seed0", "s-seed1", "s-seed2", "s-seed1"]
+
+
+def _while_tidying_up() -> Exception:
+    try:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("the cluster is gone already")
+    except OSError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "end",
+    [KeyboardInterrupt(), SystemExit(1), TerminationSignal(signal.SIGTERM), _while_tidying_up()],
+    ids=lambda end: type(end).__name__,
+)
+def test_an_interrupt_ends_the_sweep_at_once_and_is_no_failed_arm(tmp_path: Path, end: BaseException) -> None:
+    train = Train(s_seed1=end)
+    with pytest.raises(BaseException) as found:
+        sweep(tmp_path, train)
+    assert not isinstance(found.value, Exception)
+    assert train.played == ["s-seed0", "s-seed1"]
+    assert states(tmp_path) == {"s-seed0": FINISHED, "s-seed1": ArmState.INTERRUPTED, "s-seed2": WAITING}
+    sweep(tmp_path, Train())
+    assert set(states(tmp_path).values()) == {FINISHED}
+
+
+def test_an_error_of_its_own_is_no_interrupt(tmp_path: Path) -> None:
+    error = ValueError("a")
+    error.__cause__ = KeyError("b")
+    error.__cause__.__context__ = error
+    assert interrupted_by(error) is None
+    late = TimeoutError("the browser")  # as asyncio.timeout makes it
+    late.__cause__ = asyncio.CancelledError()
+    with pytest.raises(TrainingError, match="s-seed1: TimeoutError: the browser"):
+        sweep(tmp_path, Train(s_seed1=late))
+
+
+def test_arms_may_be_added_and_made_longer_and_nothing_else(tmp_path: Path) -> None:
+    train = Train()
+    sweep(tmp_path, train)
+    sweep(tmp_path, train, grid={"seed": [3, 0, 1, 2]})
+    assert train.played[3:] == ["s-seed3"]
+    with pytest.raises(ConfigError, match=r"started with arms that are not in it now .*: s-seed3; arms may be added"):
+        sweep(tmp_path, train)
+    grid = {"seed": [0, 1, 2, 3]}
+    with pytest.raises(ConfigError) as found:
+        sweep(
+            tmp_path,
+            train,
+            grid=grid,
+            base={"iterations": 3, "trainer": {"epochs": 3}, "evaluation": {"split": "validation"}},
+        )
+    assert str(found.value).startswith("sweep s was started with other values of: trainer, evaluation (see ")
+    assert str(found.value).endswith(
+        "\n  evaluation.split: held_out then, validation now\n  trainer.epochs: 1 then, 3 now"
+    )
+    assert len(train.played) == 4
+    sweep(tmp_path, train, grid=grid, base={"iterations": 5, "cluster": {"workers": 2}})
+    assert sorted(train.played[4:]) == ["s-seed0", "s-seed1", "s-seed2", "s-seed3"]
+
+
+def test_a_run_of_that_name_with_other_values_is_left_alone_before_anything_starts(tmp_path: Path) -> None:
+    train = Train()
+    train(resolve(TrainConfig, {"run_id": "s-seed2", "root": str(tmp_path), "iterations": 3, "seed": 7}))
+    with pytest.raises(ConfigError, match=r"run s-seed2 was started with other values of: seed"):
+        sweep(tmp_path, train)
+    assert train.played == ["s-seed2"] and not (tmp_path / "s" / "config.json").exists()
+
+
+def test_the_folder_of_a_single_run_is_no_sweeps(tmp_path: Path) -> None:
+    train = Train()
+    train(resolve(TrainConfig, {"run_id": "s", "root": str(tmp_path)}))
+    with pytest.raises(ConfigError, match="is the folder of a run that is no sweep"):
+        sweep(tmp_path, train)
+
+
+def test_two_processes_do_not_run_one_sweep(tmp_path: Path) -> None:
+    with run_lock(tmp_path / "s"), pytest.raises(StorageError, match="another process is working on"):
+        sweep(tmp_path, Train())
+
+
+def test_an_arm_that_left_no_result_where_we_look_is_a_failed_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        TrainingError, match=r"s-seed0: it ended well, but .*s-seed0/result\.json has no result of 3 updates"
+    ):
+        sweep(tmp_path, lambda _: None)
+
+
+# ------------------------------------------------------------------------------------------------------ its summary
+
+
+def record(
+    run_id: str, mean: float | None, state: ArmState = FINISHED, split: str = "held_out", **values: Any
+) -> ArmRecord:
+    after = Success(mean=mean or 0.0, low=0.0, high=1.0, n=0 if mean is None else 20)
+    return ArmRecord(run_id=run_id, values=values, split=split, state=state, success_before=after, success_after=after)
+
+
+def test_means_over_seeds_are_of_the_arms_that_were_measured() -> None:
+    summary = summarise(
+        "s",
+        "",
+        [
+            record("a", 0.2, **{"x.y": 1, "seed": 0}),
+            record("b", 0.6, **{"x.y": 1, "seed": 1}),
+            record("c", 0.9, **{"x.y": 2, "seed": 0}),
+            record("d", None, **{"x.y": 2, "seed": 1}),
+            record("e", 1.0, FAILED, **{"x.y": 2, "seed": 2}),
+        ],
+    )
+    assert summary.keys == ("x.y", "seed")
+    assert [(s.values, s.n, s.mean, s.min, s.max) for s in summary.settings] == [
+        ({"x.y": 2}, 1, 0.9, 0.9, 0.9),
+        ({"x.y": 1}, 2, pytest.approx(0.4), 0.2, 0.6),
+    ]
+    assert summary.best == {"held_out": "c"}, "neither a failed arm nor one without a reward"
+    said = lines(summary)
+    assert said[3] == "d  unknown, no episode has a reward -> unknown, no episode has a reward"
+    assert said[4] == "e  failed"
+    assert said[5] == "x.y=1: 0.400 over 2 seeds, 0.200 to 0.600 (held_out)"
+    assert said[6] == "best on held_out: c, 0.90 [0.00, 1.00]"
+    assert "tuned on the held-out pages" in said[7]
+
+
+def test_what_was_measured_on_different_pages_is_not_compared() -> None:
+    arms = [record("a", 0.9, split="validation", lr=1), record("b", 0.4, lr=2), record("c", 0.4, lr=3)]
+    summary = summarise("s", "", arms)
+    assert summary.best == {"validation": "a", "held_out": "b"} and summary.settings == ()
+    assert "best on held_out: b, 0.40 [0.00, 1.00]; 1 more with the same" in lines(summary)
+    assert not any("tuned" in line for line in lines(summarise("s", "", arms[:1])))
+    assert not summarise("s", "", [record("a", 0.5, seed=0), record("b", 0.6, seed=1)]).tuned
+
+
+def test_the_table_has_a_row_for_each_arm() -> None:
+    summary = summarise("s", "", [record("a", 0.5, lr=1), record("b", 0.5, WAITING, kinds=["x"])])
+    first, second = table_rows(summary)
+    assert first == {
+        "arm": "a", "kinds": "", "lr": "1", "state": "finished", "before": "0.50 [0.00, 1.00]", "after": "0.50 [0.00, 1.00]",
+        "minutes": "", "error": "",
+    }  # fmt: skip
+    assert second["kinds"] == "['x']" and second["state"] == "waiting"
+
+
+# --------------------------------------------------------------------------------------------------------- its page
+
+
+def test_the_page_shows_arms_curves_and_means_and_nothing_of_the_values_as_markup(
+    tmp_path: Path, chromium: Browser
+) -> None:
+    grid = {"seed": [0, 1], "tasks.file": ["datasets/tasks/miniwob.jsonl", HOSTILE]}
+    train = Train()
+
+    def failing(arm: TrainConfig) -> None:
+        if arm.tasks.file == HOSTILE and arm.seed:
+            raise PolicyError(f"what is {HOSTILE}?")
+        train(arm)
+
+    with pytest.raises(TrainingError, match="1 of 4 arms failed"):
+        sweep(tmp_path, failing, grid=grid)
+    page, complaints, requests = chromium.new_page(), list[str](), list[str]()
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    path = tmp_path / "s" / "report" / "index.html"
+    page.goto(path.as_uri())
+    assert page.inner_text("h1") == "s" and "Best on held_out: s-file" in page.inner_text("header")
+    assert "tuned on the held-out pages" in page.inner_text("header")
+    assert page.inner_text("header .facts").split("\n") == ["3 finished", "1 failed", "4 arms"]
+    rows = page.locator("#arms tbody tr").all_inner_texts()
+    assert len(rows) == 5 and f"PolicyError: what is {HOSTILE}?" in rows[-1]
+    cells = rows[0].split("\t")
+    assert cells[1:] == [
+        "datasets/tasks/miniwob.jsonl",
+        "0",
+        "finished",
+        "0.20 [0.08, 0.42]",
+        "0.50 [0.30, 0.70]",
+        "20",
+        "1.5",
+    ]
+    over = page.locator("#settings tbody tr").all_inner_texts()
+    assert over[0].split("\t") == [
+        "tasks.file=datasets/tasks/miniwob.jsonl",
+        "held_out",
+        "2",
+        "0.525",
+        "0.500",
+        "0.550",
+    ]
+    assert over[1].split("\t") == [f"tasks.file={HOSTILE}", "held_out", "1", "0.500", "0.500", "0.500"]
+    assert page.locator("#curves .chart circle.dot").count() == 6, "two versions of three arms"
+    assert page.locator("#curves .legend li").count() == 2, "seeds of a setting look alike"
+    page.focus("#curves .chart")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text("#tip").startswith(
+        "policy v3\n0.55 [0.34, 0.74] tasks.file=datasets/tasks/miniwob.jsonl, seed=1"
+    )
+    assert page.evaluate("window.hacked") is None and not complaints
+    assert [url for url in requests if not url.startswith("data:")] == [path.as_uri()]
+    page.click("#arms tbody tr:first-child a")
+    page.wait_for_url("**/s-*-seed0/report/index.html")
+    assert page.inner_text("body") == "a run's page"
+    page.close()
+
+
+def test_a_page_of_arms_that_have_not_begun_and_of_ones_that_cannot_be_read(tmp_path: Path) -> None:
+    with open_sweep(config(tmp_path)) as run:
+        page = run.report.read_text()
+        assert "No arm is finished yet" in page and "Nothing measured yet" in page and "3 waiting" in page
+    (tmp_path / "s-seed1").mkdir()
+    (tmp_path / "s-seed1" / "metrics.jsonl").write_text('{"kind": "evalu')
+    assert "s-seed1: metrics.jsonl line 1 is torn" in build_sweep_report(tmp_path / "s").read_text()
+    (tmp_path / "s" / "sweep.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"sweep\.json cannot be read"):
+        build_sweep_report(tmp_path / "s")
