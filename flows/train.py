@@ -25,9 +25,8 @@ from tasks_lib.preflight import look_at_training
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
 from tasks_lib.results import one_line, write_result
-from tasks_lib.run import open_run, resolve_path
+from tasks_lib.run import finished_result, open_run, resolve_path
 from tasks_lib.training import Trainer
-from training.store import read_json
 
 
 @flow(name="train", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
@@ -43,9 +42,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
     started = time.perf_counter()
     found = look_at_training(config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
-        if run.store.result_path.exists() and run.version >= config.iterations:
+        if finished := finished_result(config, run.store):
             progress.say(f"run {config.run_id} is finished already: {run.store.root}")
-            finished: dict[str, Any] = read_json(run.store.result_path)
             progress.say(f"[bold]{one_line(finished)}[/bold]")
             return finished
         progress.say(f"run {config.run_id} in {run.store.root}")

@@ -20,7 +20,7 @@ from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resol
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
-from tasks_lib.run import check_unlocked, check_values
+from tasks_lib.run import check_unlocked, check_values, finished_result
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import check_sweep
 from tasks_lib.task_sets import tasks_of
@@ -44,7 +44,7 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False) -> list[str]:
     _check_place(store.root, in_use=in_use)
     check_values(config, store)
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
-    if version is not None and version >= config.iterations and store.result_path.exists():
+    if finished_result(config, store):
         return [f"{store.root} is finished: only its result is read"]
     lines = _look(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
     if version is None:

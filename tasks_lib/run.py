@@ -152,6 +152,14 @@ def freeze_config(
     write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 
 
+def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:
+    """``result.json`` of a run that has all its updates; ``None`` while some are to be done or told of, as of a run that is made longer."""
+    if not store.result_path.exists():
+        return None
+    result: dict[str, Any] = read_json(store.result_path)
+    return result if result["updates"] >= config.iterations else None
+
+
 def with_new_keys(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
     """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
     preset = {"preset": frozen["preset"]} if "preset" in frozen else {}

@@ -12,12 +12,22 @@ from tasks_lib.config.parts import (
     RolloutConfig,
     TasksConfig,
 )
-from tasks_lib.config.reading import PRESETS, PROJECT, load_preset, merge, parse_assignments, resolve, resolve_path
+from tasks_lib.config.reading import (
+    PRESETS,
+    PROJECT,
+    RUN_NAME,
+    load_preset,
+    merge,
+    parse_assignments,
+    resolve,
+    resolve_path,
+)
 from tasks_lib.config.runs import EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 
 __all__ = [
     "PRESETS",
     "PROJECT",
+    "RUN_NAME",
     "ClusterConfig",
     "DeviceConfig",
     "EvaluateConfig",

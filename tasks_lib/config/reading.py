@@ -17,6 +17,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 """The checkout: where ``datasets/`` and ``deployments/`` lie."""
 PRESETS = PROJECT / "deployments" / "presets"
 
+RUN_NAME = r"^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$"
+"""Of a folder below ``root``; empty: made up from other values."""
+
 
 def resolve_path(path: str) -> Path:
     """A path from the configuration: absolute, or relative to the project."""

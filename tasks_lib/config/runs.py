@@ -16,7 +16,7 @@ from tasks_lib.config.parts import (
     TasksConfig,
     check_measured,
 )
-from tasks_lib.config.reading import load_preset, merge
+from tasks_lib.config.reading import RUN_NAME, load_preset, merge
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
 
@@ -24,12 +24,10 @@ from training.warm_start.recipe import Recipe
 class RunConfig(Settings):
     """What every kind of run has: a name, a preset that its values are laid over, a folder."""
 
-    run_id: str = Field(
-        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the run's folder; empty means <preset>-seed<seed>."
-    )
+    run_id: str = Field("", pattern=RUN_NAME, description="Name of the run's folder; empty means <preset>-seed<seed>.")
     preset: str = Field(
         "",
-        pattern=r"^[A-Za-z0-9._-]*$",
+        pattern=RUN_NAME,
         description="File of deployments/presets that the other values are laid over; empty: the defaults.",
     )
     root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
@@ -104,7 +102,7 @@ class EvaluateConfig(Settings):
     greedy: bool = Field(True, description="Greedy decoding; false samples at policy.temperature.")
     root: str = Field("runs", description="Folder of all runs.")
     run_id: str = Field(
-        "", pattern=r"^[A-Za-z0-9._-]*$", description="Name of the evaluation's folder; empty means evaluate-<time>."
+        "", pattern=RUN_NAME, description="Name of the evaluation's folder; empty means evaluate-<time>."
     )
 
     @model_validator(mode="after")

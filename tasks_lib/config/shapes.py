@@ -134,7 +134,7 @@ class Shape:
             bounds.append(f"matching {schema['pattern']}")
         if schema.get("minLength"):
             bounds.append("that is not empty")
-        names = {"boolean": "true or false"}
+        names = {"boolean": "true or false", "object": "a mapping of keys to values"}
         kind = str(schema.get("type", "value"))
         return f"{names.get(kind, kind)} {' and '.join(bounds)}".rstrip()
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from envs.types import ConfigError
-from tasks_lib.config import load_preset, merge
+from tasks_lib.config import RUN_NAME, load_preset, merge
 from tasks_lib.sweeps.arms import Arm, make_arms
 from training.config import Settings
 
@@ -18,12 +18,12 @@ class SweepConfig(Settings):
 
     run_id: str = Field(
         "",
-        pattern=r"^[A-Za-z0-9._-]*$",
+        pattern=RUN_NAME,
         description="Name of the sweep's folder, and beginning of its arms' names; empty means the preset, else sweep-<base.preset>.",
     )
     preset: str = Field(
         "",
-        pattern=r"^[A-Za-z0-9._-]*$",
+        pattern=RUN_NAME,
         description="File of deployments/presets that the other values are laid over; empty: the defaults.",
     )
     root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")

@@ -13,7 +13,7 @@ from envs.types import ConfigError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences
 from tasks_lib.report.sweep import build_sweep_report, summary_path
-from tasks_lib.run import MOST_DIFFERENCES, check_values, git_commit, run_lock, versions, with_new_keys
+from tasks_lib.run import MOST_DIFFERENCES, check_values, finished_result, git_commit, run_lock, versions, with_new_keys
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
@@ -189,10 +189,7 @@ def _record(arm: Arm) -> ArmRecord:
     record = ArmRecord(run_id=arm.run_id, values=arm.values, split=arm.config.evaluation.split)
     if (store.report_path / "index.html").exists():
         record = record.model_copy(update={"report": f"../{arm.run_id}/report/index.html"})
-    if not store.result_path.exists():
-        return record
-    result = read_json(store.result_path)
-    if result["updates"] < arm.config.iterations:  # it is to be made longer
+    if (result := finished_result(arm.config, store)) is None:
         return record
     measured = {name: result[name] for name in ("success_before", "success_after")}
     minutes = result["seconds"]["total"] / 60

@@ -42,6 +42,13 @@ def test_every_preset_is_valid(preset):
     assert config.run_id == (preset if isinstance(config, SweepConfig) else f"{preset}-seed0")
 
 
+@pytest.mark.parametrize("model", [TrainConfig, EvaluateConfig, WarmStartConfig, SweepConfig])
+@pytest.mark.parametrize("name", ["..", ".hidden", "a/b", "a b"])
+def test_a_run_is_named_as_a_folder_of_its_own(model, name):
+    with pytest.raises(ConfigError, match=r"run_id: got .*; allowed: string matching "):
+        resolve(model, {"run_id": name})
+
+
 def test_assignments_lie_over_the_preset():
     values = merge(
         {"preset": "quickstart"}, parse_assignments(["algorithm.group_size=4", "seed=7", "tasks.kinds=[click-test]"])

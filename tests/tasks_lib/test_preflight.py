@@ -80,8 +80,11 @@ def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) 
     assert files(tmp_path) == before
     for version in (1, 2):
         run.store.publish_policy(version, Path(READER), {"parent": version - 1, "source": "reader"})
-    write_json(run.store.result_path, {})
-    assert look_at_training(config)[-1] == f"{tmp_path / 'r'} is finished: only its result is read"
+    assert look_at_training(config)[-1].endswith("goes on after version 2 of 2"), "its last evaluation may be missing"
+    write_json(run.store.result_path, {"updates": 1})  # of before it was made longer
+    assert look_at_training(config)[-1].endswith("goes on after version 2 of 2")
+    write_json(run.store.result_path, {"updates": 2})
+    assert look_at_training(config) == [f"{tmp_path / 'r'} is finished: only its result is read"]
 
 
 def test_a_run_that_another_process_works_on_is_left_alone(tmp_path: Path) -> None:
