@@ -22,7 +22,7 @@ from tasks_lib.config.reading import (
     resolve,
     resolve_path,
 )
-from tasks_lib.config.runs import EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
+from tasks_lib.config.runs import EvaluateConfig, FolderConfig, RunConfig, TrainConfig, WarmStartConfig
 
 __all__ = [
     "PRESETS",
@@ -32,6 +32,7 @@ __all__ = [
     "DeviceConfig",
     "EvaluateConfig",
     "EvaluationConfig",
+    "FolderConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",

@@ -21,8 +21,8 @@ from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConf
 from training.warm_start.recipe import Recipe
 
 
-class RunConfig(Settings):
-    """What every kind of run has: a name, a preset that its values are laid over, a folder."""
+class FolderConfig(Settings):
+    """What has a folder of its own: a name, a preset that its values are laid over, a place."""
 
     run_id: str = Field("", pattern=RUN_NAME, description="Name of the run's folder; empty means <preset>-seed<seed>.")
     preset: str = Field(
@@ -31,10 +31,6 @@ class RunConfig(Settings):
         description="File of deployments/presets that the other values are laid over; empty: the defaults.",
     )
     root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything that is drawn.")
-
-    unnamed: ClassVar[str]
-    """Stands for the preset in the name of a run without one."""
 
     @model_validator(mode="before")
     @classmethod
@@ -43,16 +39,25 @@ class RunConfig(Settings):
             return merge(load_preset(values["preset"]), values)
         return values
 
+    @property
+    def run_dir(self) -> Path:
+        """The folder."""
+        return Path(self.root).expanduser().resolve() / self.run_id
+
+
+class RunConfig(FolderConfig):
+    """What every kind of run has, with a seed."""
+
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything that is drawn.")
+
+    unnamed: ClassVar[str]
+    """Stands for the preset in the name of a run without one."""
+
     @model_validator(mode="after")
     def _named(self) -> Self:
         if not self.run_id:
             object.__setattr__(self, "run_id", f"{self.preset or self.unnamed}-seed{self.seed}")
         return self
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        return Path(self.root).expanduser().resolve() / self.run_id
 
 
 class TrainConfig(RunConfig):

@@ -8,12 +8,11 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from envs.types import ConfigError
-from tasks_lib.config import RUN_NAME, load_preset, merge
+from tasks_lib.config import RUN_NAME, FolderConfig
 from tasks_lib.sweeps.arms import Arm, make_arms
-from training.config import Settings
 
 
-class SweepConfig(Settings):
+class SweepConfig(FolderConfig):
     """Everything a sweep is decided by: a training run, and what is different in each arm."""
 
     run_id: str = Field(
@@ -21,12 +20,6 @@ class SweepConfig(Settings):
         pattern=RUN_NAME,
         description="Name of the sweep's folder, and beginning of its arms' names; empty means the preset, else sweep-<base.preset>.",
     )
-    preset: str = Field(
-        "",
-        pattern=RUN_NAME,
-        description="File of deployments/presets that the other values are laid over; empty: the defaults.",
-    )
-    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
     base: dict[str, Any] = Field(
         {}, description="Values of a training run that all arms have, nested; may name a preset of flows/train.py."
     )
@@ -43,13 +36,6 @@ class SweepConfig(Settings):
         description="Deployment of flows/train.py that arms are flow runs of, such as train/quickstart; empty: subflows in this process.",
     )
     parallel: int = Field(1, ge=1, le=256, description="Arms at a time; more than 1 needs a deployment.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _over_preset(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(values.get("preset"), str) and values["preset"]:
-            return merge(load_preset(values["preset"]), values)
-        return values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -71,11 +57,6 @@ class SweepConfig(Settings):
         """The arms, whole and checked (`make_arms`)."""
         root = str(Path(self.root).expanduser().resolve())
         return make_arms(self.run_id, root, self.base, self.grid, self.arms)
-
-    @property
-    def run_dir(self) -> Path:
-        """The sweep's folder."""
-        return Path(self.root).expanduser().resolve() / self.run_id
 
     def plan(self) -> str:
         """What this configuration would do: a sentence, and a line for each arm."""
