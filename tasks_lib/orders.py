@@ -72,6 +72,13 @@ class GradeOrder(WebOrder):
     """Their ids; all of the tasks below."""
     tasks: dict[str, WebTask]
     """By id."""
+    horizons: dict[str, int] = Field(default_factory=dict)
+    """Most steps that episodes had, by their ids, where the run gave tasks others than their own."""
+
+    def attempted(self, episode_id: str, task_id: str) -> WebTask:
+        """The task as an episode attempted it."""
+        task, horizon = self.tasks[task_id], self.horizons.get(episode_id)
+        return task if horizon is None else task.model_copy(update={"horizon": horizon})
 
     @property
     def spent_path(self) -> Path:

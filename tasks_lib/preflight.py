@@ -110,6 +110,7 @@ def look_at_regrading(config: RegradeConfig) -> list[str]:
     """
     regrading = Regrading(config)
     _check_place(regrading.folder)
+    regrading.check_settings()
     regrading.account()
     return [f"{len(regrading.left())} of {len(regrading.episodes)} episodes are to be graded"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,11 +19,12 @@ from pydantic import Field
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.tasks import TaskIndex
-from envs.types import ConfigError, Cost, TaskError, WebTask
+from envs.types import ConfigError, Cost, Split, TaskError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
+from tasks_lib.differences import differences
 from tasks_lib.orders import GradeOrder, GradeReport
-from tasks_lib.regraded import RegradingStart, read_regraded, write_end, write_start
+from tasks_lib.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
 from tasks_lib.rewards import judge_account
 from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.worker import RolloutWorker
@@ -86,12 +88,14 @@ class Regrading:
         self.store = RunStore(config.run_dir)
         self.folder = self.store.root / "regraded" / config.name
         self._records = [read_group(self.store, name) for name in self.store.group_ids()]
-        chosen = {
-            episode.episode_id: record.task_id
+        groups = {
+            episode.episode_id: record
             for record in self._records
             for episode in record.episodes
             if config.which == "all" or episode.abstained is not None
         }
+        chosen = {episode_id: record.task_id for episode_id, record in groups.items()}
+        self._phases = {episode_id: record.phase for episode_id, record in groups.items()}
         if not self._records:
             raise ConfigError(f"run: {config.run_dir} has no groups; name the folder of a run that has played episodes")
         self.episodes = chosen
@@ -117,6 +121,7 @@ class Regrading:
                 name=self.config.name,
                 episodes=tuple(batch),
                 tasks={task_id: self._tasks[task_id] for task_id in {self.episodes[each] for each in batch}},
+                horizons=self._horizons(batch),
             )
             for batch in batches
         ]
@@ -138,19 +143,33 @@ class Regrading:
     def begin(self) -> None:
         """Keep when and by what the episodes are graded that are left, and their rubrics. Nothing if none is."""
         name = self.config.name
+        self.check_settings()
         if not self.left():
             return
         for attempted in self._tasks.values():
             if attempted.rubric is not None:
                 self.store.put_rubric(attempted.rubric)
-        settings = {"judge": self._rollout().judge, "rewards": self._rewards(), "tasks": self.config.tasks}
         start = RegradingStart(
-            at=time.time(),
-            which=self.config.which,
-            episodes=len(self.episodes),
-            settings={key: value.model_dump(mode="json") if value else None for key, value in settings.items()},
+            at=time.time(), which=self.config.which, episodes=len(self.episodes), settings=self._settings()
         )
         write_start(self.store, name, start)
+
+    def check_settings(self) -> None:
+        """``ConfigError`` if all is graded already, by other values than those that are given now: nothing would be graded by these."""
+        starts = read_log(self.store, self.config.name).starts
+        if self.left() or not starts:
+            return
+        lines = [
+            f"\n  {key}: {old} then, {new} now" for key, new, old in differences(self._settings(), starts[-1].settings)
+        ]
+        if lines:
+            raise ConfigError(
+                f"name: all episodes are graded as {self.config.name!r} already, with other values; give another name{''.join(lines)}"
+            )
+
+    def _settings(self) -> dict[str, Any]:
+        settings = {"judge": self._rollout().judge, "rewards": self._rewards(), "tasks": self.config.tasks}
+        return {key: value.model_dump(mode="json") if value else None for key, value in settings.items()}
 
     def summary(self) -> dict[str, Any]:
         """What it came to, also in ``summary.json`` of the folder. ``StorageError`` if a reward is not there or damaged."""
@@ -189,6 +208,20 @@ class Regrading:
 
     def _rewards(self) -> RewardConfig:
         return self.config.rewards or (self._run.rewards if self._run is not None else RewardConfig())
+
+    def _horizons(self, episodes: Sequence[str]) -> dict[str, int]:
+        """What the run's policy of horizons gave them, which depends on their split and iteration; nothing without one."""
+        run, policy = self._run, self._rollout().horizon
+        if run is None or policy is None:
+            return {}
+        evaluated = Split(run.split if isinstance(run, EvaluateConfig) else run.evaluation.split)
+        found = {}
+        for episode_id in episodes:
+            phase, task = self._phases[episode_id], self._tasks[self.episodes[episode_id]]
+            trained = phase.startswith("i")
+            split, iteration = (Split.TRAIN, int(phase[1:])) if trained else (evaluated, 0)
+            found[episode_id] = policy.steps(task.difficulty, split, iteration)
+        return found
 
     def _tasks_config(self) -> TasksConfig:
         run = self._run

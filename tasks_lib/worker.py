@@ -197,7 +197,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
         async def grade(episode_id: str) -> None:
             trajectory = await loop.run_in_executor(self._files, store.trajectory, episode_id)
-            graded = await stage.grade(order.tasks[trajectory.task_id], trajectory)
+            graded = await stage.grade(order.attempted(episode_id, trajectory.task_id), trajectory)
             result = Regraded(
                 episode_id=episode_id,
                 task_id=trajectory.task_id,

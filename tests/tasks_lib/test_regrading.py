@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from envs.rewards.judge import DamagedLedger, Ledger, Limits
 from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade
-from tasks_lib.config import resolve
+from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.orders import Needs
 from tasks_lib.preflight import look_at_regrading
 from tasks_lib.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
+from training.journal import read_group
 from training.store import RunStore, write_json
 
 RUBRIC = read_rubric({"fact_groups": [{"name": "a", "facts": [{"id": "b", "type": "url", "url": "/"}]}]})
@@ -69,6 +71,52 @@ def test_batches_of_what_is_asked_for(tmp_path: Path) -> None:
     everything = _regrading(tmp_path, which="all", batch=2, rewards={"length": 0.5}).orders()
     assert [len(each.episodes) for each in everything] == [2, 1]
     assert {each.rewards.length for each in everything} == {0.5}
+
+
+def test_episodes_are_graded_by_the_horizon_that_they_had(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    policy = {"kind": "scheduled", "first": 2, "last": 9, "step": 1, "every": 1}
+    run = resolve(TrainConfig, {"run_id": "run", "rollout": {"horizon": policy}})
+    write_json(store.config_path, {"config": run.model_dump(mode="json")})
+    shutil.copy(tmp_path / "tasks.jsonl", store.tasks_path)
+    record = read_group(store, "e000000-g0000")
+    write_json(
+        store.group_path("i000003-g0000"),
+        record.model_copy(
+            update={
+                "group_id": "i000003-g0000",
+                "episodes": (record.episodes[0].model_copy(update={"episode_id": "i000003-g0000-s00-a0"}),),
+            }
+        ),
+    )
+    (order,) = _regrading(tmp_path, which="all").orders()
+    trained, evaluated = "i000003-g0000-s00-a0", "e000000-g0000-s00-a0"
+    assert order.attempted(trained, "shop/a").horizon == 5, "the bound of iteration 3"
+    assert order.attempted(evaluated, "shop/a").horizon == 10, "no bound in evaluations"
+    own = run.model_copy(update={"rollout": run.rollout.model_copy(update={"horizon": None})})
+    write_json(store.config_path, {"config": own.model_dump(mode="json")})
+    (order,) = _regrading(tmp_path, which="all").orders()
+    assert order.attempted(trained, "shop/a").horizon == TASK.horizon
+
+
+def test_a_name_that_is_used_up_is_not_used_for_other_values(tmp_path: Path) -> None:
+    store = _stored(tmp_path)
+    again = _regrading(tmp_path, which="all", rewards={"length": 0.5})
+    again.begin()
+    other = _regrading(tmp_path, which="all", rewards={"length": 0.2})
+    other.begin()  # something is left: a judge may have moved
+    again.begin()
+    for name in again.episodes:
+        reward = store.trajectory(name).reward
+        result = Regraded(episode_id=name, task_id="shop/a", reward=reward, before=reward)
+        write_json(store.regraded_path("again", name), result)
+    again.begin()
+    for use in (other.begin, lambda: look_at_regrading(other.config)):
+        with pytest.raises(
+            ConfigError,
+            match=r"graded as 'again' already.*; give another name\n  rewards\.length: 0\.5 then, 0\.2 now$",
+        ):
+            use()
 
 
 def test_what_cannot_be_graded_is_refused(tmp_path: Path) -> None:
