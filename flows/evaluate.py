@@ -71,8 +71,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         progress.say(f"[bold]success {told(result)}, n = {result['n']}[/bold]")
         if not result["n"]:
             raise JudgeError(
-                f"no episode has a reward; mend what is named above, then start with another run_id, or grade again what was played: "
-                f"python -m flows.regrade --set run={store.root}"
+                f"no episode has a reward; mend what is named above, then start with another run_id; or, if it was a judge or a check and no "
+                f"browser, grade again what was played: python -m flows.regrade --set run={store.root}"
             )
     return result
 

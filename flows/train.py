@@ -14,6 +14,7 @@ from typing import Any
 
 from prefect import flow
 
+from envs.types import RollwrightError
 from tasks_lib.artifacts import publish_curve, publish_iteration_table
 from tasks_lib.checkpoints import publish_base
 from tasks_lib.cluster import rollout_task_runner, use_cluster
@@ -53,14 +54,18 @@ def train(config: TrainConfig) -> dict[str, Any]:
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)
-            loop.evaluate()
-            loop.say_what_follows()
-            while loop.unfinished:
-                line = loop.iterate()
-                publish_iteration_table(config.run_id, line)
-                if loop.evaluation_due:
-                    loop.evaluate()
-                    publish_curve(run.store)
+            try:
+                loop.evaluate()
+                loop.say_what_follows()
+                while loop.unfinished:
+                    line = loop.iterate()
+                    publish_iteration_table(config.run_id, line)
+                    if loop.evaluation_due:
+                        loop.evaluate()
+                        publish_curve(run.store)
+            except RollwrightError:
+                progress.say(f"report:  {build_report(run.store.root)}")  # the error may be of what is in it
+                raise
         result = write_result(run, set_up=set_up, loop=loop.wall, peak_rss_mb=memory.peak_mb)
         report = build_report(run.store.root)
         publish_curve(run.store)

@@ -44,5 +44,5 @@ def publish_curve(store: RunStore) -> None:
     create_image_artifact(
         image_url=f"data:image/png;base64,{picture}",
         key=artifact_key(store.root.name, "learning-curve"),
-        description="Greedy success on held-out seeds",
+        description="Greedy success by policy version",
     )

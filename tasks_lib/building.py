@@ -42,7 +42,7 @@ from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, T
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.progress import RunProgress
-from tasks_lib.run import run_lock, with_new_keys
+from tasks_lib.run import check_kind, run_lock, with_new_keys
 from training.store import read_json, write_json
 
 NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
@@ -218,7 +218,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
     fingerprints = {source.name: fingerprint(source, PROJECT) for source in config.sources}
     path, plan = config.run_dir / "config.json", plan_of(config)
     if path.exists():
-        frozen = read_json(path)
+        frozen = check_kind(path, plan.config)
         before = with_new_keys(BuildTasksConfig, frozen["config"])
         lasting = [key for key in plan.config if key not in MAY_CHANGE]
         changed = [key for key in lasting if _lasting(key, plan.config[key]) != _lasting(key, before.get(key))]

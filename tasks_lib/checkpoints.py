@@ -7,12 +7,22 @@ from pathlib import Path
 from envs.types import PolicyError
 from training.store import RunStore
 
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
+"""Files of which a checkpoint has one at least."""
+
 
 def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
-    """``PolicyError`` names the ``key`` of the configuration if the folder is no checkpoint."""
-    if not (checkpoint / "config.json").exists():
+    """``PolicyError`` names the ``key`` of the configuration if the folder is no checkpoint, or one without a tokenizer."""
+    if (newest := RunStore(checkpoint).latest_policy()) is not None:
         raise PolicyError(
-            f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no config.json); "
+            f"{key}: {checkpoint} is a run; give one of its policies, as {RunStore(checkpoint).policy_path(newest)}"
+        )
+    missing = "config.json" if not (checkpoint / "config.json").exists() else ""
+    if not missing and not any((checkpoint / name).exists() for name in TOKENIZERS):
+        missing = f"tokenizer ({' or '.join(TOKENIZERS)})"
+    if missing:
+        raise PolicyError(
+            f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no {missing}); "
             f"give a folder, or make one with: python -m flows.warm_start"
         )
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from envs.types import Split, TrainingError
 from tasks_lib.evaluation import evaluate_version
-from tasks_lib.metrics import share, told
+from tasks_lib.metrics import share, split_told, told
 from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollout
@@ -66,7 +66,9 @@ class SynchronousLoop:
         episodes = run.config.evaluation.episodes
         if not run.store.evaluation_path(version).exists():
             rest = duration(episodes * self._episode_seconds)
-            self._progress.say(f"evaluating version {version} on {episodes} held-out episodes, about {rest} …")
+            self._progress.say(
+                f"evaluating version {version} on {episodes} {split_told(run.config.evaluation.split)} episodes, about {rest} …"
+            )
         result = evaluate_version(
             run.rollouts,
             version,
@@ -80,7 +82,7 @@ class SynchronousLoop:
             line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
             run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
         self._progress.say(
-            f"version {version}: held-out success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
+            f"version {version}: {split_told(run.config.evaluation.split)} success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
         )
         for cause, count in result.get("causes", {}).items():
             self._progress.say(f"  {count} attempts without a reward: {escape(cause)}")

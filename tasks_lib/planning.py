@@ -76,8 +76,8 @@ def evaluation_groups(
     sizes = index.seeds_of(split)[rows].astype(np.int64)
     if sizes.sum() < episodes:
         raise ConfigError(
-            f"{episodes} {split} episodes are wanted, and the {len(rows)} tasks that have {split} seeds have {sizes.sum()} in all; lower the "
-            f"number of episodes, or take a set with more (of a generated one: --splits {split}=1 …)"
+            f"{episodes} {split} episodes are wanted, and of {len(rows)} task{'s' * (len(rows) != 1)} there are {sizes.sum()} {split} seeds in all; "
+            f"lower the number of episodes, or take a set with more (a generated one has a share of {split} in its spec.splits)"
         )
     groups = []
     for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):

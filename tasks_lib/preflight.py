@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envs.tasks import TaskIndex
 from envs.tasks.build import is_whole
-from envs.types import ConfigError, RollwrightError, Split, StorageError
+from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, plan_of
 from tasks_lib.checkpoints import check_checkpoint
@@ -140,11 +140,18 @@ def look_at_sweep(config: SweepConfig) -> list[str]:
 def _look(
     config: TrainConfig | EvaluateConfig, store: RunStore, splits: tuple[Split, ...], episodes: int, evaluated: Split
 ) -> list[str]:
-    tasks = tasks_of(config.tasks, store)
+    try:
+        tasks = tasks_of(config.tasks, store)
+    except TaskError as error:
+        raise TaskError(str(error) if str(error).startswith("tasks.") else f"tasks.file: {error}") from error
     lines = [_told(tasks)]
     check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
     check_gradable(tasks, Gradable(config.rollout, config.rewards, config.tasks.live), splits, lines.append)
-    evaluation_groups(tasks, phase="e000000", episodes=episodes, split=evaluated)
+    try:
+        evaluation_groups(tasks, phase="e000000", episodes=episodes, split=evaluated)
+    except ConfigError as error:
+        key = "evaluation.episodes" if isinstance(config, TrainConfig) else "episodes"
+        raise ConfigError(f"{key}: {error}") from error
     judge_account(config.rollout.judge, store.spent_path())
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tasks_lib.metrics import known, told
+from tasks_lib.metrics import known, split_told, told
 from tasks_lib.run import TrainingRun, versions
 from training.store import read_json, write_json
 
@@ -34,6 +34,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
     result = {
         "run_id": run.config.run_id,
         "preset": run.config.preset,
+        "split": run.config.evaluation.split,
         "success_before": _interval(before),
         "success_after": _interval(after),
         "success_by_kind": {
@@ -56,8 +57,9 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
 def one_line(result: dict[str, Any]) -> str:
     """The result as a sentence."""
     before, after = result["success_before"], result["success_after"]
+    split = split_told(result.get("split", "held_out"))  # which older results do not say
     return (
-        f"held-out success {told(before, 2)} -> {told(after, 2)} over {len(result['success_by_kind'])} task kinds "
+        f"{split} success {told(before, 2)} -> {told(after, 2)} over {len(result['success_by_kind'])} task kinds "
         f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"
     )
 

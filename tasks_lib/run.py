@@ -6,7 +6,7 @@ import fcntl
 import importlib.metadata
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -125,6 +125,37 @@ MOST_DIFFERENCES = 12
 """Keys with other values that an error names one by one."""
 
 
+KINDS = {
+    "grid": "a sweep",
+    "sources": "a task set",
+    "recipe": "a warm start",
+    "iterations": "a training run",
+    "episodes": "an evaluation",
+}
+"""What a folder is of, by the first of these keys that its configuration has."""
+
+
+def check_kind(path: Path, wanted: Collection[str]) -> dict[str, Any]:
+    """The document of a ``config.json``.
+
+    Args:
+        path: Of the file, which is there.
+        wanted: Keys of the configuration that the folder is to be used for.
+
+    Raises:
+        ConfigError: it is of something of another kind.
+    """
+    document: dict[str, Any] = read_json(path)
+    found, own = (
+        next((kind for key, kind in KINDS.items() if key in keys), "") for keys in (document["config"], wanted)
+    )
+    if found != own:
+        raise ConfigError(
+            f"{path.parent} is the folder of {found or 'something else'}, not of {own}; use another run_id"
+        )
+    return document
+
+
 def check_values(
     config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
@@ -132,7 +163,7 @@ def check_values(
     if not store.config_path.exists():
         return
     values = config.model_dump(mode="json")
-    frozen = with_new_keys(type(config), read_json(store.config_path)["config"])
+    frozen = with_new_keys(type(config), check_kind(store.config_path, values)["config"])
     changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
     if changed:
         then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))

@@ -108,7 +108,7 @@ def raw_rows(path: Path) -> Iterator[bytes | str]:
                 for line in lines:
                     yield line.rstrip(b"\r\n")
     except (OSError, ValueError) as error:
-        raise UnreadableError(error) from error
+        raise UnreadableError(error.strerror if isinstance(error, OSError) and error.strerror else error) from error
 
 
 def _json_rows(text: bytes) -> Iterator[bytes | str]:

@@ -84,10 +84,11 @@ class TrainConfig(RunConfig):
         """What this configuration would do, in a sentence."""
         episodes = self.rollout.groups_per_iteration * self.algorithm.group_size
         evaluations = 1 + -(-self.iterations // self.evaluation.every)
+        split = self.evaluation.split.replace("_", "-")
         return (
             f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {self.algorithm.group_size} = "
             f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
-            f"{self.evaluation.episodes} held-out episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
+            f"{self.evaluation.episodes} {split} episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
             f"into {self.run_dir}"
         )
 

@@ -59,7 +59,7 @@ def _figure(run: RunData) -> Figure:
         )
         axes.fill_between(x, low, high, color=HELD_OUT, alpha=0.14, lw=0)
         axes.vlines(x, low, high, color=HELD_OUT, lw=1, alpha=0.6)
-        axes.plot(x, held_out, color=HELD_OUT, lw=2, marker="o", ms=4.5, label="held-out success, 95 % interval")
+        axes.plot(x, held_out, color=HELD_OUT, lw=2, marker="o", ms=4.5, label=f"{run.measured} success, 95 % interval")
     if training or any(e.n for e in run.evaluations):
         axes.legend(frameon=False, loc="best", fontsize=9, labelcolor=INK)
     else:

@@ -161,6 +161,13 @@ class RunData:
         return bool(self.iterations) or "iterations" in self.config or not self.config
 
     @property
+    def measured(self) -> str:
+        """The split of the evaluations in words: held-out, or validation."""
+        evaluation = self.config.get("evaluation")
+        split = evaluation.get("split") if isinstance(evaluation, dict) else self.config.get("split")
+        return str(split or "held_out").replace("_", "-")
+
+    @property
     def kinds_that_read(self) -> set[str]:
         """Kinds with a task whose answer depends on matching words of the instruction."""
         return {task.kind for task in self.tasks.values() if task.needs_reading}

@@ -232,18 +232,21 @@ def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:
 def learning_curves(run: RunData) -> dict[str, LineChart]:
     """The learning curve over ``updates`` and, where clocks were kept, over ``minutes``."""
     by_update = _learning_curve(
-        [(float(e.version), e) for e in run.evaluations], [(float(i.iteration), i) for i in run.iterations], "updates"
+        [(float(e.version), e) for e in run.evaluations],
+        [(float(i.iteration), i) for i in run.iterations],
+        "updates",
+        run.measured,
     )
     curves = {"updates": by_update}
     timed = [(e.wall / 60, e) for e in run.evaluations if e.wall is not None]
     timed_iterations = [(i.wall / 60, i) for i in run.iterations if i.wall is not None]
     if len(timed) + len(timed_iterations) > 1:
-        curves["minutes"] = _learning_curve(timed, timed_iterations, "minutes")
+        curves["minutes"] = _learning_curve(timed, timed_iterations, "minutes", run.measured)
     return curves
 
 
 def _learning_curve(
-    evaluations: list[tuple[float, Evaluation]], iterations: list[tuple[float, Iteration]], unit: str
+    evaluations: list[tuple[float, Evaluation]], iterations: list[tuple[float, Iteration]], unit: str, split: str
 ) -> LineChart:
     training = tuple((x, i.success) for x, i in iterations if i.success is not None)
     series = []
@@ -254,7 +257,7 @@ def _learning_curve(
         series.append(Series("training", "training", training, dots=len(training) == 1))
     series.append(
         Series(
-            "held-out",
+            split,
             "held-out",
             tuple((x, e.mean) for x, e in evaluations),
             dots=True,
@@ -264,7 +267,7 @@ def _learning_curve(
     notes: dict[float, list[str]] = {}
     for x, e in evaluations:
         known = f"{e.mean:.2f} [{e.low:.2f}, {e.high:.2f}], n = {e.n}" if e.n else "unknown, no episode has a reward"
-        text = f"held-out {known}"
+        text = f"{split} {known}"
         notes.setdefault(x, [f"policy v{e.version}"]).append(text)
     for x, i in iterations:
         if i.success is not None:

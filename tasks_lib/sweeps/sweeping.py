@@ -13,7 +13,16 @@ from envs.types import ConfigError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences
 from tasks_lib.report.sweep import build_sweep_report, summary_path
-from tasks_lib.run import MOST_DIFFERENCES, check_values, finished_result, git_commit, run_lock, versions, with_new_keys
+from tasks_lib.run import (
+    MOST_DIFFERENCES,
+    check_kind,
+    check_values,
+    finished_result,
+    git_commit,
+    run_lock,
+    versions,
+    with_new_keys,
+)
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
@@ -149,9 +158,8 @@ def check_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) -> 
     """
     if not store.config_path.exists():
         return
-    then, now = read_json(store.config_path).get("arms"), {arm.run_id: arm.config for arm in arms}
-    if not isinstance(then, dict):
-        raise ConfigError(f"{store.root} is the folder of a run that is no sweep; use another run_id")
+    document = check_kind(store.config_path, type(config).model_fields)
+    then, now = document["arms"], {arm.run_id: arm.config for arm in arms}
     if gone := [run_id for run_id in then if run_id not in now]:
         raise ConfigError(
             f"sweep {config.run_id} was started with arms that are not in it now (see {store.config_path}): {', '.join(gone)}; arms may "

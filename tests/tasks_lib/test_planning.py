@@ -69,7 +69,9 @@ def test_evaluation_takes_the_first_held_out_seeds_each_time():
     groups = evaluation_groups(TASKS, phase="e000003", episodes=10)
     assert [group.seeds for group in groups] == [(0, 1, 2, 3), (0, 1, 2), (0, 1, 2)]
     assert all(group.greedy for group in groups)
-    with pytest.raises(ConfigError, match=r"200 held_out episodes are wanted, and the 3 tasks .* have 150 in all"):
+    with pytest.raises(
+        ConfigError, match=r"200 held_out episodes are wanted, and of 3 tasks there are 150 held_out seeds"
+    ):
         evaluation_groups(TASKS, phase="e000003", episodes=200)
 
 
@@ -90,9 +92,9 @@ def test_evaluation_takes_all_of_the_tasks_with_few_seeds() -> None:
         ("shop/2", (3,)),
         ("site/middling", (0, 1, 2, 3)),
     ]
-    with pytest.raises(ConfigError, match=r"4 held_out episodes are wanted, and the 3 tasks .* have 3 in all"):
+    with pytest.raises(ConfigError, match=r"4 held_out episodes are wanted, and of 3 tasks there are 3 held_out seeds"):
         evaluation_groups([one_page(number) for number in range(3)], phase="e000000", episodes=4)
-    with pytest.raises(ConfigError, match="the 0 tasks that have demo seeds"):
+    with pytest.raises(ConfigError, match="of 0 tasks there are 0 demo seeds"):
         evaluation_groups(tasks, phase="e000000", episodes=1, split=Split.DEMO)
 
 

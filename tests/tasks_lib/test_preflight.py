@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,18 @@ def files(root: Path) -> dict[Path, int]:
     ("changes", "error", "says"),
     [
         ({"policy": {"checkpoint": "nix"}}, PolicyError, r"policy\.checkpoint: .*nix is no Hugging Face checkpoint"),
-        ({"tasks": {"file": "nix.jsonl"}}, TaskError, r"nix\.jsonl: cannot be read"),
+        (
+            {"tasks": {"file": "nix.jsonl"}},
+            TaskError,
+            r"^tasks\.file: .*nix\.jsonl: cannot be read: No such file or directory$",
+        ),
         ({"tasks": {"kinds": ["click-tset"]}}, TaskError, r"tasks\.kinds: no task of kind click-tset .*click-test"),
         ({"tasks": {"logins": {"nix": "/nix"}}}, ConfigError, r"tasks\.logins\.nix: no task is on a site of that name"),
-        ({"evaluation": {"episodes": 99_999}}, ConfigError, "99999 held_out episodes are wanted, .* have 80000 in all"),
+        (
+            {"evaluation": {"episodes": 99_999}},
+            ConfigError,
+            r"evaluation\.episodes: 99999 held_out episodes are wanted, .* 8 tasks there are 80000 held_out seeds",
+        ),
     ],
 )
 def test_what_a_run_names_is_looked_at_and_nothing_is_written(
@@ -66,6 +75,40 @@ def test_a_corrected_run_may_have_the_name_of_the_refused_one(tmp_path: Path) ->
     assert look_at_training(training(tmp_path)) == ["8 tasks of 8 kinds on 1 site"]
     with open_run(training(tmp_path)):
         pass
+
+
+def test_a_run_is_no_checkpoint_and_its_newest_policy_is_named(tmp_path: Path) -> None:
+    with open_run(training(tmp_path)) as run:
+        run.store.publish_policy(3, Path(READER), {"parent": None, "source": "reader"})
+    wrong = evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "r")})
+    with pytest.raises(
+        PolicyError, match=r"^policy\.checkpoint: .*r is a run; give one of its policies, as .*r/policies/v000003$"
+    ):
+        look_at_evaluation(wrong)
+    bare = tmp_path / "bare"
+    shutil.copytree(READER, bare, ignore=shutil.ignore_patterns("tokenizer*"))
+    with pytest.raises(
+        PolicyError, match=r"policy\.checkpoint: .*bare is no .* \(it has no tokenizer \(tokenizer\.json or"
+    ):
+        look_at_evaluation(evaluation(tmp_path, policy={"checkpoint": str(bare)}))
+
+
+def test_the_folder_of_something_else_is_called_that(tmp_path: Path) -> None:
+    with open_run(training(tmp_path)):
+        pass
+    for look, model in (
+        (look_at_evaluation, EvaluateConfig),
+        (look_at_warm_start, WarmStartConfig),
+        (look_at_build, BuildTasksConfig),
+        (look_at_sweep, SweepConfig),
+    ):
+        more: dict[str, Any] = {}
+        if model is BuildTasksConfig:
+            more = {"sources": [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]}
+        if model is SweepConfig:
+            more = {"base": {"preset": "quickstart"}, "grid": {"seed": [0]}}
+        with pytest.raises(ConfigError, match=r"r is the folder of a training run, not of an? .*; use another run_id"):
+            look(resolve(model, {"root": str(tmp_path), "run_id": "r", **more}))  # type: ignore[operator]
 
 
 def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) -> None:

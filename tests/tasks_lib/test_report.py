@@ -14,6 +14,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import viewer_data
 from tasks_lib.report.grading import grading
+from training.store import read_json, write_json
 
 MakeRun = Callable[..., Any]
 
@@ -47,6 +48,18 @@ def look(chromium: Browser) -> Iterator[Look]:
 
 
 # ------------------------------------------------------------------------------------------------------ the page
+
+
+def test_the_split_that_was_measured_is_named(make_run: MakeRun, look: Look) -> None:
+    root = make_run().root
+    document = read_json(root / "config.json")
+    document["config"].setdefault("evaluation", {})["split"] = "validation"
+    write_json(root / "config.json", document)
+    page = look.open(build_report(root))
+    assert page.inner_text(".result").startswith("Validation success 0.39")
+    assert page.inner_text("#h-kinds") == "Validation success by task kind"
+    assert "validation success with 95 % interval" in page.inner_text("#learning .legend")
+    assert "held-out" not in page.inner_text("main").lower() and not look.complaints
 
 
 def test_page_shows_the_result_and_the_curve(make_run: MakeRun, look: Look) -> None:

@@ -154,7 +154,7 @@ def test_a_run_of_that_name_with_other_values_is_left_alone_before_anything_star
 def test_the_folder_of_a_single_run_is_no_sweeps(tmp_path: Path) -> None:
     train = Train()
     train(resolve(TrainConfig, {"run_id": "s", "root": str(tmp_path)}))
-    with pytest.raises(ConfigError, match="is the folder of a run that is no sweep"):
+    with pytest.raises(ConfigError, match=r"is the folder of a training run, not of a sweep; use another run_id"):
         sweep(tmp_path, train)
 
 

@@ -109,7 +109,7 @@ def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any]
         version=2,
         metrics=SimpleNamespace(lines=lambda _kind: []),
         journal=SimpleNamespace(episodes=dict),
-        config=SimpleNamespace(run_id="r", preset="", seed=0),
+        config=SimpleNamespace(run_id="r", preset="", seed=0, evaluation=SimpleNamespace(split="held_out")),
     )
     result = write_result(run, set_up=1.0, loop=2.0, peak_rss_mb=3.0)
     assert (result["success_before"], result["success_after"]) == (NOTHING, SOME)
