@@ -41,7 +41,8 @@ def run_command(
     parser = argparse.ArgumentParser(
         prog=f"python -m flows.{flow.__name__.replace('-', '_')}", description=flow.__doc__
     )
-    parser.add_argument("--preset", help="deployments/presets/<name>.yaml")
+    if "preset" in model.model_fields:
+        parser.add_argument("--preset", help="deployments/presets/<name>.yaml")
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
@@ -50,7 +51,7 @@ def run_command(
     )
     options = parser.parse_args(arguments)
     try:
-        preset = {"preset": options.preset} if options.preset else {}
+        preset = {"preset": options.preset} if getattr(options, "preset", None) else {}
         config = resolve(model, merge(preset, parse_assignments(options.assignments)))
         if options.dry_run:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")

@@ -22,6 +22,7 @@ from envs.tasks import TaskIndex
 from envs.types import ConfigError, Cost, Split, TaskError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
+from tasks_lib.config.parts import check_measured
 from tasks_lib.differences import differences
 from tasks_lib.orders import GradeOrder, GradeReport
 from tasks_lib.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
@@ -100,6 +101,10 @@ class Regrading:
             raise ConfigError(f"run: {config.run_dir} has no groups; name the folder of a run that has played episodes")
         self.episodes = chosen
         self._run = _started_with(self.store)
+        try:
+            check_measured(self._rewards(), self._rollout())
+        except ValueError as error:
+            raise ConfigError(f"{error} of the run") from error
         self._tasks = self._open_tasks(set(chosen.values()))
 
     def left(self) -> list[str]:

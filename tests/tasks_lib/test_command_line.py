@@ -10,7 +10,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, JudgeError, TaskError
 from tasks_lib.command_line import run_command, told_once
-from tasks_lib.config import EvaluateConfig
+from tasks_lib.config import EvaluateConfig, TrainConfig
 
 ARGUMENTS = ["--set", "run_id=mine"]
 
@@ -54,6 +54,13 @@ def test_what_is_refused_is_refused_before_a_server_starts(
 
     assert run_command(never, EvaluateConfig, refuse, [*ARGUMENTS, *dry]) == 2
     assert capsys.readouterr().err == "error: tasks.file: not there\n"
+
+
+def test_presets_are_offered_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_command(never, EvaluateConfig, looked, ["--preset", "quickstart"])
+    assert "unrecognized arguments: --preset" in capsys.readouterr().err
+    assert run_command(never, TrainConfig, looked, ["--preset", "quickstart", "--dry-run"]) == 0
 
 
 def test_a_dry_run_says_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,8 @@ def test_what_cannot_be_graded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no groups"):
         _regrading(tmp_path)
     _stored(tmp_path)
+    with pytest.raises(ConfigError, match=r"rewards\.performance: 1 needs rollout\.signals=true.* of the run"):
+        _regrading(tmp_path, rewards={"performance": 1})
     save_tasks(tmp_path / "tasks.jsonl", [TASK.model_copy(update={"task_id": "shop/b"})])
     with pytest.raises(ConfigError, match="no task 'shop/a' among the 1"):
         _regrading(tmp_path)
