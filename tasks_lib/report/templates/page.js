@@ -221,7 +221,7 @@ function rewardFacts(episode) {
   const binary = { 0: "0: a part does not hold", 1: "1: all parts hold" }[episode.binary] || "not known";
   const cost = costOf(episode.cost);
   return [
-    el("p", { class: "facts" }, el("span", {}, `score ${decimals(episode.score, 3)}`), el("span", {}, episode.passed ? "passed" : "not passed"),
+    el("p", { class: "facts" }, el("span", {}, `score ${decimals(episode.score, 3)}`), el("span", {}, episode.score === null ? "unknown" : episode.passed ? "passed" : "not passed"),
       el("span", {}, `binary ${binary}`), cost && el("span", {}, `cost ${cost}`), episode.wall && el("span", {}, "wall: ", el("code", {}, episode.wall)),
       episode.rubric && el("span", {}, "rubric ", el("code", { title: episode.rubric }, episode.rubric.slice(0, 10)))),
     episode.abstained && el("p", { class: "error" }, `No reward: ${episode.abstained}`),
