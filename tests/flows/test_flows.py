@@ -16,12 +16,12 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.utilities.callables import parameter_schema
 
-from envs.types import ConfigError, JudgeError, PolicyError, StorageError
+from envs.types import ConfigError, JudgeError, PolicyError, RollwrightError, StorageError
 from flows.evaluate import evaluate
 from flows.train import train
 from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.cluster import use_cluster
-from tasks_lib.config import ClusterConfig, EvaluateConfig, resolve
+from tasks_lib.config import ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.run import run_lock
 from training.groups import GroupSpec
 from training.store import RunStore, read_json
@@ -93,6 +93,25 @@ def test_an_evaluation_without_any_reward_is_no_success_of_nought(
     assert all(entry[name] is None for entry in (found, *found["by_kind"].values()) for name in ("mean", "low", "high"))
     page = (RunStore(tmp_path / "Small_Evaluation").report_path / "index.html").read_text()
     assert "Success <b>unknown</b>" in page
+
+
+@pytest.mark.dask
+def test_a_run_that_ends_with_an_error_leaves_a_report(
+    prefect_api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_CHROMIUM", "/bin/false")
+    values = {
+        "preset": "quickstart",
+        "root": str(tmp_path),
+        "run_id": "broken",
+        "tasks": {"kinds": ["click-test"]},
+        "rollout": {"groups_per_iteration": 1, "attempts": 1},
+        "algorithm": {"group_size": 2},
+        "evaluation": {"episodes": 2},
+    }
+    with pytest.raises(RollwrightError, match="nothing is known of the policy; look at them in the report"):
+        train(resolve(TrainConfig, values))
+    assert "/bin/false did not start" in (tmp_path / "broken" / "report" / "index.html").read_text()
 
 
 def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> None:
