@@ -19,7 +19,7 @@ from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.preflight import look_at_regrading
 from tasks_lib.progress import RunProgress
-from tasks_lib.regrading import RegradeConfig, Regrading
+from tasks_lib.regrading import RegradeConfig, Regrading, figure
 from tasks_lib.report import build_report
 from tasks_lib.run import run_lock
 
@@ -56,15 +56,10 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
         rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in found["abstained"].items()]
         create_table_artifact(table=rows, key=artifact_key(config.run_id, "regraded"))
         for row in rows:
-            progress.say(f"{row['what'].replace('_', ' '):24s} {told(row['value'])}")
+            progress.say(f"{row['what'].replace('_', ' '):24s} {figure(row['value'])}")
         progress.say(f"rewards: {regrading.folder}")
         progress.say(f"report:  {report}")
     return found
-
-
-def told(value: object) -> str:
-    """A number as it is read; nothing known is no number."""
-    return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

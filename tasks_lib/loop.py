@@ -11,8 +11,9 @@ from typing import Any
 from rich.markup import escape
 
 from envs.types import Split, TrainingError
+from tasks_lib.config import split_told
 from tasks_lib.evaluation import evaluate_version
-from tasks_lib.metrics import share, split_told, told
+from tasks_lib.metrics import share, told
 from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollout

@@ -57,11 +57,6 @@ def known(found: Mapping[str, Any]) -> dict[str, Any]:
     return same
 
 
-def split_told(split: str) -> str:
-    """A split in words: ``held-out``, ``validation``."""
-    return split.replace("_", "-")
-
-
 def told(found: Mapping[str, Any], digits: int = 3) -> str:
     """A `success` in words: ``0.954 [0.920, 0.974]``. Where no episode has a reward nothing is known, which is no success of 0."""
     if not found["n"]:

@@ -256,3 +256,8 @@ def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
     if "iterations" not in frozen:
         return EvaluateConfig.model_validate(frozen)
     return TrainConfig.model_validate({**frozen, "preset": ""})
+
+
+def figure(value: object) -> str:
+    """A value of a summary as it is read; nothing known is no number."""
+    return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tasks_lib.metrics import known, split_told, told
+from tasks_lib.config import split_told
+from tasks_lib.metrics import known, told
 from tasks_lib.run import TrainingRun, versions
 from training.store import read_json, write_json
 

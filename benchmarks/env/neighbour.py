@@ -21,7 +21,7 @@ from envs.types import BrowserError, Click
 HANG = "<!DOCTYPE html><body><button onclick='for (;;) {}'>hang</button>"
 NEIGHBOURS = 7
 HUNG_STEPS = 2
-"""Of each turn in one episode with the deadlines of a run: each hangs for ten seconds, then its script is ended and the episode goes on."""
+"""Of each turn in one episode with the deadlines of a run: each hangs for some twenty seconds, then its script is ended and the episode goes on."""
 DEADLINE = 4.0
 """Seconds that a step may take where each that hangs is to cost its place."""
 HUNG_EPISODES = 5

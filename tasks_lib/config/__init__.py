@@ -11,6 +11,7 @@ from tasks_lib.config.parts import (
     RewardConfig,
     RolloutConfig,
     TasksConfig,
+    split_told,
 )
 from tasks_lib.config.reading import (
     PRESETS,
@@ -44,4 +45,5 @@ __all__ = [
     "parse_assignments",
     "resolve",
     "resolve_path",
+    "split_told",
 ]

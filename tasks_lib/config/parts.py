@@ -225,6 +225,11 @@ def check_measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:
         )
 
 
+def split_told(split: str) -> str:
+    """A split in words: ``held-out``, ``validation``."""
+    return split.replace("_", "-")
+
+
 class EvaluationConfig(Settings):
     """Greedy success on held-out seeds."""
 

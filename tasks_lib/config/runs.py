@@ -15,6 +15,7 @@ from tasks_lib.config.parts import (
     RolloutConfig,
     TasksConfig,
     check_measured,
+    split_told,
 )
 from tasks_lib.config.reading import RUN_NAME, load_preset, merge
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
@@ -84,7 +85,7 @@ class TrainConfig(RunConfig):
         """What this configuration would do, in a sentence."""
         episodes = self.rollout.groups_per_iteration * self.algorithm.group_size
         evaluations = 1 + -(-self.iterations // self.evaluation.every)
-        split = self.evaluation.split.replace("_", "-")
+        split = split_told(self.evaluation.split)
         return (
             f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {self.algorithm.group_size} = "
             f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "

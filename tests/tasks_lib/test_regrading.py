@@ -18,7 +18,7 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.orders import Needs
 from tasks_lib.preflight import look_at_regrading
 from tasks_lib.regraded import Regraded, RegradingStart, read_log, write_end, write_start
-from tasks_lib.regrading import RegradeConfig, Regrading
+from tasks_lib.regrading import RegradeConfig, Regrading, figure
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
 from training.journal import read_group
@@ -254,3 +254,12 @@ def test_it_is_looked_at_before_a_cluster_starts_and_nothing_is_written(tmp_path
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
     with pytest.raises(DamagedLedger, match=r"judge_spent\.json: expected what was spent"):
         look(judge=judge)
+
+
+def test_figures_are_told_as_they_are_read() -> None:
+    assert [figure(value) for value in (-0.14999999999999994, None, 3, "no limit")] == [
+        "-0.15",
+        "unknown",
+        "3",
+        "no limit",
+    ]
