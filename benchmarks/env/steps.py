@@ -65,8 +65,9 @@ def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Call
 
     peers = peer_arms(url, sessions, SECONDS)
     names = dict(zip(("bare", "gym", "gym without waits"), peers.values(), strict=True))
-    bare = partial(bare_rate, find_chromium(), url, sessions, SECONDS, screenshots=False)
-    return {"ours": partial(ours, True), "ours, text only": partial(ours, False), "bare, text only": bare, **names}
+    bare = partial(bare_rate, find_chromium(), url, sessions, SECONDS)
+    without = {"bare, text only": partial(bare, screenshots=False), "bare, held clock": partial(bare, held_clock=True)}
+    return {"ours": partial(ours, True), "ours, text only": partial(ours, False), **without, **names}
 
 
 def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
@@ -84,6 +85,7 @@ def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
         Figure(f"CPU of a bare step, {sessions}", rates["bare"].cpu_ms_per_step, "ms", ""),
         Figure(f"CPU of a text-only step, {sessions}", rates["ours, text only"].cpu_ms_per_step, "ms", "<= 12"),
         Figure(f"CPU of a bare text-only step, {sessions}", rates["bare, text only"].cpu_ms_per_step, "ms", ""),
+        Figure(f"CPU of one with a held clock, {sessions}", rates["bare, held clock"].cpu_ms_per_step, "ms", ""),
     ]
 
 
