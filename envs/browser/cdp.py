@@ -17,9 +17,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from envs.browser.socket import WebSocket
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class _Call(NamedTuple):
 class CdpClient:
     """One open socket. Made by `connect_client`, used in one event loop."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._calls: dict[int, _Call] = {}
         self._last = 0
@@ -74,7 +74,8 @@ class CdpClient:
         """Loop time of the last message."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done when the socket is gone, with the reason."""
-        self._reader = asyncio.create_task(self._read(), name="cdp-reader")
+        socket.on_message = self._read
+        socket.ended.add_done_callback(lambda ended: self._fail(f"the connection broke: {ended.result()}"))
 
     @property
     def pending(self) -> int:
@@ -103,11 +104,8 @@ class CdpClient:
         if len(self._calls) == 1:
             self.on_load(True)
         try:
-            # As text: the browser refuses binary frames. A full socket makes this wait; the caller's deadline bounds it.
-            await self._socket.send(orjson.dumps(message), text=True)
+            self._socket.send(orjson.dumps(message))
             return await answer
-        except WebSocketException as error:
-            raise ConnectionLost(f"{method}: {error}") from error
         finally:
             del self._calls[message["id"]]
             if not self._calls:
@@ -119,27 +117,18 @@ class CdpClient:
             if call.session_id == session_id:
                 call.fail(why)
 
-    async def close(self, why: str = "the connection was closed") -> None:
+    def close(self, why: str = "the connection was closed") -> None:
         """Close the socket without waiting for the other side's goodbye; pending calls fail."""
         self._fail(why)
-        self._reader.cancel()
-        self._socket.transport.abort()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        self._socket.abort()
 
-    async def _read(self) -> None:
-        why = "the browser closed the connection"
-        try:
-            while True:
-                message = _read_message(await self._socket.recv(decode=False))
-                self.heard_at = asyncio.get_running_loop().time()
-                if "id" in message:
-                    self._answer(message)
-                else:
-                    self._pass_on(message)
-        except WebSocketException as error:
-            why = f"the connection broke: {error}"
-        finally:
-            self._fail(why)
+    def _read(self, raw: bytes) -> None:
+        message = _read_message(raw)
+        self.heard_at = asyncio.get_running_loop().time()
+        if "id" in message:
+            self._answer(message)
+        else:
+            self._pass_on(message)
 
     def _answer(self, message: dict[str, Any]) -> None:
         call = self._calls.get(message["id"])
@@ -192,16 +181,7 @@ async def connect_client(url: str, timeout: float) -> CdpClient:
     """
     try:
         async with asyncio.timeout(timeout):
-            socket = await connect(
-                url,
-                compression=None,  # loopback: it would only cost time
-                max_size=MAX_MESSAGE,
-                ping_interval=None,  # the heartbeat of `Connection` asks the browser, not its socket
-                open_timeout=None,
-                close_timeout=1,
-                proxy=None,
-                user_agent_header=None,
-            )
+            socket = await WebSocket.connect(url, max_size=MAX_MESSAGE)
     except (OSError, WebSocketException, TimeoutError) as error:
         raise ConnectionLost(f"no connection to {url}: {error or 'no answer in time'}") from error
     return CdpClient(socket)

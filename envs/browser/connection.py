@@ -149,7 +149,7 @@ class Connection:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._drop("the connection was closed")
+        self._drop("the connection was closed")
 
     def metrics(self) -> dict[str, Any]:
         """State, seconds in each, reconnects, pending calls."""
@@ -169,7 +169,7 @@ class Connection:
             self._usable.clear()
             self.machine.to(ConnectionState.RECONNECTING, why)
             logger.warning("%s: %s", self._name, why)
-            await self._drop(why)
+            self._drop(why)
             if not await self._reconnect(why):
                 return
 
@@ -186,7 +186,7 @@ class Connection:
             except BrowserError as error:
                 why = str(error)
                 self.machine.to(ConnectionState.RECONNECTING, why)
-                await self._drop(why)
+                self._drop(why)
                 continue
             self.reconnects += 1
             return True
@@ -258,14 +258,14 @@ class Connection:
             elif isinstance(result, BaseException):
                 raise result
 
-    async def _drop(self, why: str) -> None:
+    def _drop(self, why: str) -> None:
         client, self._client = self._client, None
         self.on_drop(why)
         self.browser.unbind()
         for session in self._targets.values():
             session.unbind()
         if client is not None:
-            await client.close(why)
+            client.close(why)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work, name=f"{self._name}-connection")

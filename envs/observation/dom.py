@@ -123,7 +123,8 @@ class Dom:
 
     def attribute(self, node: int, name: str) -> str | None:
         """An attribute's value, ``None`` when the element does not have it."""
-        value = self.having(name).get(node)
+        known = self._by_attribute.get(name)  # asked for five times an element
+        value = (self.having(name) if known is None else known).get(node)
         return None if value is None else self.string(value)
 
     def having(self, name: str) -> dict[int, int]:

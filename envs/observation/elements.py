@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from math import ceil, floor
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.observation.dom import OPACITY, TEXT, VISIBILITY, Dom
 from envs.observation.kinds import Kinds, input_type
 from envs.observation.labels import Namer
-from envs.observation.occlusion import Scene, line_numbers
+from envs.observation.occlusion import Points, Scene, line_numbers
 from envs.observation.options import LINE_TOLERANCE, ObservationOptions
 from envs.observation.words import content, cut, shown, squash
 
@@ -150,7 +150,7 @@ class _Reach:
                 tried = [(node, boxes[number]) for node, boxes in waiting.items() if number < len(boxes)]
                 if not tried:
                     return found
-                points = np.array([point_in(box, place) for _, box in tried])
+                points = _points_in(np.array([box for _, box in tried]), place)
                 for (node, box), hit, point in zip(tried, self._scene.hits(points), points.tolist(), strict=True):
                     if hit >= 0 and self._kinds.owner(hit) == node:
                         found[node] = ((point[0], point[1]), box)
@@ -241,12 +241,16 @@ class _Reach:
 
 def point_in(box: Box, place: tuple[float, float]) -> tuple[float, float]:
     """The whole pixel at a share of a box's width and height: the one that the engine's hit test takes for it."""
-    return _pixel(box[0], box[2], place[0]), _pixel(box[1], box[3], place[1])
+    x, y = _points_in(np.array([box]), place)[0].tolist()
+    return x, y
 
 
-def _pixel(start: float, length: float, share: float) -> float:
-    inside = floor(start + length * share + 0.5)
-    return float(min(max(inside, ceil(start)), ceil(start + length) - 1))
+def _points_in(boxes: NDArray[np.float64], place: tuple[float, float]) -> Points:
+    """`point_in` of boxes of x, y, width and height."""
+    start, length = boxes[:, :2], boxes[:, 2:]
+    inside = np.floor(start + length * place + 0.5)
+    points: Points = np.minimum(np.maximum(inside, np.ceil(start)), np.ceil(start + length) - 1)
+    return points
 
 
 def transparent(dom: Dom) -> set[int]:

@@ -6,7 +6,6 @@ import re
 
 from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, VISIBILITY, Dom
 
-_SPACES = re.compile(r"\s+")
 _NUMBER = re.compile(r"[\d.]+")
 _LIT = re.compile(r"selected|active|clicked|checked")
 
@@ -37,7 +36,7 @@ SLUG_CHARS = 20
 
 def squash(text: str | None) -> str:
     """White space folded to single spaces, none at the ends."""
-    return _SPACES.sub(" ", text).strip() if text else ""
+    return " ".join(text.split()) if text else ""
 
 
 def cut(text: str | None, chars: int) -> str:
