@@ -14,6 +14,9 @@ import orjson
 
 from benchmarks import NAMES, Figure
 
+PAGES = Path("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled")
+"""Whether Linux hands out memory 64 kB at a time (docs/scaling.md)."""
+
 README = Path(__file__).with_name("README.md")
 TABLE = re.compile(r"(<!-- table -->\n).*?(<!-- /table -->)", re.DOTALL)
 
@@ -36,10 +39,15 @@ def main(arguments: list[str]) -> int:
         for figure in _run(parser, name, options.part):
             figures.append((name, figure))
             print(_json(figure) if options.json else _text(figure), flush=True)
-    print(f"load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", file=sys.stderr)
+    print(f"load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {_pages()}", file=sys.stderr)
     if options.write:
         README.write_text(_with_rows(README.read_text(), figures, whole=not options.part))
     return int(any(figure.ok is False for _, figure in figures))
+
+
+def _pages() -> str:
+    allowed = PAGES.exists() and "[always]" in PAGES.read_text()
+    return "memory in pages of 64 kB" if allowed else "memory in pages of 4 kB"
 
 
 def _run(parser: argparse.ArgumentParser, name: str, part: str | None) -> list[Figure]:
