@@ -14,6 +14,7 @@ from typing import Any
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
+from tasks_lib.differences import lasting
 from training.config import Settings
 
 MOST_ARMS = 256
@@ -91,13 +92,13 @@ def with_known_names(arms: Sequence[Arm], begun: Mapping[str, Mapping[str, Any]]
     the grid, another arm may have come that would share the name.
 
     Args:
-        begun: Whole configurations by name.
+        begun: Configurations by name (`lasting`).
     """
     named = {arm.run_id for arm in arms}
     known = {_content(values): name for name, values in begun.items() if name not in named}
     found = []
     for arm in arms:
-        name = None if arm.run_id in begun else known.get(_content(arm.config.model_dump(mode="json")))
+        name = None if arm.run_id in begun else known.get(_content(lasting(arm.config.model_dump(mode="json"))))
         found.append(replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm)
     return tuple(found)
 

@@ -16,7 +16,7 @@ from prefect.exceptions import TerminationSignal
 
 from envs.types import ConfigError, TrainingError
 from tasks_lib.config import TrainConfig
-from tasks_lib.differences import differences
+from tasks_lib.differences import differences, lasting
 from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
 from tasks_lib.run import (
     MOST_DIFFERENCES,
@@ -167,7 +167,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         ConfigError: an arm that has begun has other values now.
     """
     begun = {
-        run_id: with_new_keys(TrainConfig, values)
+        run_id: lasting(with_new_keys(TrainConfig, values))
         for run_id, values in _known(config).items()
         if _is_begun(config, run_id)
     }
@@ -177,7 +177,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
     for arm in arms:
         if (then := begun.get(arm.run_id)) is None:
             continue
-        now = arm.config.model_dump(mode="json")
+        now = lasting(arm.config.model_dump(mode="json"))
         keys = [key for key in now if key not in MAY_CHANGE and now[key] != then.get(key)]
         changed |= dict.fromkeys([arm.run_id] if keys else [])
         found = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})

@@ -217,6 +217,16 @@ def test_an_arm_that_is_the_same_goes_on_under_its_name_however_its_values_are_w
     assert len(train.played) == 3, "the folder of the other arm is not used"
 
 
+def test_the_budget_of_the_judge_may_change(tmp_path: Path) -> None:
+    train = Train(s_seed1=PolicyError("no"))
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
+    with pytest.raises(TrainingError, match="1 of 3 arms failed"):
+        sweep(tmp_path, train, base={"iterations": 3, "rollout": {"judge": judge}})
+    train.trouble.clear()
+    sweep(tmp_path, train, base={"iterations": 3, "rollout": {"judge": {**judge, "budget_requests": 90}}})
+    assert train.played[3:] == ["s-seed1"]
+
+
 def test_a_run_of_that_name_with_other_values_is_left_alone_before_anything_starts(tmp_path: Path) -> None:
     train = Train()
     train(resolve(TrainConfig, {"run_id": "s-seed2", "root": str(tmp_path), "iterations": 3, "seed": 7}))
