@@ -98,7 +98,8 @@ def with_known_names(arms: Sequence[Arm], begun: Mapping[str, Mapping[str, Any]]
     known = {_content(values): name for name, values in begun.items() if name not in named}
     found = []
     for arm in arms:
-        name = None if arm.run_id in begun else known.get(_content(lasting(arm.config.model_dump(mode="json"))))
+        content = _content(lasting(arm.config.model_dump(mode="json")))
+        name = None if arm.run_id in begun else known.pop(content, None)
         found.append(replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm)
     return tuple(found)
 

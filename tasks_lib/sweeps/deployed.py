@@ -214,9 +214,8 @@ def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_UnderW
 
 def _cancel(client: SyncPrefectClient, run: FlowRun, say: Say) -> FlowRun:
     """Have a flow run end: at once if no worker has it, else by its worker. As it is then."""
-    client.set_flow_run_state(
-        run.id, Cancelling()
-    )  # Prefect makes it Cancelled where nothing runs yet, and leaves one that has ended
+    # Prefect makes it Cancelled where nothing runs yet, and leaves one that has ended as it is.
+    client.set_flow_run_state(run.id, Cancelling())
     run = client.read_flow_run(run.id)
     ended = run.state_type in TERMINAL_STATES
     say(f"arm {run.name}: its flow run {'has ended' if ended else 'is being ended by its worker'} ({run.state_name})")

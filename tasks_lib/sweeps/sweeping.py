@@ -183,9 +183,11 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         found = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})
         lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
     if changed:
+        more = f" and {len(changed) - MOST_DIFFERENCES} more" if len(changed) > MOST_DIFFERENCES else ""
         raise ConfigError(
-            f"sweep {config.run_id} has begun {', '.join(changed)} with other values (see {RunStore(config.run_dir).config_path}), and a run keeps "
-            "those that it has; give what is to differ in grid or arms, where it makes arms of another name, or give another run_id"
+            f"sweep {config.run_id} has begun {', '.join(list(changed)[:MOST_DIFFERENCES])}{more} with other values "
+            f"(see {RunStore(config.run_dir).config_path}), and a run keeps those that it has; give what is to differ in grid or "
+            "arms, where it makes arms of another name, or give another run_id"
             f"{''.join(list(lines)[:MOST_DIFFERENCES])}"
         )
     return arms
