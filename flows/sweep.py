@@ -3,7 +3,8 @@
     python -m flows.sweep --set base.preset=quickstart --set 'grid={"seed": [0, 1], "algorithm.group_size": [4, 8]}' --dry-run
     python -m flows.sweep --preset quickstart-seeds
 
-Starting the same sweep again goes on: finished arms are only read, interrupted ones go on, failed ones are tried again. See docs/concepts.md.
+Starting the same sweep again goes on: finished arms are only read, interrupted ones go on, failed ones are tried again, arms that are not named
+any more are dropped. See docs/concepts.md.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tasks_lib.progress import RunProgress
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.deployed import run_deployed
 from tasks_lib.sweeps.summary import lines, table_rows
-from tasks_lib.sweeps.sweeping import open_sweep, run_here
+from tasks_lib.sweeps.sweeping import dropped_told, open_sweep, run_here
 
 
 @flow(name="sweep", flow_run_name="{config.run_id}", persist_result=False)
@@ -41,8 +42,10 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     def say(message: str) -> None:
         progress.say(escape(message))
 
-    with open_sweep(config) as run:
+    with progress.one_clock(), open_sweep(config) as run:
         say(f"sweep {config.run_id} in {run.store.root}: {len(run.unfinished())} of {len(run.arms)} arms to train")
+        for record in run.dropped:
+            say(dropped_told(record))
         if config.deployment:
             run_deployed(run, say)
         else:

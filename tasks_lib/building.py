@@ -41,6 +41,7 @@ from envs.tasks.tree import Form
 from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
+from tasks_lib.differences import without_budgets
 from tasks_lib.progress import RunProgress
 from tasks_lib.run import check_kind, run_lock, with_new_keys
 from training.store import read_json, write_json
@@ -50,9 +51,6 @@ NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
 
 MAY_CHANGE = frozenset({"give_up"})
 """Keys that may differ when a build is resumed. It is among what decides a shard, so shards are built anew; what was answered is not asked again."""
-
-ENDPOINT_MAY_CHANGE = frozenset({"budget_requests", "budget_tokens"})
-"""The same of the writer's endpoint: a build whose budget is used up goes on with a greater one."""
 
 
 @task(
@@ -303,5 +301,4 @@ def _lasting(key: str, value: Any) -> Any:
     """A value of the configuration, without what may change."""
     if key != "writer" or not value:
         return value
-    endpoint = {name: each for name, each in value["endpoint"].items() if name not in ENDPOINT_MAY_CHANGE}
-    return {**value, "endpoint": endpoint}
+    return {**value, "endpoint": without_budgets(value["endpoint"])}

@@ -1,9 +1,25 @@
-"""What differs between two trees of settings, key by key."""
+"""What differs between two trees of settings, key by key; and what of them may differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+BUDGETS = frozenset({"budget_requests", "budget_tokens"})
+"""Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
+
+
+def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """An endpoint's values that may not change."""
+    return {key: value for key, value in endpoint.items() if key not in BUDGETS}
+
+
+def lasting(values: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without the judge's budgets: they are counted for the whole run, so a run that has used them up goes on with greater ones."""
+    rollout = values.get("rollout")
+    if not rollout or not rollout.get("judge"):
+        return values
+    return {**values, "rollout": {**rollout, "judge": without_budgets(rollout["judge"])}}
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:

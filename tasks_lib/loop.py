@@ -18,13 +18,15 @@ from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollout
 from tasks_lib.run import TrainingRun, iteration_line
+from tasks_lib.sampling import phase_name
 from tasks_lib.training import Trainer, update_policy
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
 from training.store import read_json
 
 DRAWS = 2
-"""Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged."""
+"""Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
+nothing was passed, the run ends."""
 
 
 EPISODE_SECONDS = 0.1
@@ -121,7 +123,7 @@ class SynchronousLoop:
         run, config = self.run, self.run.config
         records: list[GroupRecord] = []
         seconds: defaultdict[str, float] = defaultdict(float)
-        for draw in range(DRAWS):
+        for draw in range(self._draws(iteration)):
             with clock("sample"):
                 groups = run.sample(iteration, draw)
             rollout = run.rollouts.run(groups, version=iteration, workers=self._workers)
@@ -136,6 +138,21 @@ class SynchronousLoop:
         if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
             raise TrainingError(nothing_to_learn(iteration, records))
         return replace(rollout, records=records, seconds=dict(seconds)), batch
+
+    def _draws(self, iteration: int) -> int:
+        """How often an iteration may draw: `DRAWS` more than in the processes that ended because no episode of all their draws got a reward.
+
+        What they left says nothing of the policy, and the cause may be mended since: a judge that was down, or its budget.
+        """
+        run, lost = self.run, 0
+        draws = defaultdict[str, list[GroupRecord]](list)
+        for record in run.records(run.store.group_ids(f"i{iteration:06d}")):
+            draws[record.group_id.rpartition("-")[0]].append(record)
+        while len(groups := draws[phase_name(iteration, lost)]) == run.config.rollout.groups_per_iteration:
+            if any(group.usable for group in groups):
+                break
+            lost += 1
+        return DRAWS * (lost // DRAWS + 1)
 
     def _details(
         self,
@@ -230,7 +247,7 @@ def nothing_to_learn(iteration: int, records: Sequence[GroupRecord]) -> str:
         (cause, times), abstained = causes.most_common(1)[0], causes.total()
         said += f"{abstained} of {len(episodes)} episodes abstained (commonest cause, {times} times: {cause})"
         if abstained == len(episodes):
-            return f"{said}, so nothing is known of the policy; look at them in the report, and remove the cause"
+            return f"{said}, so nothing is known of the policy; look at them in the report, remove the cause, and start the same command again"
         return (
             f"{said}, and the other {len(episodes) - abstained} failed, so there is nothing to learn from; look at them in the report: remove "
             f"the cause of the abstentions, and start from a policy that succeeds at times (docs/warm-start.md)"

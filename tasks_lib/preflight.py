@@ -22,7 +22,7 @@ from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
 from tasks_lib.run import check_unlocked, check_values, finished_result
 from tasks_lib.sweeps.config import SweepConfig
-from tasks_lib.sweeps.sweeping import check_sweep
+from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
 from tasks_lib.task_sets import tasks_of
 from tasks_lib.warm_start import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from training.store import RunStore
@@ -121,13 +121,12 @@ def look_at_sweep(config: SweepConfig) -> list[str]:
     The flow itself starts what it can: there an arm that is refused is one that failed.
 
     Raises:
-        ConfigError: an arm would be refused, with its name, or the sweep was started with other arms.
+        ConfigError: an arm would be refused, with its name, or has begun with other values.
         StorageError: another process works on the sweep.
     """
-    store, arms = RunStore(config.run_dir), config.all_arms()
-    _check_place(store.root)
-    check_sweep(config, arms, store)
-    lines = []
+    _check_place(config.run_dir)
+    arms = arms_of(config)
+    lines = [dropped_told(record) for record in dropped_arms(config, arms)]
     for arm in arms:
         try:
             *_, last = look_at_training(arm.config, in_use=True)

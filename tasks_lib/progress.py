@@ -6,9 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+_CLOCK: ContextVar[float | None] = ContextVar("clock", default=None)
+"""When the seconds of the lines began, if something around this run says lines of its own."""
 
 
 class RunProgress:
@@ -16,7 +20,8 @@ class RunProgress:
 
     def __init__(self, total: int, done: int = 0) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._started = time.perf_counter()
+        outer = _CLOCK.get()
+        self._started = time.perf_counter() if outer is None else outer
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -31,9 +36,18 @@ class RunProgress:
         self._loop_started: float | None = None
 
     def say(self, message: str) -> None:
-        """One line with the seconds since the start."""
+        """One line with the seconds since the start: of the outermost run, where one is inside another (`one_clock`)."""
         seconds = time.perf_counter() - self._started
         self._bar.console.print(f"[dim]{seconds:6.1f} s[/dim]  {message}", markup=True, soft_wrap=True)
+
+    @contextmanager
+    def one_clock(self) -> Iterator[None]:
+        """The lines of runs that begin inside count from the moment that ours do."""
+        token = _CLOCK.set(self._started)
+        try:
+            yield
+        finally:
+            _CLOCK.reset(token)
 
     @contextmanager
     def phase(self, what: str, expect: str = "") -> Iterator[None]:

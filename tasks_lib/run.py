@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from envs.types import ConfigError, Memory, StorageError, WebTask
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
-from tasks_lib.differences import differences
+from tasks_lib.differences import differences, lasting
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.rollouts import Rollouts
@@ -30,7 +30,7 @@ PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspe
 """Whose versions are kept with a run."""
 
 MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
-"""Keys that may differ when a run is resumed: they do not change what was already done."""
+"""Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge`` (`lasting`)."""
 
 
 class TrainingRun:
@@ -162,8 +162,8 @@ def check_values(
     """``ConfigError`` if the run in this folder was started with other values of keys that may not change; names each."""
     if not store.config_path.exists():
         return
-    values = config.model_dump(mode="json")
-    frozen = with_new_keys(type(config), check_kind(store.config_path, values)["config"])
+    values = lasting(config.model_dump(mode="json"))
+    frozen = lasting(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
     changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
     if changed:
         then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))

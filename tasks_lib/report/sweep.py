@@ -41,18 +41,26 @@ def summary_path(folder: Path) -> Path:
     return folder / "sweep.json"
 
 
+def read_summary(folder: Path) -> SweepSummary:
+    """What is in ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
+    path = summary_path(folder)
+    try:
+        return SweepSummary.model_validate(read_json(path))
+    except ValidationError as error:
+        raise StorageError(
+            f"{path} cannot be read; delete it, it is made again from the arms' folders, without those that were dropped: {error}"
+        ) from error
+
+
 def build_sweep_report(folder: Path) -> Path:
     """Write ``<folder>/report/index.html`` and return its path. The arms' folders lie beside the sweep's.
 
     Raises:
         StorageError: ``sweep.json`` is missing or torn.
     """
-    try:
-        summary = SweepSummary.model_validate(read_json(summary_path(folder)))
-    except ValidationError as error:
-        raise StorageError(f"{summary_path(folder)} cannot be read: {error}") from error
+    summary = read_summary(folder)
     curves, problems = [], list[str]()
-    for arm in summary.arms:
+    for arm in summary.compared:
         run = read_measurements(folder.parent / arm.run_id)
         problems += [f"{arm.run_id}: {problem}" for problem in run.problems]
         curves.append(Curve(arm, tuple(run.evaluations)))
@@ -92,7 +100,9 @@ def render(
             best_looks={arm.run_id for arm in best},
             chart=learning_curves(curves, looks),
             measured=any(curve.evaluations for curve in curves),
-            legend=list(looks.items()),
+            legend=[
+                (name, look) for name, look in looks.items() if name in {_setting(arm) for arm in summary.compared}
+            ],
             problems=problems,
             config=config,
             style=Markup(style),  # our own files, so no markup to escape

@@ -9,11 +9,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
+from tasks_lib.differences import lasting
 from training.config import Settings
 
 MOST_ARMS = 256
@@ -26,6 +27,8 @@ SEED = "seed"
 """The key over which settings are averaged."""
 OWN = ("run_id", "root")
 """Keys that the sweep gives to its arms."""
+MEASURED = "evaluation"
+"""The keys that say what is measured, and when: those of the base, for all arms."""
 SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 Values = dict[str, Any]
@@ -76,13 +79,29 @@ def make_arms(
     known: dict[str, Arm] = {}
     for name, values in zip(_names(run_id, overrides), overrides, strict=True):
         arm = Arm(name, values, _resolve(name, root, base, values))
-        content = _plain(arm.config.model_dump(mode="json", exclude={"run_id"}))
-        if (twin := known.setdefault(content, arm)) is not arm:
+        if (twin := known.setdefault(_content(arm.config.model_dump(mode="json")), arm)) is not arm:
             raise ConfigError(
                 f"two arms come to the same configuration: {twin.run_id} ({twin.told}) and {name} ({arm.told}); leave one out"
             )
         arms.append(arm)
     return tuple(arms)
+
+
+def with_known_names(arms: Sequence[Arm], begun: Mapping[str, Mapping[str, Any]]) -> tuple[Arm, ...]:
+    """The arms, and those that were begun under another name keep it: ``1`` may be written ``1.0`` by now, a value may have gone from the base into
+    the grid, another arm may have come that would share the name.
+
+    Args:
+        begun: Configurations by name (`lasting`).
+    """
+    named = {arm.run_id for arm in arms}
+    known = {_content(values): name for name, values in begun.items() if name not in named}
+    found = []
+    for arm in arms:
+        content = _content(lasting(arm.config.model_dump(mode="json")))
+        name = None if arm.run_id in begun else known.pop(content, None)
+        found.append(replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm)
+    return tuple(found)
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +114,11 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
             node = node.setdefault(parent, {})
         node[leaf] = value
     return tree
+
+
+def _content(values: Mapping[str, Any]) -> str:
+    """A whole configuration but for the keys that the sweep gives: equal for arms that are the same."""
+    return _plain({key: value for key, value in values.items() if key not in OWN})
 
 
 def _columns(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -141,6 +165,10 @@ def _flat(where: str, values: Mapping[str, Any]) -> Values:
             raise ConfigError(f"{where}.{key} is given twice")
         if key in OWN:
             raise ConfigError(f"{where}.{key}: the sweep gives each arm its own; set {key} of the sweep")
+        if key.split(".")[0] == MEASURED:
+            raise ConfigError(
+                f"{where}.{key}: arms that are not measured alike cannot be compared; set base.{key} instead, for all of them"
+            )
         if not all(key.split(".")):
             raise ConfigError(f"{where}: {key!r} is no key; expected something like algorithm.group_size")
         found[key] = value

@@ -1,33 +1,41 @@
 """Arms as flow runs of a deployment: some at a time, wherever its workers are.
 
-The sweep only creates flow runs and waits for them. When it is stopped they go on; started again it finds those that do, by their tag and name, and
-waits for them instead of creating others. So it does when it ended because the API could not be reached.
+The sweep only creates flow runs and waits for them. When it is stopped (Ctrl-C, SIGTERM, Prefect's cancellation) it cancels those that have
+not ended: who stops a sweep means its arms, and nothing that it started is to go on unseen. Nothing is lost by it, because an arm that was
+cancelled goes on when the sweep is started again. When it ends otherwise (SIGKILL, the API cannot be reached) nobody has decided anything, and they
+go on; started again it finds them by their tag and name and waits for them, and cancels those of arms that are not in it any more or have
+other values now.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
-    FlowRunFilterName,
     FlowRunFilterState,
     FlowRunFilterStateType,
     FlowRunFilterTags,
 )
 from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.states import Cancelling
 
 from envs.types import ConfigError
+from tasks_lib.config import TrainConfig
 from tasks_lib.report.charts import duration
+from tasks_lib.run import with_new_keys
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.summary import ArmState
-from tasks_lib.sweeps.sweeping import Say, Sweep, one_line
+from tasks_lib.sweeps.sweeping import Say, Sweep, interrupted_by, one_line
 
 POLL = 2.0
 """Seconds between looks at the flow runs."""
@@ -35,6 +43,8 @@ PATIENCE = 30.0
 """Seconds after which it is said what is waited for; a worker looks for work every 15."""
 REMIND = 300.0
 """Seconds after which it is said again."""
+PAGE = 200
+"""Flow runs that the API gives at once, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +57,12 @@ class _UnderWay:
     """When it came to its state, on the monotonic clock."""
     due: float
     """When something is to be said of it."""
+    leaving: bool = False
+    """It was cancelled before, and its arm begins anew once it has ended: two may not work in one folder."""
 
     @classmethod
-    def begin(cls, arm: Arm, flow_run: FlowRun, now: float) -> _UnderWay:
-        return cls(arm, flow_run, now, now + (PATIENCE if _unclaimed(flow_run) else REMIND))
+    def begin(cls, arm: Arm, flow_run: FlowRun, now: float, *, leaving: bool = False) -> _UnderWay:
+        return cls(arm, flow_run, now, now + (PATIENCE if leaving or _unclaimed(flow_run) else REMIND), leaving)
 
     @property
     def state(self) -> str:
@@ -61,36 +73,42 @@ class _UnderWay:
 def run_deployed(sweep: Sweep, say: Say) -> None:
     """Have the unfinished arms played as flow runs of ``sweep.config.deployment``, at most ``sweep.config.parallel`` at a time.
 
-    A flow run that does not end as ``Completed``, or cannot be created, makes its arm a failed one, and the others go on.
+    A flow run that does not end as ``Completed``, or cannot be created, makes its arm a failed one, and the others go on. When the sweep is stopped,
+    all of them are cancelled.
 
     Raises:
         ConfigError: the server has no such deployment.
     """
     waiting, under_way = deque(sweep.unfinished()), list[_UnderWay]()
-    if not waiting:
-        return
     with get_client(sync_client=True) as client:
-        deployment = _deployment(client, sweep.config.deployment)
         try:
+            going = _of_before(client, sweep, say)
+            if not waiting:
+                return
+            deployment = _deployment(client, sweep.config.deployment)
             while waiting or under_way:
                 while waiting and len(under_way) < sweep.config.parallel:
                     arm = waiting.popleft()
-                    if (flow_run := _begin(client, sweep, arm, say)) is not None:
-                        under_way.append(_UnderWay.begin(arm, flow_run, time.monotonic()))
+                    if (begun := _begin(sweep, arm, going.pop(arm.run_id, None), say)) is not None:
+                        under_way.append(begun)
                 for index, each in enumerate(under_way):
                     under_way[index] = _look(client, each, deployment, say, time.monotonic())
                 for each in [each for each in under_way if each.flow_run.state_type in TERMINAL_STATES]:
                     under_way.remove(each)
-                    _take(sweep, each, say)
+                    if each.leaving:
+                        waiting.appendleft(each.arm)
+                    else:
+                        _take(sweep, each, say)
                 if under_way:
                     time.sleep(POLL)
-        except BaseException:
+        except BaseException as error:
+            if interrupted_by(error) is not None or not isinstance(error, Exception):
+                _cancel_all(client, sweep, under_way, say)
+            else:
+                for each in under_way:
+                    say(_left(each.flow_run))
             for each in under_way:
                 sweep.set_state(each.arm, ArmState.INTERRUPTED)
-                say(
-                    f"arm {each.arm.run_id}: its flow run goes on without the sweep ({each.state}); start the sweep again to wait for it, or end it "
-                    f"with: prefect flow-run cancel {each.flow_run.id}"
-                )
             raise
 
 
@@ -109,20 +127,24 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse:
         ) from None
 
 
-def _begin(client: SyncPrefectClient, sweep: Sweep, arm: Arm, say: Say) -> FlowRun | None:
-    """The flow run of an arm: one that goes on, or a new one. ``None`` if the server refuses it."""
-    if (flow_run := _still_going(client, sweep, arm)) is not None:
-        say(f"arm {arm.run_id}: waiting for its flow run of before ({flow_run.state_name})")
+def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, say: Say) -> _UnderWay | None:
+    """The flow run of an arm: the one of ``before``, which has not ended, or a new one. ``None`` if the server refuses it."""
+    now = time.monotonic()
+    if before is not None and before.state_type == StateType.CANCELLING:
+        say(f"arm {arm.run_id}: its flow run of before is being cancelled, and it begins anew when that has ended")
+        return _UnderWay.begin(arm, before, now, leaving=True)
+    if before is not None:
+        say(f"arm {arm.run_id}: waiting for its flow run of before ({before.state_name})")
     else:
         say(f"arm {arm.run_id} ({arm.told}): a flow run of {sweep.config.deployment}")
         try:
-            flow_run = _create(sweep, arm)
+            before = _create(sweep, arm)
         except PrefectHTTPStatusError as error:
             sweep.set_state(arm, ArmState.FAILED, f"its flow run could not be created: {error}")
             say(f"arm {arm.run_id} failed: {one_line(str(error))}")
             return None
     sweep.set_state(arm, ArmState.RUNNING)
-    return flow_run
+    return _UnderWay.begin(arm, before, now)
 
 
 def _create(sweep: Sweep, arm: Arm) -> FlowRun:
@@ -140,19 +162,71 @@ def _create(sweep: Sweep, arm: Arm) -> FlowRun:
     return created
 
 
-def _still_going(client: SyncPrefectClient, sweep: Sweep, arm: Arm) -> FlowRun | None:
-    """A flow run of this arm that an earlier start created and that has not ended."""
-    found = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(
-            name=FlowRunFilterName(any_=[arm.run_id]),
-            tags=FlowRunFilterTags(all_=[sweep_tag(sweep.config.run_id)]),
-            state=FlowRunFilterState(
-                type=FlowRunFilterStateType(any_=[kind for kind in StateType if kind not in TERMINAL_STATES])
-            ),
-        )
+def _going(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRun]:
+    """The flow runs that this sweep has created, now or before, and that have not ended."""
+    chosen = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[sweep_tag(sweep.config.run_id)]),
+        state=FlowRunFilterState(
+            type=FlowRunFilterStateType(any_=[kind for kind in StateType if kind not in TERMINAL_STATES])
+        ),
     )
-    mine = (run for run in found if run.parameters.get("config", {}).get("root") == arm.config.root)
-    return next(mine, None)
+    found: list[FlowRun] = []
+    while len(found) % PAGE == 0:
+        page = client.read_flow_runs(flow_run_filter=chosen, sort=FlowRunSort.ID_DESC, limit=PAGE, offset=len(found))
+        if not page:
+            break
+        found += page
+    root = str(sweep.config.run_dir.parent)
+    return (run for run in found if run.parameters.get("config", {}).get("root") == root)
+
+
+def _of_before(client: SyncPrefectClient, sweep: Sweep, say: Say) -> dict[str, FlowRun]:
+    """Flow runs of earlier starts that go on, by the arm's name. Those of arms that are not in the sweep any more, or that have other values now, are
+    cancelled."""
+    arms, found = {arm.run_id: arm for arm in sweep.arms}, dict[str, FlowRun]()
+    for run in _going(client, sweep):
+        arm = arms.get(run.name)
+        same = arm is not None and with_new_keys(TrainConfig, run.parameters["config"]) == arm.config.model_dump(
+            mode="json"
+        )
+        if not same and run.state_type != StateType.CANCELLING:
+            why = "its arm is not in the sweep any more" if arm is None else "its arm has other values now"
+            say(f"arm {run.name}: {why}")
+            run = _cancel(client, run, say)
+        if arm is not None and run.state_type not in TERMINAL_STATES:
+            found[run.name] = run
+    return found
+
+
+def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_UnderWay], say: Say) -> None:
+    """Cancel what the sweep has created, also a flow run that it was about to wait for."""
+    try:
+        going = [run for run in _going(client, sweep) if run.state_type != StateType.CANCELLING]
+        if going:
+            say("the sweep is stopped, and with it its arms; start it again and they go on")
+        for run in going:
+            _cancel(client, run, say)
+    except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+        say(f"the flow runs cannot be cancelled: {one_line(str(error))}")
+        for each in under_way:
+            say(_left(each.flow_run))
+
+
+def _cancel(client: SyncPrefectClient, run: FlowRun, say: Say) -> FlowRun:
+    """Have a flow run end: at once if no worker has it, else by its worker. As it is then."""
+    # Prefect makes it Cancelled where nothing runs yet, and leaves one that has ended as it is.
+    client.set_flow_run_state(run.id, Cancelling())
+    run = client.read_flow_run(run.id)
+    ended = run.state_type in TERMINAL_STATES
+    say(f"arm {run.name}: its flow run {'has ended' if ended else 'is being ended by its worker'} ({run.state_name})")
+    return run
+
+
+def _left(run: FlowRun) -> str:
+    return (
+        f"arm {run.name}: its flow run goes on without the sweep ({run.state_name}); start the sweep again to wait for it, or end it with: "
+        f"prefect flow-run cancel {run.id}"
+    )
 
 
 def _look(
@@ -162,7 +236,7 @@ def _look(
     flow_run = client.read_flow_run(each.flow_run.id)
     if flow_run.state_name != each.flow_run.state_name:
         say(f"arm {each.arm.run_id}: {flow_run.state_name}")
-        return _UnderWay.begin(each.arm, flow_run, now)
+        return _UnderWay.begin(each.arm, flow_run, now, leaving=each.leaving)
     if now >= each.due:
         say(_waiting_for(each, deployment, now - each.since))
         return replace(each, due=now + REMIND)
@@ -188,6 +262,8 @@ def _take(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
 def _waiting_for(each: _UnderWay, deployment: DeploymentResponse, seconds: float) -> str:
     """What is waited for, and what to do about it if no worker has it yet."""
     told = f"arm {each.arm.run_id}: {each.state} for {duration(seconds)}"
+    if each.leaving:
+        return f"{told}; is its worker running? Where it is gone for good: prefect flow-run delete {each.flow_run.id}"
     if not _unclaimed(each.flow_run):
         return told
     pool = deployment.work_pool_name

@@ -13,6 +13,9 @@ from tasks_lib.metrics import told as interval_told
 from tasks_lib.report.data import Success
 from tasks_lib.sweeps.arms import SEED, told
 
+PAGES = ("tasks.file", "tasks.kinds")
+"""Keys that decide what pages an arm is measured on, besides its split."""
+
 TUNED = (
     "a setting that is chosen by held-out success is tuned on the held-out pages, and its figure is too good: choose with "
     "base.evaluation.split=validation, then measure the chosen one on held_out"
@@ -29,6 +32,8 @@ class ArmState(StrEnum):
     """It was under way when the sweep was stopped."""
     FINISHED = "finished"
     FAILED = "failed"
+    DROPPED = "dropped"
+    """It is not in the sweep any more. Its run is left as it is, and not compared with the others."""
 
 
 class ArmRecord(Record):
@@ -47,6 +52,12 @@ class ArmRecord(Record):
     minutes: float | None = None
     report: str | None = None
     """Path of its page, from the sweep's folder."""
+
+    @property
+    def pages(self) -> str:
+        """What it is measured on, in words: ``held_out``, and the tasks where arms have different ones. What has the same is compared."""
+        tasks = {key: value for key, value in self.values.items() if key in PAGES}
+        return f"{self.split}, {told(tasks)}" if tasks else self.split
 
     @property
     def mean(self) -> float | None:
@@ -81,12 +92,20 @@ class SweepSummary(Record):
     settings: tuple[Setting, ...] = ()
     """By mean, the highest first; empty where the seed is not among the keys."""
     best: dict[str, str] = Field(default_factory=dict)
-    """The finished arm with the highest success, by the split that was measured."""
+    """The finished arm with the highest success, by the pages that were measured (`ArmRecord.pages`)."""
 
     @property
     def tuned(self) -> bool:
-        """Whether to choose between these arms would be to tune on held-out pages: settings differ, not seeds alone."""
-        return "held_out" in self.best and len({told(without_seed(arm.values)) for arm in self.arms}) > 1
+        """Whether to choose between these arms would be to tune on held-out pages: settings differ, not seeds alone. A measured one that was dropped
+        counts: that was a choice."""
+        held_out = any(self.record(run_id).split == "held_out" for run_id in self.best.values())
+        arms = [arm for arm in self.arms if arm.state is not ArmState.DROPPED or arm.success_after is not None]
+        return held_out and len({told(without_seed(arm.values)) for arm in arms}) > 1
+
+    @property
+    def compared(self) -> tuple[ArmRecord, ...]:
+        """The arms that are in the sweep now."""
+        return tuple(arm for arm in self.arms if arm.state is not ArmState.DROPPED)
 
     def record(self, run_id: str) -> ArmRecord:
         """The arm of that name."""
@@ -131,13 +150,13 @@ def over_seeds(arms: Sequence[ArmRecord]) -> list[Setting]:
 
 
 def best(arms: Sequence[ArmRecord]) -> dict[str, str]:
-    """The first of the finished arms with the highest success, by split: what was measured on different pages is not compared."""
+    """The first of the finished arms with the highest success, by `ArmRecord.pages`: what was measured on different pages is not compared."""
     found: dict[str, ArmRecord] = {}
     for arm in arms:
-        known = found.get(arm.split)
+        known = found.get(arm.pages)
         if arm.mean is not None and (known is None or known.mean is None or arm.mean > known.mean):
-            found[arm.split] = arm
-    return {split: arm.run_id for split, arm in found.items()}
+            found[arm.pages] = arm
+    return {pages: arm.run_id for pages, arm in found.items()}
 
 
 def without_seed(values: dict[str, Any]) -> dict[str, Any]:
@@ -171,11 +190,11 @@ def lines(summary: SweepSummary) -> list[str]:
                 f"{told(setting.values)}: {setting.mean:.3f} over {setting.n} seeds, "
                 f"{setting.min:.3f} to {setting.max:.3f} ({setting.split})"
             )
-    for split, run_id in summary.best.items():
+    for pages, run_id in summary.best.items():
         arm = summary.record(run_id)
-        alike = sum(other.mean == arm.mean and other.split == split for other in summary.arms) - 1
+        alike = sum(other.mean == arm.mean and other.pages == pages for other in summary.arms) - 1
         found.append(
-            f"best on {split}: {run_id}, {_interval(arm.success_after)}{f'; {alike} more with the same' if alike else ''}"
+            f"best on {pages}: {run_id}, {_interval(arm.success_after)}{f'; {alike} more with the same' if alike else ''}"
         )
     if summary.tuned:
         found.append(TUNED)

@@ -1,8 +1,13 @@
-"""A sweep's folder: what it was started with, what became of its arms; and the arms that this process plays itself."""
+"""A sweep's folder: what it was started with, what became of its arms; and the arms that this process plays itself.
+
+A sweep may be started again with other arms. Those that are new are played, those that are the same go on, and those that are not in it any more
+are *dropped*: their runs stay where they are, ``sweep.json`` remembers them, and they are not compared with the others. Named again, they go on.
+A run is only ever gone on with by the values that it has: an arm that has begun and is given others under its name is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,8 +16,8 @@ from prefect.exceptions import TerminationSignal
 
 from envs.types import ConfigError, TrainingError
 from tasks_lib.config import TrainConfig
-from tasks_lib.differences import differences
-from tasks_lib.report.sweep import build_sweep_report, summary_path
+from tasks_lib.differences import differences, lasting
+from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
 from tasks_lib.run import (
     MOST_DIFFERENCES,
     check_kind,
@@ -23,7 +28,7 @@ from tasks_lib.run import (
     versions,
     with_new_keys,
 )
-from tasks_lib.sweeps.arms import Arm
+from tasks_lib.sweeps.arms import Arm, told, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
 from training.store import RunStore, read_json, write_json
@@ -40,11 +45,11 @@ class Sweep:
     """One sweep under its lock. Every change of an arm is written down at once: `save`."""
 
     def __init__(self, config: SweepConfig) -> None:
-        """Raises ``ConfigError`` if the sweep, or a run with the name of one of its arms, was started with other values."""
+        """Raises ``ConfigError`` if an arm, or a run with the name of one, has begun with other values."""
         self.config = config
         self.store = RunStore(config.run_dir)
-        self.arms = config.all_arms()
-        check_sweep(config, self.arms, self.store)
+        self.arms = arms_of(config)
+        self.dropped = dropped_arms(config, self.arms)
         for arm in self.arms:
             check_values(arm.config, RunStore(arm.config.run_dir))
         freeze_sweep(config, self.arms, self.store)
@@ -58,8 +63,8 @@ class Sweep:
     @property
     def summary(self) -> SweepSummary:
         """What is in ``sweep.json``."""
-        records = (self._records[arm.run_id] for arm in self.arms)
-        return summarise(self.config.run_id, self.config.deployment, records)
+        records = [self._records[arm.run_id] for arm in self.arms]
+        return summarise(self.config.run_id, self.config.deployment, [*records, *self.dropped])
 
     def save(self) -> Path:
         """Write ``sweep.json`` and the report; the report's path."""
@@ -97,6 +102,11 @@ class Sweep:
                 f"{len(failed)} of {len(self.arms)} arms failed; mend what is named, then start the same sweep again: only those are "
                 f"tried again{named}"
             )
+
+
+def dropped_told(record: ArmRecord) -> str:
+    """A line on an arm that is not in the sweep any more."""
+    return f"arm {record.run_id} ({told(record.values)}) is dropped: its run stays as it is and is not compared; name it again and it goes on"
 
 
 @contextmanager
@@ -150,45 +160,76 @@ def one_line(text: str) -> str:
     return line if len(line) <= MOST_ERROR else f"{line[:MOST_ERROR]}…"
 
 
-def check_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) -> None:
-    """Compare with what the sweep was started with: arms may have been added to it, the others stay, with their values.
+def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
+    """The arms of a sweep; those that it has begun, by the names that they were begun under.
 
     Raises:
-        ConfigError: an arm that it was started with has other values now, or is not there any more.
+        ConfigError: an arm that has begun has other values now.
     """
-    if not store.config_path.exists():
-        return
-    document = check_kind(store.config_path, type(config).model_fields)
-    then, now = document["arms"], {arm.run_id: arm.config for arm in arms}
-    if gone := [run_id for run_id in then if run_id not in now]:
-        raise ConfigError(
-            f"sweep {config.run_id} was started with arms that are not in it now (see {store.config_path}): {', '.join(gone)}; arms may "
-            "be added, not taken away: start it with those too, or use another run_id"
-        )
+    begun = {
+        run_id: lasting(with_new_keys(TrainConfig, values))
+        for run_id, values in _known(config).items()
+        if _is_begun(config, run_id)
+    }
+    arms = with_known_names(config.all_arms(), begun)
     changed: dict[str, None] = {}
-    told: dict[str, None] = {}
-    for run_id, values in then.items():
-        frozen, present = with_new_keys(TrainConfig, values), now[run_id].model_dump(mode="json")
-        keys = [key for key in present if key not in MAY_CHANGE and present[key] != frozen.get(key)]
-        changed |= dict.fromkeys(keys)
-        found = differences({key: present[key] for key in keys}, {key: frozen.get(key) for key in keys})
-        told |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
+    lines: dict[str, None] = {}
+    for arm in arms:
+        if (then := begun.get(arm.run_id)) is None:
+            continue
+        now = lasting(arm.config.model_dump(mode="json"))
+        keys = [key for key in now if key not in MAY_CHANGE and now[key] != then.get(key)]
+        changed |= dict.fromkeys([arm.run_id] if keys else [])
+        found = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})
+        lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
     if changed:
+        more = f" and {len(changed) - MOST_DIFFERENCES} more" if len(changed) > MOST_DIFFERENCES else ""
         raise ConfigError(
-            f"sweep {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); use those, or "
-            f"another run_id{''.join(list(told)[:MOST_DIFFERENCES])}"
+            f"sweep {config.run_id} has begun {', '.join(list(changed)[:MOST_DIFFERENCES])}{more} with other values "
+            f"(see {RunStore(config.run_dir).config_path}), and a run keeps those that it has; give what is to differ in grid or "
+            "arms, where it makes arms of another name, or give another run_id"
+            f"{''.join(list(lines)[:MOST_DIFFERENCES])}"
         )
+    return arms
+
+
+def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord, ...]:
+    """What is known of arms that the sweep had and has no more. One that never began leaves no trace.
+
+    Raises:
+        StorageError: ``sweep.json`` is torn.
+    """
+    named, folder = {arm.run_id for arm in arms}, config.run_dir
+    known = read_summary(folder).arms if summary_path(folder).exists() else ()
+    return tuple(
+        record.model_copy(update={"state": ArmState.DROPPED})
+        for record in known
+        if record.run_id not in named and (record.state is not ArmState.WAITING or _is_begun(config, record.run_id))
+    )
 
 
 def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) -> None:
-    """Keep what a sweep was started with in its folder, each arm's whole configuration included: a preset may be edited later."""
+    """Keep what a sweep was started with in its folder, each arm's whole configuration included: a preset may be edited later. Those of arms that are
+    not in it any more stay where they have begun, in case they come back."""
+    begun = {run_id: values for run_id, values in _known(config).items() if _is_begun(config, run_id)}
     document = {
         "config": config.model_dump(mode="json"),
-        "arms": {arm.run_id: arm.config.model_dump(mode="json") for arm in arms},
+        "arms": {**begun, **{arm.run_id: arm.config.model_dump(mode="json") for arm in arms}},
         "versions": versions(),
         "git_commit": git_commit(),
     }
     write_json(store.config_path, document)
+
+
+def _known(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
+    """Configurations of all arms that the sweep ever had, by name. ``ConfigError`` if the folder is of something else."""
+    path = RunStore(config.run_dir).config_path
+    return check_kind(path, type(config).model_fields)["arms"] if path.exists() else {}
+
+
+def _is_begun(config: SweepConfig, run_id: str) -> bool:
+    """Whether there is a run of that name."""
+    return RunStore(config.run_dir.parent / run_id).config_path.exists()
 
 
 def _record(arm: Arm) -> ArmRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,12 @@ class Services:
     def log(self, name: str) -> str:
         """End of what a process wrote."""
         return self._log(name).read_text(errors="replace")[-6000:]
+
+    def interrupt(self, name: str) -> int:
+        """SIGINT, as Ctrl-C gives; the exit status. What it started itself is left to it."""
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGINT)
+        return process.wait(60)
 
     def stop(self, name: str) -> None:
         """SIGTERM to the process, SIGKILL to whatever of its family is left after 15 s."""

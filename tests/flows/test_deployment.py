@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, parse_assignments
+from tasks_lib.run import check_unlocked
 from tasks_lib.sweeps.config import SweepConfig
 from training.store import RunStore, read_json
 from training.trainer.launch import free_port
@@ -133,6 +134,34 @@ def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: S
         assert run["state_name"] == "Completed" and "sweep:swept" in run["tags"]
         parent = deployed.api(f"task_runs/{run['parent_task_run_id']}")
         assert parent["flow_run_id"] == sweep["id"], "the page of the sweep's flow run leads to its arms'"
+
+
+def test_ctrl_c_of_a_sweep_ends_its_arms_on_their_worker_and_they_go_on_when_it_is_started_again(
+    deployed: PrefectServer, services: Services, tmp_path: Path
+) -> None:
+    base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
+    given = {"run_id": "left", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
+    command = ["python", "-m", "flows.sweep", "--set", "deployment=train/quickstart"]
+    command += [part for key, value in given.items() for part in ("--set", f"{key}={orjson.dumps(value).decode()}")]
+    services.start("worker", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
+    services.start("left", *command, environment=deployed.environment)
+
+    def states() -> list[str]:
+        return sorted(run["state_name"] for arm in ("left-seed0", "left-seed1") for run in deployed.flow_runs(arm))
+
+    played = [RunStore(tmp_path / f"left-seed{seed}") for seed in (0, 1)]
+    services.wait_until("left", lambda: any(list(store.root.glob("trajectories/*/*")) for store in played))
+    assert services.interrupt("left") == 130, services.log("left")
+    log = services.log("left")
+    assert "the sweep is stopped, and with it its arms" in log and "is being ended by its worker" in log
+    services.wait_until("worker", lambda: states() == ["Cancelled", "Cancelled"], timeout=120)
+    assert not any(store.result_path.exists() for store in played)
+    for store in played:
+        if store.root.exists():
+            check_unlocked(store.root)  # nobody works on it any more
+    services.start("left", *command, environment=deployed.environment)
+    services.wait_until("worker", lambda: states() == ["Cancelled", "Cancelled", "Completed", "Completed"], timeout=400)
+    services.stop("worker")
 
 
 def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(

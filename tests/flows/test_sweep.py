@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -24,7 +25,9 @@ from flows.sweep import sweep
 from flows.train import train
 from tasks_lib.config import TrainConfig, resolve, resolve_path
 from tasks_lib.sweeps import deployed
+from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.sweeping import Say, Sweep
 from tests.tasks_lib.swept import Train
 from training.store import RunStore, read_json
 
@@ -57,7 +60,9 @@ def flow_runs(tag: str = "", name: str = "") -> list[FlowRun]:
 
 
 @pytest.mark.dask
-def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(prefect_api: None, tmp_path: Path) -> None:
+def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
+    prefect_api: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     later = tmp_path / "later"
     values = {"base": TINY, "arms": [{"seed": 1}, {"policy.checkpoint": str(later)}], "run_id": "Two.Arms"}
     good, bad = (arm.run_id for arm in config(tmp_path, **values).all_arms())
@@ -65,6 +70,8 @@ def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(prefe
         TrainingError, match=rf"1 of 2 arms failed(.|\n)*\n  {bad}: PolicyError: policy\.checkpoint: .*later"
     ):
         sweep(config(tmp_path, **values))
+    seconds = [float(found) for found in re.findall(r"(?m)^ *(\d+\.\d) s  ", capsys.readouterr().err)]
+    assert len(seconds) > 10 and seconds == sorted(seconds), "one clock for the sweep's lines and those of its arms"
     found = {arm["run_id"]: arm["state"] for arm in read_json(tmp_path / "Two.Arms" / "sweep.json")["arms"]}
     assert found == {good: "finished", bad: "failed"}
     result = RunStore(tmp_path / good).result_path
@@ -94,7 +101,7 @@ class Worker:
     """Takes the flow runs with a tag, and ends one after the other: as `ends` says for its name, else as completed."""
 
     def __init__(self, tag: str, play: Callable[[TrainConfig], None], full: int) -> None:
-        """It waits until there are no more of them for a while; with less than ``full`` for a long while."""
+        """It waits until there are no more of them for a while; with less than ``full`` for a long while, and until there were so many for longer."""
         self.tag, self.play, self.full = tag, play, full
         self.ends: dict[str, Any] = {}
         self.most = 0
@@ -125,12 +132,15 @@ class Worker:
             client.set_flow_run_state(run.id, Running(), force=True)
         self.most = max(self.most, len(going))
         self._quiet = 0 if new else self._quiet + 1
-        if going and self._quiet > (10 if len(going) >= self.full else 80):
+        patience = 10 if len(going) >= self.full else 80 if self.most >= self.full else 600
+        if going and self._quiet > patience:
             first = min(going, key=lambda run: run.name)
             client.set_flow_run_state(first.id, self._end(first), force=True)
             self._quiet = 0
 
     def _end(self, run: FlowRun) -> Any:
+        if run.state is not None and run.state.is_cancelling():
+            return Cancelled()
         if (end := self.ends.get(run.name)) is not None:
             return end
         self.play(TrainConfig.model_validate(run.parameters["config"]))
@@ -181,31 +191,123 @@ def test_arms_are_flow_runs_of_a_deployment_some_at_a_time(deployment: str, tmp_
         assert run.tags == ["sweep:swept"] and run.parent_task_run_id is not None and run.deployment_id is not None
 
 
-def test_flow_runs_go_on_when_the_sweep_is_stopped_and_are_waited_for_later(
+def ended_by(error: BaseException, given: SweepConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the sweep until it has begun what it may begin and looked once; then it ends by that."""
+
+    def end(_: float) -> None:
+        raise error
+
+    with monkeypatch.context() as patched, pytest.raises(type(error)):
+        patched.setattr(deployed, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
+        sweep(given)
+
+
+def arm_states(given: SweepConfig) -> dict[str, str]:
+    return {arm["run_id"]: arm["state"] for arm in read_json(given.run_dir / "sweep.json")["arms"]}
+
+
+def names_and_states(tag: str) -> list[tuple[str, str | None]]:
+    return sorted((run.name, run.state_name) for run in flow_runs(tag))
+
+
+def test_a_sweep_that_is_stopped_cancels_its_flow_runs_and_begins_them_anew_when_they_have_ended(
+    deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "stopped"
+    given = config(
+        tmp_path, run_id=name, base={"iterations": 2}, grid={"seed": [0, 1]}, deployment=deployment, parallel=2
+    )
+    first, second = (arm.run_id for arm in given.all_arms())
+    begin = deployed._begin
+
+    def begin_and_take(sweep: Sweep, arm: Arm, before: FlowRun | None, say: Say) -> Any:
+        begun = begin(sweep, arm, before, say)
+        if arm.run_id == first:
+            with get_client(sync_client=True) as client:
+                client.set_flow_run_state(begun.flow_run.id, Running(), force=True)  # as a worker does
+        return begun
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deployed, "_begin", begin_and_take)
+        ended_by(KeyboardInterrupt(), given, patched)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the sweep is stopped, and with it its arms; start it again and they go on" in said
+    assert f"arm {first}: its flow run is being ended by its worker (Cancelling)" in said
+    assert f"arm {second}: its flow run has ended (Cancelled)" in said
+    assert names_and_states(f"sweep:{name}") == [(first, "Cancelling"), (second, "Cancelled")]
+    assert arm_states(given) == {first: "interrupted", second: "interrupted"}
+
+    played = Train()
+    with Worker(f"sweep:{name}", played, full=2) as worker:
+        summary = sweep(given)
+    assert {arm["state"] for arm in summary["arms"]} == {"finished"}
+    assert f"arm {first}: its flow run of before is being cancelled" in capsys.readouterr().err
+    assert sorted(played.played) == [first, second] and worker.most == 2, "its place is taken until it has ended"
+    cancelled, completed = "Cancelled", "Completed"
+    assert names_and_states(f"sweep:{name}") == [
+        (run, state) for run in (first, second) for state in (cancelled, completed)
+    ]
+
+
+def test_flow_runs_go_on_when_the_sweep_ends_by_an_error_and_are_waited_for_later(
     deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = config(
-        tmp_path, run_id="stopped", base={"iterations": 2}, grid={"seed": [0, 1]}, deployment=deployment, parallel=2
+        tmp_path, run_id="ended", base={"iterations": 2}, grid={"seed": [0, 1]}, deployment=deployment, parallel=2
     )
-
-    def ctrl_c(_: float) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(deployed, "PATIENCE", 0.0)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(deployed, "time", SimpleNamespace(sleep=ctrl_c, monotonic=time.monotonic))
-        sweep(given)
+    ended_by(httpx.ConnectError("no server"), given, monkeypatch)
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(
-        r"arm stopped-seed0: Scheduled for \S+ s; no worker has taken it: is one running \(a process that serves tiny\)",
+        r"arm ended-seed0: Scheduled for \S+ s; no worker has taken it: is one running \(a process that serves tiny\)",
         said,
     )
-    assert "arm stopped-seed1: its flow run goes on without the sweep (Scheduled)" in said
-    assert {arm["state"] for arm in read_json(tmp_path / "stopped" / "sweep.json")["arms"]} == {"interrupted"}
-    with Worker("sweep:stopped", Train(), full=2):
+    assert "arm ended-seed1: its flow run goes on without the sweep (Scheduled)" in said
+    assert set(arm_states(given).values()) == {"interrupted"}
+    with Worker("sweep:ended", Train(), full=2):
         summary = sweep(given)
     assert {arm["state"] for arm in summary["arms"]} == {"finished"}
-    assert len(flow_runs("sweep:stopped")) == 2, "none was created again"
+    assert len(flow_runs("sweep:ended")) == 2, "none was created again"
+
+
+def test_flow_runs_that_cannot_be_cancelled_are_named_with_the_command_that_does(
+    deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = config(tmp_path, run_id="deaf", base={"iterations": 2}, grid={"seed": [0]}, deployment=deployment)
+
+    def refuse(*_: Any) -> None:
+        raise httpx.ConnectError("no server")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deployed, "_cancel", refuse)
+        ended_by(KeyboardInterrupt(), given, patched)
+    said = " ".join(capsys.readouterr().err.split())
+    (run,) = flow_runs("sweep:deaf")
+    assert "the flow runs cannot be cancelled: no server" in said
+    assert (
+        f"goes on without the sweep (Scheduled); start the sweep again to wait for it, or end it with: prefect flow-run cancel {run.id}"
+        in said
+    )
+
+
+def test_flow_runs_of_arms_that_were_dropped_or_changed_are_cancelled(
+    deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {"run_id": "other", "grid": {"seed": [0, 1]}, "deployment": deployment, "parallel": 2}
+    ended_by(httpx.ConnectError("no server"), config(tmp_path, **values, base={"iterations": 2}), monkeypatch)
+    given = config(tmp_path, **{**values, "grid": {"seed": [1, 2]}}, base={"iterations": 3})
+    ended_by(httpx.ConnectError("no server"), given, monkeypatch)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "arm other-seed0: its arm is not in the sweep any more" in said
+    assert "arm other-seed1: its arm has other values now" in said
+    assert names_and_states("sweep:other") == [
+        ("other-seed0", "Cancelled"),
+        ("other-seed1", "Cancelled"),
+        ("other-seed1", "Scheduled"),
+        ("other-seed2", "Scheduled"),
+    ]
+    assert [run.parameters["config"]["iterations"] for run in flow_runs("sweep:other")] == [2, 2, 3, 3]
+    assert arm_states(given) == {"other-seed1": "interrupted", "other-seed2": "interrupted", "other-seed0": "dropped"}
 
 
 def test_an_arm_that_the_server_refuses_is_a_failed_one(deployment: str, tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from envs.rewards.judge import DamagedLedger, Ledger
-from envs.types import StopReason
+from envs.types import StopReason, TrainingError
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.loop import SynchronousLoop, _Stopwatch, nothing_to_learn
 from tasks_lib.rollouts import Rollout
-from training.batches import build_batch
+from tasks_lib.sampling import phase_name
+from training.batches import TrainingBatch, build_batch
 from training.groups import EpisodeSummary, GroupRecord
-from training.store import RunStore
+from training.journal import read_group
+from training.store import RunStore, write_json
 
 
 def record(*causes: str | None) -> GroupRecord:
@@ -52,6 +54,52 @@ def test_both_are_told_apart() -> None:
     said = nothing_to_learn(4, [record("no judge", None), record(None)])
     assert "1 of 3 episodes abstained (commonest cause, 1 times: no judge)" in said
     assert "the other 2 failed" in said and "docs/warm-start.md" in said
+
+
+def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_started_again(tmp_path: Path) -> None:
+    store, played, abstain = RunStore(tmp_path), list[str](), True
+    config: TrainConfig = resolve(TrainConfig, {"rollout": {"groups_per_iteration": 2}})
+
+    def play(groups: list[str], *, version: int, workers: int) -> Rollout:
+        for group_id in groups:
+            if not store.group_path(group_id).exists():
+                played.append(group_id)
+                found = record("no judge", "no judge") if abstain else record(None, None)
+                passed = found.episodes[0].model_copy(update={} if abstain else {"score": 1.0, "passed": True})
+                update = {"group_id": group_id, "episodes": (passed, *found.episodes[1:])}
+                write_json(store.group_path(group_id), found.model_copy(update=update))
+        return Rollout([read_group(store, group_id) for group_id in groups], {})
+
+    def start() -> TrainingBatch:
+        run: Any = SimpleNamespace(
+            config=config,
+            store=store,
+            metrics=SimpleNamespace(lines=lambda kind=None: []),
+            records=lambda names: [read_group(store, name) for name in names],
+            sample=lambda iteration, draw: [f"{phase_name(iteration, draw)}-g{number:04d}" for number in range(2)],
+            rollouts=SimpleNamespace(run=play),
+            journal=SimpleNamespace(accept=lambda records: None),
+        )
+        _, batch = SynchronousLoop(run, trainer=None, workers=1, progress=None)._roll_out(4, _Stopwatch())  # type: ignore[arg-type]
+        return batch
+
+    for draws in (2, 4):
+        with pytest.raises(
+            TrainingError, match=r"episodes abstained .* remove the cause, and start the same command again"
+        ):
+            start()
+        assert len(played) == draws * 2
+    abstain = False
+    assert start().rows and played[8:] == ["i000004-r4-g0000", "i000004-r4-g0001"]
+    assert start().rows and len(played) == 10, "what is there is read"
+    for group_id in played:
+        store.group_path(group_id).unlink()
+    played.clear()
+    write_json(store.group_path("i000004-g0000"), record("no judge").model_copy(update={"group_id": "i000004-g0000"}))
+    abstain = True
+    with pytest.raises(TrainingError):
+        start()
+    assert len(played) == 3, "a process that was killed had not drawn for the last time"
 
 
 def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from envs.ends import BucketedHorizon, ScheduledHorizon
 from envs.rewards import read_rubric
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
+from tasks_lib.config import TasksConfig
 from tasks_lib.planning import (
     FEW_SEEDS,
     equal_shares,
@@ -22,7 +24,9 @@ from tasks_lib.planning import (
     training_groups,
     with_horizon,
 )
+from tasks_lib.task_sets import freeze_tasks, open_tasks
 from training.groups import GroupSpec
+from training.store import RunStore
 
 
 def make_task(kind: str, horizon: int = 1) -> WebTask:
@@ -96,6 +100,26 @@ def test_evaluation_takes_all_of_the_tasks_with_few_seeds() -> None:
         evaluation_groups([one_page(number) for number in range(3)], phase="e000000", episodes=4)
     with pytest.raises(ConfigError, match="of 0 tasks there are 0 demo seeds"):
         evaluation_groups(tasks, phase="e000000", episodes=1, split=Split.DEMO)
+
+
+def test_an_evaluation_plays_the_very_pages_of_a_task_file_and_the_tasks_of_a_run(tmp_path: Path) -> None:
+    pages = tmp_path / "pages.jsonl"
+    row = next(iter(open_tasks(TasksConfig(kinds=["click-tab"]))))
+    chosen = [
+        row.model_copy(
+            update={"task_id": f"page-{seed}", "seeds": {Split.HELD_OUT: SeedRange(start=seed, stop=seed + 1)}}
+        )
+        for seed in (7, 4711)
+    ]
+    pages.write_text("".join(f"{task.model_dump_json()}\n" for task in chosen))
+    groups = evaluation_groups(open_tasks(TasksConfig(file=str(pages))), phase="e", episodes=2)
+    assert [(group.task.kind, group.seeds) for group in groups] == [("click-tab", (7,)), ("click-tab", (4711,))]
+
+    store = RunStore(tmp_path / "run")
+    frozen = freeze_tasks(TasksConfig(kinds=["click-tab", "click-link"]), store)
+    again = open_tasks(TasksConfig(file=str(store.tasks_path)))
+    assert set(again.kinds) == {"click-tab", "click-link"}
+    assert evaluation_groups(again, phase="e", episodes=4) == evaluation_groups(frozen, phase="e", episodes=4)
 
 
 def test_of_more_tasks_than_episodes_every_site_and_bucket_has_its_share() -> None:

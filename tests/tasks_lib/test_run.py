@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import DamagedLedger
+from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.evaluation import evaluate_version
@@ -50,6 +50,30 @@ def test_what_decided_the_run_so_far_may_not_change(tmp_path: Path) -> None:
         open_run(_config(tmp_path, seed=4, rollout={"attempts": 2})),
     ):
         pass
+
+
+def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of_it(tmp_path: Path) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
+    with open_run(_config(tmp_path, rollout={"judge": judge})) as run:
+        ledger = Ledger(run.store.spent_path())
+        for _ in range(9):
+            assert ledger.claim(run.rollouts.rollout.judge.limits) is None
+        assert (
+            ledger.claim(run.rollouts.rollout.judge.limits) == "the budget of 9 requests is used up (budget_requests)"
+        )
+    greater = {**judge, "budget_requests": 10, "budget_tokens": 500}
+    config = _config(tmp_path, rollout={"judge": greater})
+    look_at_training(config)
+    with open_run(config) as run:
+        limits = run.rollouts.order([], 0).rollout.judge.limits
+        assert ledger.claim(limits) is None and ledger.claim(limits) is not None, "one more, as what was spent is kept"
+        assert read_json(run.store.config_path)["config"]["rollout"]["judge"]["budget_requests"] == 10
+    for other, says in (
+        ({**judge, "votes": 3}, r"\n  rollout\.judge\.votes: 1 then, 3 now$"),
+        (None, r"\n  rollout\.judge: .*, null now$"),
+    ):
+        with pytest.raises(ConfigError, match=rf"started with other values of: rollout \((.|\n)*{says}"):
+            look_at_training(_config(tmp_path, rollout={"judge": other}))
 
 
 @pytest.mark.parametrize("content", ['{"requests": 7, "to', '{"requests": -7, "tokens": 0}', "[7, 0]", "\0" * 96])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from envs.types import ConfigError
 from tasks_lib.command_line import run_command
 from tasks_lib.config import PRESETS, resolve
+from tasks_lib.differences import lasting
 from tasks_lib.preflight import look_at_sweep
-from tasks_lib.sweeps.arms import MOST_ARMS, MOST_NAME, make_arms
+from tasks_lib.sweeps.arms import MOST_ARMS, MOST_NAME, Arm, make_arms, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 
 NAME = re.compile(r"^[A-Za-z0-9._-]+$")
@@ -157,6 +158,19 @@ def resolve_arm(arm: dict[str, Any]) -> dict[str, Any]:
     return only.config.model_dump(mode="json", exclude={"run_id"})
 
 
+def test_an_arm_keeps_the_name_that_it_was_begun_under_and_no_two_get_the_same() -> None:
+    def begun(arms: tuple[Arm, ...]) -> dict[str, dict[str, Any]]:
+        return {arm.run_id: lasting(arm.config.model_dump(mode="json")) for arm in arms}
+
+    budgets = [{"rollout": {"judge": {**SHOP_JUDGE, "budget_requests": most}}} for most in (5, 9)]
+    before = sweep(arms=[{**given, "policy.temperature": 1} for given in budgets]).all_arms()
+    now = sweep(arms=[{**given, "policy.temperature": 1.0} for given in budgets]).all_arms()
+    kept = with_known_names(now, begun(before))
+    assert len({arm.run_id for arm in kept}) == 2 and {arm.run_id for arm in kept} & {arm.run_id for arm in before}
+    assert [arm.config.run_id for arm in kept] == [arm.run_id for arm in kept]
+    assert with_known_names(before, begun(before)) == before and with_known_names(now, {}) == now
+
+
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -183,6 +197,10 @@ def resolve_arm(arm: dict[str, Any]) -> dict[str, Any]:
         ({"arms": [{"trainer.epochs": 1, "trainer": {"epochs": 2}}]}, r"arms\[0\]\.trainer\.epochs is given twice"),
         ({"grid": {"trainer..epochs": [1]}}, r"grid: 'trainer\.\.epochs' is no key"),
         ({"grid": {"run_id": ["a"]}}, r"grid\.run_id: the sweep gives each arm its own"),
+        ({"grid": {"evaluation.split": ["held_out", "validation"]}},
+         r"grid\.evaluation\.split: arms that are not measured alike cannot be compared; set base\.evaluation\.split instead"),
+        ({"arms": [{"evaluation": {"episodes": 9}}, {}]}, r"arms\[0\]\.evaluation\.episodes: arms that are not measured alike"),
+        ({"grid": {"evaluation": [{"episodes": 9}, {}]}}, r"grid\.evaluation: .* set base\.evaluation instead, for all of them"),
         ({"base": {"root": "x"}, "grid": {"seed": [0]}}, r"base\.root: the sweep gives each arm its own"),
         ({"grid": {"seed": [0]}, "parallel": 2}, r"parallel: 2 arms at a time need a deployment"),
         ({"grid": {"seed": [0]}, "deployment": "evaluate/default"}, r"deployment: .*matching \^\(train/"),

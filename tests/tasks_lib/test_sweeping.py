@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from prefect.exceptions import TerminationSignal
 
 from envs.types import ConfigError, PolicyError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.preflight import look_at_sweep
 from tasks_lib.report.data import Success
 from tasks_lib.report.sweep import build_sweep_report
 from tasks_lib.run import run_lock
@@ -119,14 +121,12 @@ def test_an_error_of_its_own_is_no_interrupt(tmp_path: Path) -> None:
         sweep(tmp_path, Train(s_seed1=late))
 
 
-def test_arms_may_be_added_and_made_longer_and_nothing_else(tmp_path: Path) -> None:
+def test_arms_may_be_added_and_made_longer_and_those_that_have_begun_keep_their_values(tmp_path: Path) -> None:
     train = Train()
     sweep(tmp_path, train)
     sweep(tmp_path, train, grid={"seed": [3, 0, 1, 2]})
     assert train.played[3:] == ["s-seed3"]
-    with pytest.raises(ConfigError, match=r"started with arms that are not in it now .*: s-seed3; arms may be added"):
-        sweep(tmp_path, train)
-    grid = {"seed": [0, 1, 2, 3]}
+    grid = {"seed": [0, 1, 2, 3, 4]}
     with pytest.raises(ConfigError) as found:
         sweep(
             tmp_path,
@@ -134,13 +134,97 @@ def test_arms_may_be_added_and_made_longer_and_nothing_else(tmp_path: Path) -> N
             grid=grid,
             base={"iterations": 3, "trainer": {"epochs": 3}, "evaluation": {"split": "validation"}},
         )
-    assert str(found.value).startswith("sweep s was started with other values of: trainer, evaluation (see ")
-    assert str(found.value).endswith(
-        "\n  evaluation.split: held_out then, validation now\n  trainer.epochs: 1 then, 3 now"
-    )
+    said = str(found.value)
+    assert said.startswith("sweep s has begun s-seed0, s-seed1, s-seed2, s-seed3 with other values (see ")
+    assert "give what is to differ in grid or arms" in said
+    assert said.endswith("\n  evaluation.split: held_out then, validation now\n  trainer.epochs: 1 then, 3 now")
     assert len(train.played) == 4
     sweep(tmp_path, train, grid=grid, base={"iterations": 5, "cluster": {"workers": 2}})
-    assert sorted(train.played[4:]) == ["s-seed0", "s-seed1", "s-seed2", "s-seed3"]
+    assert sorted(train.played[4:]) == ["s-seed0", "s-seed1", "s-seed2", "s-seed3", "s-seed4"]
+
+
+def test_arms_that_are_not_named_any_more_are_dropped_and_go_on_when_they_are_named_again(tmp_path: Path) -> None:
+    train = Train(s_seed1=PolicyError("no checkpoint"))
+    with pytest.raises(TrainingError, match="1 of 3 arms failed"):
+        sweep(tmp_path, train)
+    result = (tmp_path / "s-seed2" / "result.json").read_bytes()
+    summary = sweep(tmp_path, train, grid={"seed": [0, 4]})
+    assert train.played[3:] == ["s-seed4"], "the failed one is not tried again, the finished one is only read"
+    dropped = ArmState.DROPPED
+    assert states(tmp_path) == {"s-seed0": FINISHED, "s-seed4": FINISHED, "s-seed1": dropped, "s-seed2": dropped}
+    assert summary.record("s-seed2").success_after == Success(**interval(12, 20)), "what it came to is kept"
+    assert summary.record("s-seed1").error == "PolicyError: no checkpoint"
+    (setting,) = summary.settings
+    assert (setting.n, setting.mean, setting.max) == (2, pytest.approx(0.6), 0.7)
+    assert summary.best == {"held_out": "s-seed4"}
+    assert (tmp_path / "s-seed2" / "result.json").read_bytes() == result
+    page = (tmp_path / "s" / "report" / "index.html").read_text()
+    assert "2 finished" in page and "2 dropped" in page and "<span>2 arms</span>" in page
+    assert page.count('class="dot arm') == 2 * 2 + 2 + 1, "two versions of two arms, their keys, that of the legend"
+
+    only = sweep(tmp_path, train, grid={"seed": [0]})
+    assert only.best == {"held_out": "s-seed0"} and len(only.arms) == 4
+    train.trouble.clear()
+    again = sweep(tmp_path, train)
+    assert train.played[4:] == ["s-seed1"] and set(states(tmp_path).values()) == {FINISHED, dropped}
+    assert [arm.run_id for arm in again.arms] == ["s-seed0", "s-seed1", "s-seed2", "s-seed4"]
+    base = {"iterations": 3, "evaluation": {"split": "validation"}}
+    with pytest.raises(
+        ConfigError, match=r"has begun s-seed4 with other values(.|\n)*evaluation\.split: held_out then"
+    ):
+        sweep(tmp_path, train, grid={"seed": [4]}, base=base)
+
+
+def test_an_arm_that_fails_for_good_is_given_another_value(tmp_path: Path) -> None:
+    train = Train(**{"s_std_epsilon0.5": PolicyError("no")})
+    with pytest.raises(TrainingError, match="1 of 2 arms failed"):
+        sweep(tmp_path, train, grid={"algorithm.std_epsilon": [0.1, 0.5]})
+    summary = sweep(tmp_path, train, grid={"algorithm.std_epsilon": [0.1, 0.25]})
+    assert train.played[2:] == ["s-std_epsilon0.25"]
+    assert [str(arm.state) for arm in summary.arms] == ["finished", "finished", "dropped"]
+
+
+def test_arms_that_never_began_leave_no_trace_and_may_get_other_values(tmp_path: Path) -> None:
+    train = Train(s_seed1=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path, train)
+    with pytest.raises(ConfigError, match=r"has begun s-seed1 with other values"):
+        sweep(tmp_path, train, grid={"seed": [1, 2]}, base={"trainer": {"epochs": 3}})
+    sweep(tmp_path, train, grid={"seed": [2]}, base={"iterations": 3, "trainer": {"epochs": 3}})
+    assert states(tmp_path) == {"s-seed2": FINISHED, "s-seed0": ArmState.DROPPED, "s-seed1": ArmState.DROPPED}
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path, train, grid={"seed": [1, 5]})
+    sweep(tmp_path, train, grid={"seed": [0]})
+    assert "s-seed5" not in states(tmp_path)
+    assert list(read_json(tmp_path / "s" / "config.json")["arms"]) == ["s-seed0", "s-seed1", "s-seed2"]
+
+
+def test_an_arm_that_is_the_same_goes_on_under_its_name_however_its_values_are_written(tmp_path: Path) -> None:
+    train = Train()
+    sweep(tmp_path, train, grid={}, arms=[{"rollout.concurrency": 4}, {"policy.temperature": 1}])
+    assert train.played == ["s-concurrency4", "s-temperature1"]
+    arms = [{"rewards.concurrency": 4}, {"policy.temperature": 1.0}, {"rollout.concurrency": 4}]
+    summary = sweep(tmp_path, train, grid={}, arms=arms)
+    assert [arm.run_id for arm in summary.arms][1:] == ["s-temperature1", "s-concurrency4"]
+    assert len(train.played) == 3 and train.played[2].startswith("s-concurrency4-")
+    (told, *_) = look_at_sweep(config(tmp_path, grid={}, arms=arms[1:]))
+    assert re.match(r"arm s-concurrency4-\w+ \(rewards\.concurrency=4\) is dropped: its run stays as it is", told)
+    other = {"iterations": 3, "trainer": {"epochs": 2}}
+    with pytest.raises(
+        ConfigError, match=r"has begun s-concurrency4 with other values(.|\n)*\n  rollout\.concurrency: 4 then"
+    ):
+        sweep(tmp_path, train, grid={}, arms=[{"rewards.concurrency": 4}], base=other)
+    assert len(train.played) == 3, "the folder of the other arm is not used"
+
+
+def test_the_budget_of_the_judge_may_change(tmp_path: Path) -> None:
+    train = Train(s_seed1=PolicyError("no"))
+    judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
+    with pytest.raises(TrainingError, match="1 of 3 arms failed"):
+        sweep(tmp_path, train, base={"iterations": 3, "rollout": {"judge": judge}})
+    train.trouble.clear()
+    sweep(tmp_path, train, base={"iterations": 3, "rollout": {"judge": {**judge, "budget_requests": 90}}})
+    assert train.played[3:] == ["s-seed1"]
 
 
 def test_a_run_of_that_name_with_other_values_is_left_alone_before_anything_starts(tmp_path: Path) -> None:
@@ -213,6 +297,17 @@ def test_what_was_measured_on_different_pages_is_not_compared() -> None:
     assert "best on held_out: b, 0.40 [0.00, 1.00]; 1 more with the same" in lines(summary)
     assert not any("tuned" in line for line in lines(summarise("s", "", arms[:1])))
     assert not summarise("s", "", [record("a", 0.5, seed=0), record("b", 0.6, seed=1)]).tuned
+    gone = [record("a", 0.5, lr=1), record("b", 0.4, ArmState.DROPPED, lr=2)]
+    assert summarise("s", "", gone).tuned, "to drop a setting for what it came to is to choose"
+    assert not summarise("s", "", [gone[0], gone[1].model_copy(update={"success_after": None})]).tuned
+
+
+def test_the_best_is_told_for_the_tasks_that_were_measured() -> None:
+    easy, hard = {"tasks.kinds": ["a"]}, {"tasks.kinds": ["b"]}
+    arms = [record("a", 0.9, **easy), record("b", 0.2, **hard), record("c", 0.3, **hard)]
+    summary = summarise("s", "", arms)
+    assert summary.best == {'held_out, tasks.kinds=["a"]': "a", 'held_out, tasks.kinds=["b"]': "c"}
+    assert 'best on held_out, tasks.kinds=["b"]: c, 0.30 [0.00, 1.00]' in lines(summary) and summary.tuned
 
 
 def test_the_table_has_a_row_for_each_arm() -> None:
@@ -247,7 +342,9 @@ def test_the_page_shows_arms_curves_and_means_and_nothing_of_the_values_as_marku
     page.on("request", lambda request: requests.append(request.url))
     path = tmp_path / "s" / "report" / "index.html"
     page.goto(path.as_uri())
-    assert page.inner_text("h1") == "s" and "Best on held_out: s-file" in page.inner_text("header")
+    header = page.inner_text("header")
+    assert page.inner_text("h1") == "s" and f"Best on held_out, tasks.file={HOSTILE}: s-file" in header
+    assert "Best on held_out, tasks.file=datasets/tasks/miniwob.jsonl: s-file" in header
     assert "tuned on the held-out pages" in page.inner_text("header")
     assert page.inner_text("header .facts").split("\n") == ["3 finished", "1 failed", "4 arms"]
     rows = page.locator("#arms tbody tr").all_inner_texts()
