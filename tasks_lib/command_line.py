@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,10 +23,13 @@ from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
     WarmStartConfig,
+    check_preset,
+    load_preset,
     merge,
     parse_assignments,
     resolve,
 )
+from tasks_lib.preflight import looked_at
 from tasks_lib.regrading import RegradeConfig
 from tasks_lib.sweeps.config import SweepConfig
 
@@ -34,15 +37,15 @@ from tasks_lib.sweeps.config import SweepConfig
 def run_command(
     flow: Callable[..., Any],
     model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig],
-    look: Callable[[Any], Sequence[str]],
+    look: Callable[[Any], list[str]],
     arguments: list[str],
 ) -> int:
     """Resolve the configuration, ``look(config)`` at what it names, and run ``flow(config)``; the exit status."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m flows.{flow.__name__.replace('-', '_')}", description=flow.__doc__
+        prog=f"python -m {model.flow}", description=sys.modules[flow.__module__].__doc__, formatter_class=_Paragraphs
     )
-    if "preset" in model.model_fields:
-        parser.add_argument("--preset", help="deployments/presets/<name>.yaml")
+    presets = "preset" in model.model_fields
+    parser.add_argument("--preset", help="deployments/presets/<name>.yaml" if presets else argparse.SUPPRESS)
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
@@ -51,21 +54,21 @@ def run_command(
     )
     options = parser.parse_args(arguments)
     try:
-        preset = {"preset": options.preset} if getattr(options, "preset", None) else {}
-        config = resolve(model, merge(preset, parse_assignments(options.assignments)))
+        values = merge({"preset": options.preset} if options.preset else {}, parse_assignments(options.assignments))
+        if options.preset and not presets:
+            check_preset(load_preset(options.preset), model.flow, model.model_fields)
+        config = resolve(model, values)
+        found = look(config)  # before a server is started
         if options.dry_run:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-            print("".join(f"# {line}\n" for line in config.plan().splitlines()), end="")
-        found = look(config)  # the flow does too, but only after a server and its own beginnings
-        if options.dry_run:
-            print("".join(f"# {line}\n" for line in found), end="")
+            print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found)), end="")
             return 0
     except RollwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     try:
         api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with told_once():
+        with told_once(), looked_at(config, found):
             flow(config)
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
@@ -74,6 +77,15 @@ def run_command(
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """A module's docstring as it is written: its paragraphs are wrapped one by one, commands (indented) stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
 
 
 class _NotOurs(logging.Filter):

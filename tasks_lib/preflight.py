@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from envs.browser import find_chromium
 from envs.tasks import TaskIndex
@@ -28,8 +32,27 @@ from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import check_sweep
 from tasks_lib.task_sets import tasks_of
 from tasks_lib.warm_start import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
+from training.config import Settings
 from training.policy.templates import template_names, template_source
 from training.store import RunStore
+
+_looked_at: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_looked_at", default=None)
+
+
+@contextmanager
+def looked_at(config: Settings, found: list[str]) -> Iterator[None]:
+    """Inside, `look_once` takes what was found for this configuration, and looks at any other."""
+    token = _looked_at.set((config, found))
+    try:
+        yield
+    finally:
+        _looked_at.reset(token)
+
+
+def look_once(look: Callable[[Any], list[str]], config: Settings) -> list[str]:
+    """``look(config)``, unless the command line that started this flow has just done it: a large set is long to read."""
+    known = _looked_at.get()
+    return known[1] if known is not None and known[0] == config else look(config)
 
 
 def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = True) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ def load_preset(name: str) -> dict[str, Any]:
         raise ConfigError(f"there is no preset {name!r}; the presets are: {known}")
     values = yaml.safe_load(path.read_text()) or {}
     return {"preset": name, **values}
+
+
+def presets_of(keys: Collection[str]) -> list[str]:
+    """Names of the presets that have no other keys than these."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml") if load_preset(path.stem).keys() <= {*keys, "preset"})
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
