@@ -48,6 +48,14 @@ def test_an_end_is_told_in_one_line(
     assert capsys.readouterr().err == said
 
 
+def test_an_interrupted_look_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def look(_config: Any) -> list[str]:
+        raise KeyboardInterrupt
+
+    assert run_command(never, EvaluateConfig, look, ARGUMENTS) == 130
+    assert capsys.readouterr().err == "interrupted: nothing has begun\n"
+
+
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_what_is_refused_is_refused_before_a_server_starts(
     dry: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -182,4 +190,6 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
         assert not shown(ConfigError("ours"))
         assert shown(ConfigError("ours"), "prefect.task_runs")  # one that is tried again is told nowhere else
         assert shown(ValueError("a mistake"))
+        crash = "Crash detected! Execution was aborted by an interrupt signal."
+        assert not console.filter(logging.LogRecord("prefect.flow_runs", 40, "", 1, crash, None, None))
     assert shown(ConfigError("ours"))
