@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from envs.types import ConfigError
-from tasks_lib.config.refusals import explain_all
+from tasks_lib.config.refusals import explain_all, told
 from tasks_lib.config.shapes import Shape
 from training.config import Settings
 
@@ -29,12 +29,17 @@ def resolve_path(path: str) -> Path:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """The values of a preset file; ``ConfigError`` lists the presets there are."""
+    """The values of a preset file; ``ConfigError`` lists the presets there are, or says what is wrong with the file."""
     path = PRESETS / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(sorted(found.stem for found in PRESETS.glob("*.yaml")))
         raise ConfigError(f"there is no preset {name!r}; the presets are: {known}")
-    values = yaml.safe_load(path.read_text()) or {}
+    try:
+        values = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} is no preset: a block of keys is expected, got {told(values)}")
     return {"preset": name, **values}
 
 

@@ -122,6 +122,22 @@ def test_a_key_of_a_preset_that_no_flow_has_is_named(tmp_path: Path, monkeypatch
         resolve(TrainConfig, {"preset": "mine"})
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1\n", r"mine\.yaml is no YAML: "),
+        ("- a\n", r"mine\.yaml is no preset: a block of keys is expected, got \['a'\]"),
+    ],
+)
+def test_a_preset_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.setattr("tasks_lib.config.reading.PRESETS", tmp_path)
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        resolve(TrainConfig, {"preset": "mine"})
+
+
 def test_a_dry_run_says_what_was_found_and_a_refused_one_only_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(never, EvaluateConfig, looked, [*ARGUMENTS, "--dry-run"]) == 0
     assert capsys.readouterr().out.endswith("/mine\n# 2 tasks\n")
