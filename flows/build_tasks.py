@@ -19,7 +19,7 @@ from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import open_build, split_warnings, summary_rows
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
-from tasks_lib.preflight import look_at_build
+from tasks_lib.preflight import look_at_build, look_once
 from tasks_lib.progress import RunProgress
 
 
@@ -33,7 +33,7 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
     Returns:
         What is in ``manifest.json`` of the set's folder.
     """
-    look_at_build(config)
+    look_once(look_at_build, config)
     shards = sum(source.shards for source in config.sources)
     with open_build(config) as build, RunProgress(shards) as progress:
         if build.finished:

@@ -1,6 +1,8 @@
 """Evaluate a policy on a task set: any checkpoint folder, or a version that a run published.
 
-python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000018 --set episodes=320
+    python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000020 --set episodes=320
+
+Starting it again under the same run_id goes on with the episodes that are left; a finished one is only read.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import told
-from tasks_lib.preflight import look_at_evaluation
+from tasks_lib.preflight import look_at_evaluation, look_once
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
 from tasks_lib.rollouts import Rollouts
@@ -39,7 +41,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     Returns:
         ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000000.json`` of the evaluation's folder.
     """
-    found = look_at_evaluation(config)
+    found = look_once(look_at_evaluation, config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
     with run_lock(config.run_dir), RunProgress(1) as progress:

@@ -17,7 +17,7 @@ from prefect.artifacts import create_table_artifact
 from tasks_lib.artifacts import artifact_key
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
-from tasks_lib.preflight import look_at_regrading
+from tasks_lib.preflight import look_at_regrading, look_once
 from tasks_lib.progress import RunProgress
 from tasks_lib.regrading import RegradeConfig, Regrading, figure
 from tasks_lib.report import build_report
@@ -34,7 +34,7 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
     Returns:
         What is in ``summary.json`` of ``<run>/regraded/<name>``.
     """
-    look_at_regrading(config)
+    look_once(look_at_regrading, config)
     regrading = Regrading(config)
     with run_lock(regrading.folder), RunProgress(1) as progress:
         try:

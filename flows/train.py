@@ -22,7 +22,7 @@ from tasks_lib.command_line import run_command
 from tasks_lib.config import TrainConfig
 from tasks_lib.loop import SynchronousLoop
 from tasks_lib.metrics import MemoryMonitor
-from tasks_lib.preflight import look_at_training
+from tasks_lib.preflight import look_at_training, look_once
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
 from tasks_lib.results import one_line, write_result
@@ -41,7 +41,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         What is in ``result.json`` of the run's folder.
     """
     started = time.perf_counter()
-    found = look_at_training(config)
+    found = look_once(look_at_training, config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if finished := finished_result(config, run.store):
             progress.say(f"run {config.run_id} is finished already: {run.store.root}")

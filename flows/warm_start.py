@@ -18,7 +18,7 @@ from tasks_lib.artifacts import artifact_key
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import WarmStartConfig
-from tasks_lib.preflight import look_at_warm_start
+from tasks_lib.preflight import look_at_warm_start, look_once
 from tasks_lib.progress import RunProgress
 from tasks_lib.warm_start import check_gate, measured_rows, measured_words, open_warm_start
 
@@ -33,7 +33,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
     Returns:
         What is in ``recipe.json`` of the published checkpoint.
     """
-    look_at_warm_start(config)
+    look_once(look_at_warm_start, config)
     with open_warm_start(config) as run, RunProgress(1) as progress:
         if run.finished:
             progress.say(f"warm start {config.run_id} is finished already: {run.output}")

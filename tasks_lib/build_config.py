@@ -14,6 +14,7 @@ from tasks_lib.config import ClusterConfig, RunConfig
 class BuildTasksConfig(RunConfig):
     """Everything a built task set is decided by. Same values, seed and source files: the same bytes."""
 
+    flow = "flows.build_tasks"
     unnamed = "tasks"
 
     sources: list[Source] = Field(

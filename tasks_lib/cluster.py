@@ -21,6 +21,7 @@ from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError
 from tasks_lib.config import ClusterConfig
+from tasks_lib.interrupts import QuietNannies
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.orphans import end_with_us
 from tasks_lib.worker import RolloutWorker
@@ -92,6 +93,7 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
     before = dict(os.environ)
     try:
         with (
+            QuietNannies() as nannies,
             distributed.LocalCluster(
                 n_workers=config.workers,
                 threads_per_worker=2,
@@ -100,7 +102,8 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
                 dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
                 host="127.0.0.1",
                 memory_limit=0,
-            ) as cluster
+            ) as cluster,
+            nannies.noticing(),
         ):
             yield cluster
     finally:

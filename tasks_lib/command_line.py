@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,49 +23,39 @@ from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
     WarmStartConfig,
+    check_preset,
+    load_preset,
     merge,
     parse_assignments,
     resolve,
 )
+from tasks_lib.interrupts import is_own_crash
+from tasks_lib.preflight import looked_at
 from tasks_lib.regrading import RegradeConfig
 from tasks_lib.sweeps.config import SweepConfig
 
+Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
 
-def run_command(
-    flow: Callable[..., Any],
-    model: type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig],
-    look: Callable[[Any], Sequence[str]],
-    arguments: list[str],
-) -> int:
+
+def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], list[str]], arguments: list[str]) -> int:
     """Resolve the configuration, ``look(config)`` at what it names, and run ``flow(config)``; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m flows.{flow.__name__.replace('-', '_')}", description=flow.__doc__
-    )
-    if "preset" in model.model_fields:
-        parser.add_argument("--preset", help="deployments/presets/<name>.yaml")
-    parser.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
-    )
-    options = parser.parse_args(arguments)
+    options = _parser(model, sys.modules[flow.__module__].__doc__).parse_args(arguments)
     try:
-        preset = {"preset": options.preset} if getattr(options, "preset", None) else {}
-        config = resolve(model, merge(preset, parse_assignments(options.assignments)))
-        if options.dry_run:
-            print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-            print("".join(f"# {line}\n" for line in config.plan().splitlines()), end="")
-        found = look(config)  # the flow does too, but only after a server and its own beginnings
-        if options.dry_run:
-            print("".join(f"# {line}\n" for line in found), end="")
-            return 0
+        config = _resolved(model, options)
+        found = look(config)  # before a server is started
+    except KeyboardInterrupt:
+        print("interrupted: nothing has begun", file=sys.stderr)
+        return 130
     except RollwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if options.dry_run:
+        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+        print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found)), end="")
+        return 0
     try:
         api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with told_once():
+        with told_once(), looked_at(config, found):
             flow(config)
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
@@ -76,12 +66,45 @@ def run_command(
     return 0
 
 
+def _parser(model: Model, description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {model.flow}", description=description, formatter_class=_Paragraphs
+    )
+    offered = "preset" in model.model_fields  # where there are none, the one that is asked for is still looked at
+    parser.add_argument("--preset", help="deployments/presets/<name>.yaml" if offered else argparse.SUPPRESS)
+    parser.add_argument(
+        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
+    )
+    return parser
+
+
+def _resolved(model: Model, options: argparse.Namespace) -> Any:
+    given = parse_assignments(options.assignments)
+    if options.preset:
+        check_preset(load_preset(options.preset), model.flow, model.model_fields)
+        given = merge({"preset": options.preset}, given)
+    return resolve(model, given)
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """A module's docstring as it is written: its paragraphs are wrapped one by one, commands (indented) stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
+
+
 class _NotOurs(logging.Filter):
-    """Leaves out what Prefect says of a flow that ended with an error of ours, which whoever started it tells in a line."""
+    """Leaves out what Prefect says of a flow that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return not (record.name == "prefect.flow_runs" and isinstance(error, RollwrightError))
+        ours = record.name == "prefect.flow_runs" and isinstance(error, RollwrightError)
+        return not ours and not is_own_crash(record)
 
 
 @contextmanager

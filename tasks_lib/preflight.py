@@ -1,14 +1,20 @@
 """What a flow is asked for, looked at before anything is written or started: by the flow itself, and by ``--dry-run``.
 
 Each function raises what the flow would be refused for (``RollwrightError`` with the key and the fix), and otherwise gives lines of what was found.
-Endpoints, clusters and live sites are not asked: they need not be there yet.
+Endpoints, clusters and live sites are not asked: they need not be there yet. Nor is what only other machines have.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
+from envs.browser import find_chromium
 from envs.tasks import TaskIndex
 from envs.tasks.build import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
@@ -16,7 +22,8 @@ from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, plan_of
 from tasks_lib.checkpoints import check_checkpoint
 from tasks_lib.checks import Gradable, check_gradable, check_sites
-from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config.refusals import near, told
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
@@ -25,19 +32,42 @@ from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
 from tasks_lib.task_sets import tasks_of
 from tasks_lib.warm_start import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
+from training.config import Settings
+from training.policy.templates import template_names, template_source
 from training.store import RunStore
 
+_looked_at: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_looked_at", default=None)
 
-def look_at_training(config: TrainConfig, *, in_use: bool = False) -> list[str]:
+
+@contextmanager
+def looked_at(config: Settings, found: list[str]) -> Iterator[None]:
+    """Inside, `look_once` takes what was found for this configuration, and looks at any other."""
+    token = _looked_at.set((config, found))
+    try:
+        yield
+    finally:
+        _looked_at.reset(token)
+
+
+def look_once(look: Callable[[Any], list[str]], config: Settings) -> list[str]:
+    """``look(config)``, unless the command line that started this flow has just done it: a large set is long to read."""
+    known = _looked_at.get()
+    return known[1] if known is not None and known[0] == config else look(config)
+
+
+def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = True) -> list[str]:
     """Of ``flows.train``.
 
     Args:
         in_use: Another process may be working on the run.
+        here: It will run on this machine, with its LLaMA-Factory and, without a cluster elsewhere, its browser.
 
     Raises:
-        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, or the run was started with other values.
+        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, there is no such chat template, or the run was
+            started with other values.
         TaskError: task files that cannot be read.
         PolicyError: no checkpoint.
+        BrowserError: no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
         StorageError: another process works on the run, or it cannot be counted what the judge spends.
     """
     store = RunStore(config.run_dir)
@@ -51,6 +81,9 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False) -> list[str]:
         check_checkpoint(resolve_path(config.policy.checkpoint))
     else:
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
+    if here:
+        _check_template(config.policy.template)
+        _check_browser(config.rollout, config.cluster)
     return lines
 
 
@@ -65,6 +98,9 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     lines = _look(config, store, (split,), config.episodes, split)
     if store.latest_policy() is None:
         check_checkpoint(resolve_path(config.policy.checkpoint))
+    if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
+        _check_template(config.policy.template)
+    _check_browser(config.rollout, config.cluster)
     return lines
 
 
@@ -72,9 +108,11 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     """Of ``flows.warm_start``.
 
     Raises:
-        ConfigError: a kind without an oracle, too few pages, a folder that is not replaced, or a warm start that began with other values.
+        ConfigError: a kind without an oracle, too few pages, a folder that is not replaced, no such chat template, or a warm start that
+            began with other values.
         TaskError: task files that cannot be read.
         PolicyError: no base.
+        BrowserError: as `look_at_training`.
         StorageError: another process works on it.
     """
     store = RunStore(config.run_dir)
@@ -85,8 +123,13 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:
         check_checkpoint(resolve_path(config.base), "base")
-    told = f"{output_of(config)} is finished: only its record is read" if output_of(config).exists() else ""
-    return [_told(TaskIndex.build(tasks)), *filter(None, [told])]
+    lines = [_told(TaskIndex.build(tasks))]
+    if output_of(config).exists():
+        return [*lines, f"{output_of(config)} is finished: only its record is read"]
+    _check_writable(output_of(config).parent, "choose another output")
+    _check_template(config.policy.template)
+    _check_browser(config.rollout, config.cluster)
+    return lines
 
 
 def look_at_build(config: BuildTasksConfig) -> list[str]:
@@ -116,7 +159,8 @@ def look_at_regrading(config: RegradeConfig) -> list[str]:
 
 
 def look_at_sweep(config: SweepConfig) -> list[str]:
-    """Of ``flows.sweep``, started by a person: every arm that is not finished as `look_at_training`; they may be under way elsewhere.
+    """Of ``flows.sweep``, started by a person: every arm that is not finished as `look_at_training`; they may be under way elsewhere, and those of
+    a deployment will run elsewhere.
 
     The flow itself starts what it can: there an arm that is refused is one that failed.
 
@@ -129,7 +173,7 @@ def look_at_sweep(config: SweepConfig) -> list[str]:
     lines = [dropped_told(record) for record in dropped_arms(config, arms)]
     for arm in arms:
         try:
-            *_, last = look_at_training(arm.config, in_use=True)
+            *_, last = look_at_training(arm.config, in_use=True, here=not config.deployment)
         except RollwrightError as error:
             raise ConfigError(f"arm {arm.run_id}: {error}") from error
         lines += [last] if arm.config.run_dir.exists() else []
@@ -155,14 +199,42 @@ def _look(
     return lines
 
 
+def _check_template(template: str) -> None:
+    """``ConfigError`` if LLaMA-Factory has no such chat template. Where its names are not known, none is refused."""
+    names = template_names()
+    if names and template not in names:
+        raise ConfigError(
+            f"policy.template: got {told(template)}; {near(template, names)}"
+            f"allowed: one of LLaMA-Factory's {len(names)} chat templates (in {template_source()})"
+        )
+
+
+def _check_browser(rollout: RolloutConfig, cluster: ClusterConfig) -> None:
+    """``BrowserError`` if a browser is to be started on this machine, and there is none."""
+    if not rollout.browser_address and not cluster.address:
+        find_chromium()
+
+
 def _check_place(folder: Path, *, in_use: bool = False) -> None:
     """A folder that is not there can be made, and nobody else works in one that is, unless ``in_use``."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        what = "may not be written to" if there.is_dir() else "is no folder"
-        raise StorageError(f"{folder} cannot be used: {there} {what}; choose another root or run_id")
+    _check_writable(folder, "choose another root or run_id")
     if not in_use:
         check_unlocked(folder)
+
+
+def _check_writable(folder: Path, fix: str) -> None:
+    """``StorageError`` with the ``fix`` if a folder may not be written to, or is not there and cannot be made. Nothing is left behind."""
+    try:
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            what = "may not be written to" if there.is_dir() else "is no folder"
+            raise StorageError(f"{folder} cannot be used: {there} {what}; {fix}")
+        if there != folder:
+            # Only trying shows it: /proc says that it may be written to, and some names are too long. In a folder of our own, that nobody else uses.
+            with tempfile.TemporaryDirectory(prefix=".rollwright-", dir=there) as trial:
+                (Path(trial) / folder.relative_to(there)).mkdir(parents=True)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error.strerror}; {fix}") from error
 
 
 def _told(tasks: TaskIndex) -> str:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import dask
 from prefect import task
@@ -36,6 +36,8 @@ from training.store import RunStore, read_json, write_json
 
 class RegradeConfig(Settings):
     """Which episodes of which run are graded again, and by what."""
+
+    flow: ClassVar[str] = "flows.regrade"
 
     run: str = Field(description="Folder of a training run or an evaluation.")
     name: str = Field(

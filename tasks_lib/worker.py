@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from tasks_lib.clip import load_clip
 from tasks_lib.committing import GroupCommitter, play_slot
 from tasks_lib.config import resolve_path
 from tasks_lib.episodes import EpisodeRunner
+from tasks_lib.interrupts import STATES, is_not_cancelled
 from tasks_lib.live import LiveState, shown
 from tasks_lib.looks import LookSources, PageEvidence
 from tasks_lib.orders import (
@@ -88,6 +90,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._made_for: Needs | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
+        logging.getLogger(STATES).addFilter(is_not_cancelled)
         collect_seldom()
         # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
         atexit.register(gc.freeze)

@@ -23,7 +23,7 @@ from tasks_lib.config.reading import (
     resolve,
     resolve_path,
 )
-from tasks_lib.config.runs import EvaluateConfig, FolderConfig, RunConfig, TrainConfig, WarmStartConfig
+from tasks_lib.config.runs import EvaluateConfig, FolderConfig, RunConfig, TrainConfig, WarmStartConfig, check_preset
 
 __all__ = [
     "PRESETS",
@@ -40,6 +40,7 @@ __all__ = [
     "TasksConfig",
     "TrainConfig",
     "WarmStartConfig",
+    "check_preset",
     "load_preset",
     "merge",
     "parse_assignments",

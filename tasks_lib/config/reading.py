@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from envs.types import ConfigError
-from tasks_lib.config.refusals import explain_all
+from tasks_lib.config.refusals import explain_all, told
 from tasks_lib.config.shapes import Shape
 from training.config import Settings
 
@@ -28,13 +29,23 @@ def resolve_path(path: str) -> Path:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """The values of a preset file; ``ConfigError`` lists the presets there are."""
+    """The values of a preset file; ``ConfigError`` lists the presets there are, or says what is wrong with the file."""
     path = PRESETS / f"{name}.yaml"
     if not path.exists():
         known = ", ".join(sorted(found.stem for found in PRESETS.glob("*.yaml")))
         raise ConfigError(f"there is no preset {name!r}; the presets are: {known}")
-    values = yaml.safe_load(path.read_text()) or {}
+    try:
+        values = yaml.safe_load(path.read_text()) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} is no preset: a block of keys is expected, got {told(values)}")
     return {"preset": name, **values}
+
+
+def presets_of(keys: Collection[str]) -> list[str]:
+    """Names of the presets that have no other keys than these."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml") if load_preset(path.stem).keys() <= {*keys, "preset"})
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:

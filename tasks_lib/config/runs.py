@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from envs.types import ConfigError
 from tasks_lib.config.parts import (
     ClusterConfig,
     EvaluationConfig,
@@ -17,7 +19,7 @@ from tasks_lib.config.parts import (
     check_measured,
     split_told,
 )
-from tasks_lib.config.reading import RUN_NAME, load_preset, merge
+from tasks_lib.config.reading import RUN_NAME, load_preset, merge, presets_of
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
 
@@ -33,17 +35,49 @@ class FolderConfig(Settings):
     )
     root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
 
+    flow: ClassVar[str]
+    """Module of the flow that this is the configuration of."""
+
     @model_validator(mode="before")
     @classmethod
     def _over_preset(cls, values: Any) -> Any:
         if isinstance(values, dict) and isinstance(values.get("preset"), str) and values["preset"]:
-            return merge(load_preset(values["preset"]), values)
+            preset = load_preset(values["preset"])
+            check_preset(preset, cls.flow, cls.model_fields)
+            return merge(preset, values)
         return values
 
     @property
     def run_dir(self) -> Path:
         """The folder."""
         return Path(self.root).expanduser().resolve() / self.run_id
+
+
+def check_preset(preset: dict[str, Any], flow: str, keys: Collection[str]) -> None:
+    """``ConfigError`` if a preset is of other flows: it has keys that this one has not and those have. Those that nobody has are refused later.
+
+    Args:
+        preset: As `load_preset` gives it.
+        flow: Module of the flow that it is asked for.
+        keys: Of that flow's configuration.
+    """
+    wanted = preset.keys()
+    others = sorted(kind.flow for kind in _kinds(FolderConfig) if wanted <= kind.model_fields.keys())
+    if wanted <= {*keys} or not others:
+        return
+    own = ", ".join(presets_of(keys)) if "preset" in keys else ""
+    raise ConfigError(
+        f"preset: {preset['preset']} is a preset of {' and '.join(others)}, not of {flow}, "
+        + (f"whose presets are: {own}" if own else "which has none; give its values with --set")
+    )
+
+
+def _kinds(kind: type[FolderConfig]) -> Iterator[type[FolderConfig]]:
+    """The configurations of flows that are imported: all of them where a flow is started."""
+    for inner in kind.__subclasses__():
+        if hasattr(inner, "flow"):
+            yield inner
+        yield from _kinds(inner)
 
 
 class RunConfig(FolderConfig):
@@ -64,6 +98,7 @@ class RunConfig(FolderConfig):
 class TrainConfig(RunConfig):
     """Everything a training run is decided by. Same values and seed, one worker: the same run."""
 
+    flow = "flows.train"
     unnamed = "custom"
 
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
@@ -96,6 +131,8 @@ class TrainConfig(RunConfig):
 
 class EvaluateConfig(Settings):
     """One evaluation of one policy."""
+
+    flow: ClassVar[str] = "flows.evaluate"
 
     policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
     tasks: TasksConfig = TasksConfig()
@@ -132,6 +169,7 @@ class EvaluateConfig(Settings):
 class WarmStartConfig(RunConfig):
     """Everything a warm start is decided by. The defaults pre-train with the shipped recipe and clone nothing."""
 
+    flow = "flows.warm_start"
     unnamed = "warm-start"
 
     base: str = Field(

@@ -15,6 +15,8 @@ from tasks_lib.sweeps.arms import Arm, make_arms
 class SweepConfig(FolderConfig):
     """Everything a sweep is decided by: a training run, and what is different in each arm."""
 
+    flow = "flows.sweep"
+
     run_id: str = Field(
         "",
         pattern=RUN_NAME,

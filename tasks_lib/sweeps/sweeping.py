@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from prefect.exceptions import TerminationSignal
-
 from envs.types import ConfigError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences, lasting
+from tasks_lib.interrupts import interrupted_by
 from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
 from tasks_lib.run import (
     MOST_DIFFERENCES,
@@ -140,18 +139,6 @@ def run_here(sweep: Sweep, train: Callable[[TrainConfig], Any], say: Say) -> Non
             raise
         else:
             sweep.take_result(arm)
-
-
-def interrupted_by(error: BaseException) -> BaseException | None:
-    """The interrupt (Ctrl-C, Prefect's cancellation) that an error came of, such as one of tidying up after it."""
-    seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        if isinstance(found, KeyboardInterrupt | TerminationSignal):
-            return found
-        seen.add(id(found))
-        found = found.__cause__ or found.__context__
-    return None
 
 
 def one_line(text: str) -> str:

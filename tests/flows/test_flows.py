@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.utilities.callables import parameter_schema
 
@@ -22,6 +23,7 @@ from flows.train import train
 from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.cluster import use_cluster
 from tasks_lib.config import ClusterConfig, EvaluateConfig, TrainConfig, resolve
+from tasks_lib.preflight import look_once, looked_at
 from tasks_lib.run import run_lock
 from training.groups import GroupSpec
 from training.store import RunStore, read_json
@@ -69,15 +71,34 @@ def artifact(key: str) -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.parametrize("flow", [train, evaluate], ids=lambda flow: str(flow.name))
-def test_the_parameter_form_explains_and_bounds_every_field(flow: Any) -> None:
-    found = dict(fields(parameter_schema(flow).model_dump()))
+@pytest.mark.parametrize("started", [train, evaluate], ids=lambda started: str(started.name))
+def test_the_parameter_form_explains_and_bounds_every_field(started: Any) -> None:
+    found = dict(fields(parameter_schema(started).model_dump()))
     assert "rollout.concurrency" in found
     for name, field in found.items():
         assert len(field.get("description", "")) > 10, f"{name} has no description"
         if field.get("type") in {"integer", "number"}:
             assert {"minimum", "exclusiveMinimum"} & field.keys(), f"{name} has no lower bound"
     assert (found["rollout.concurrency"]["minimum"], found["rollout.concurrency"]["maximum"]) == (1, 256)
+
+
+def test_a_flow_run_knows_what_its_command_has_looked_at(prefect_api: None, tmp_path: Path) -> None:
+    looks = 0
+
+    def look(_config: EvaluateConfig) -> list[str]:
+        nonlocal looks
+        looks += 1
+        return ["looked in the flow"]
+
+    @flow(persist_result=False)
+    def started(config: EvaluateConfig) -> list[str]:
+        return look_once(look, config)
+
+    config = small_evaluation(tmp_path)
+    with looked_at(config, ["looked before"]):
+        assert started(config) == ["looked before"] and not looks
+        assert started(small_evaluation(tmp_path, episodes=9)) == ["looked in the flow"]
+    assert started(config) == ["looked in the flow"] and looks == 2
 
 
 @pytest.mark.dask

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,7 +13,9 @@ from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, JudgeError, TaskError
 from tasks_lib.command_line import run_command, told_once
-from tasks_lib.config import EvaluateConfig, TrainConfig
+from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
+from tasks_lib.preflight import look_once
+from tasks_lib.sweeps.config import SweepConfig
 
 ARGUMENTS = ["--set", "run_id=mine"]
 
@@ -43,6 +48,14 @@ def test_an_end_is_told_in_one_line(
     assert capsys.readouterr().err == said
 
 
+def test_an_interrupted_look_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def look(_config: Any) -> list[str]:
+        raise KeyboardInterrupt
+
+    assert run_command(never, EvaluateConfig, look, ARGUMENTS) == 130
+    assert capsys.readouterr().err == "interrupted: nothing has begun\n"
+
+
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_what_is_refused_is_refused_before_a_server_starts(
     dry: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -57,15 +70,129 @@ def test_what_is_refused_is_refused_before_a_server_starts(
 
 
 def test_presets_are_offered_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run_command(never, EvaluateConfig, looked, ["--preset", "quickstart"])
-    assert "unrecognized arguments: --preset" in capsys.readouterr().err
+    for model, offered in ((EvaluateConfig, False), (TrainConfig, True)):
+        with pytest.raises(SystemExit):
+            run_command(never, model, looked, ["--help"])
+        assert ("--preset" in capsys.readouterr().out) is offered
     assert run_command(never, TrainConfig, looked, ["--preset", "quickstart", "--dry-run"]) == 0
 
 
-def test_a_dry_run_says_what_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("model", "given", "says"),
+    [
+        (
+            EvaluateConfig,
+            ["--preset", "quickstart"],
+            "preset: quickstart is a preset of flows.train, not of flows.evaluate, which has none; give its values with --set",
+        ),
+        (
+            TrainConfig,
+            ["--preset", "reader"],
+            "preset: reader is a preset of flows.warm_start, not of flows.train, whose presets are: quickstart",
+        ),
+        (
+            WarmStartConfig,
+            ["--set", "preset=bundled-tasks"],
+            "preset: bundled-tasks is a preset of flows.build_tasks, not of flows.warm_start, whose presets are: reader",
+        ),
+        (
+            SweepConfig,
+            ["--set", "base.preset=reader", "--set", "grid.seed=[0]"],
+            "the configuration is not valid:\n  arm sweep-reader-seed0 (seed=0): preset: reader is a preset of flows.warm_start, not of "
+            "flows.train, whose presets are: quickstart",
+        ),
+        (
+            EvaluateConfig,
+            ["--preset", "nix"],
+            "there is no preset 'nix'; the presets are: bundled-tasks, quickstart, quickstart-seeds, reader",
+        ),
+    ],
+)
+def test_a_preset_of_another_flow_is_called_that(
+    model: type[TrainConfig], given: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(never, model, looked, given) == 2
+    assert capsys.readouterr().err == f"error: {says}\n"
+
+
+def test_a_key_of_a_preset_that_no_flow_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_lib.config.reading.PRESETS", tmp_path)
+    (tmp_path / "mine.yaml").write_text("iterations: 3\nitertions: 4\n")
+    with pytest.raises(ConfigError, match=r"itertions: no such key; did you mean iterations\?"):
+        resolve(TrainConfig, {"preset": "mine"})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1\n", r"mine\.yaml is no YAML: "),
+        ("- a\n", r"mine\.yaml is no preset: a block of keys is expected, got \['a'\]"),
+    ],
+)
+def test_a_preset_file_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.setattr("tasks_lib.config.reading.PRESETS", tmp_path)
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        resolve(TrainConfig, {"preset": "mine"})
+
+
+def test_a_dry_run_says_what_was_found_and_a_refused_one_only_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(never, EvaluateConfig, looked, [*ARGUMENTS, "--dry-run"]) == 0
-    assert capsys.readouterr().out.endswith("evaluate-mine\n# 2 tasks\n".replace("evaluate-mine", "mine"))
+    assert capsys.readouterr().out.endswith("/mine\n# 2 tasks\n")
+
+    def refuse(_config: Any) -> list[str]:
+        raise TaskError("tasks.file: not there")
+
+    assert run_command(never, EvaluateConfig, refuse, [*ARGUMENTS, "--dry-run"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade"])
+def test_help_keeps_paragraphs_and_commands(
+    flow: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    module = importlib.import_module(f"flows.{flow}")
+    with pytest.raises(SystemExit):
+        run_command(getattr(module, flow), _model_of(module), looked, ["--help"])
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: python -m flows.{flow} [-h]")
+    written = (module.__doc__ or "").strip().split("\n\n")
+    commands = [line for each in written for line in each.splitlines() if line.startswith("    python -m flows.")]
+    assert len(written) > 1 and commands and all(line in shown.splitlines() for line in commands)
+    paragraphs = [" ".join(each.split()) for each in shown.split("\n\n")]
+    assert paragraphs[1 : 1 + len(written)] == [" ".join(each.split()) for each in written]
+    assert all(len(line) <= 70 for line in shown.splitlines() if line not in commands)
+
+
+def _model_of(module: ModuleType) -> Any:
+    models = [each for each in vars(module).values() if getattr(each, "flow", None) == module.__name__]
+    assert len(models) == 1
+    return models[0]
+
+
+def test_a_flow_does_not_look_again_at_what_its_command_has_looked_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    seen: list[str] = []
+    told: list[list[str]] = []
+
+    def look(config: Any) -> list[str]:
+        seen.append(config.run_id)
+        return [f"looked {len(seen)} times"]
+
+    def evaluate(config: EvaluateConfig) -> None:
+        same = EvaluateConfig.model_validate(config.model_dump(mode="json"))  # as Prefect may hand it on
+        told.extend([look_once(look, same), look_once(look, config.model_copy(update={"run_id": "other"}))])
+
+    assert run_command(evaluate, EvaluateConfig, look, ARGUMENTS) == 0
+    assert seen == ["mine", "other"] and told == [["looked 1 times"], ["looked 2 times"]]
+    assert look_once(look, resolve(EvaluateConfig, {"run_id": "mine"})) == ["looked 3 times"], (
+        "a later one in this process looks"
+    )
 
 
 def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +206,6 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
         assert not shown(ConfigError("ours"))
         assert shown(ConfigError("ours"), "prefect.task_runs")  # one that is tried again is told nowhere else
         assert shown(ValueError("a mistake"))
+        crash = "Crash detected! Execution was aborted by an interrupt signal."
+        assert not console.filter(logging.LogRecord("prefect.flow_runs", 40, "", 1, crash, None, None))
     assert shown(ConfigError("ours"))

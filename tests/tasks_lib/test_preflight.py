@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envs.types import ConfigError, PolicyError, RollwrightError, StorageError, TaskError
+from envs.types import BrowserError, ConfigError, PolicyError, RollwrightError, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
+from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.preflight import (
     look_at_build,
     look_at_evaluation,
@@ -23,6 +24,13 @@ from tasks_lib.sweeps.config import SweepConfig
 from training.store import write_json
 
 READER = "datasets/policies/reader"
+OF_PRESETS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
+    "quickstart": (TrainConfig, look_at_training),
+    "reader": (WarmStartConfig, look_at_warm_start),
+    "quickstart-seeds": (SweepConfig, look_at_sweep),
+    "bundled-tasks": (BuildTasksConfig, look_at_build),
+}
+"""Model and look of each preset's flow."""
 
 
 def training(root: Path, **changes: Any) -> TrainConfig:
@@ -141,6 +149,85 @@ def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"r cannot be used: .*file is no folder; choose another root"):
         look_at_training(training(tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("/proc/x", "No such file or directory"),
+        ("/proc/x/y", "No such file or directory"),
+        ("n" * 300, "File name too long"),
+    ],
+)
+def test_a_root_that_cannot_be_made_is_refused_and_nothing_is_left(tmp_path: Path, root: str, why: str) -> None:
+    for look, config in (
+        (look_at_training, training(tmp_path / root)),
+        (look_at_evaluation, evaluation(tmp_path / root)),
+        (look_at_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path / root)})),
+    ):
+        with pytest.raises(StorageError) as refused:
+            look(config)  # type: ignore[operator]
+        assert str(refused.value) == f"{config.run_dir} cannot be made: {why}; choose another root or run_id"
+    assert not files(tmp_path)
+    if root.startswith("/proc"):
+        with pytest.raises(StorageError, match=rf"^{root} cannot be made: {why}; choose another output$"):
+            look_at_warm_start(resolve(WarmStartConfig, {"root": str(tmp_path), "output": f"{root}/reader"}))
+
+
+def test_an_unknown_chat_template_is_refused_with_those_that_are_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = {"checkpoint": READER, "template": "qwen2vl"}
+    says = r"^policy\.template: got 'qwen2vl'; did you mean qwen2_vl.*\? allowed: one of LLaMA-Factory's \d+ chat templates \(in .*\)$"
+    arms = {"base": {"preset": "quickstart", "policy": policy}, "root": str(tmp_path), "grid": {"seed": [0]}}
+    configs = (
+        (look_at_training, training(tmp_path, policy=policy)),
+        (look_at_evaluation, evaluation(tmp_path, policy=policy)),
+        (look_at_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path), "policy": policy})),
+        (look_at_sweep, resolve(SweepConfig, arms)),
+    )
+    for look, config in configs:
+        with pytest.raises(ConfigError, match=says.replace("^", "^arm .*: " if look is look_at_sweep else "^")):
+            look(config)  # type: ignore[operator]
+    far = training(tmp_path, policy={"template": "zzz"})
+    with pytest.raises(ConfigError, match=r"^policy\.template: got 'zzz'; allowed: one of LLaMA-Factory's"):
+        look_at_training(far)
+    cluster = {"cluster": {"address": "tcp://h:1"}}
+    with pytest.raises(ConfigError, match=says):
+        look_at_training(training(tmp_path, policy=policy, **cluster))  # the trainer is here
+    assert look_at_evaluation(evaluation(tmp_path, policy=policy, **cluster)) == ["1 task of 1 kind on 1 site"]
+    assert look_at_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"})) == []
+    monkeypatch.setattr("tasks_lib.preflight.template_names", frozenset)
+    assert look_at_training(far) == ["8 tasks of 8 kinds on 1 site"]
+    assert not files(tmp_path)
+
+
+@pytest.mark.parametrize("preset", ["quickstart", "reader", "quickstart-seeds", "bundled-tasks"])
+def test_every_preset_passes(tmp_path: Path, preset: str) -> None:
+    assert {path.stem for path in PRESETS.glob("*.yaml")} == OF_PRESETS.keys()
+    model, look = OF_PRESETS[preset]
+    look(resolve(model, {"preset": preset, "root": str(tmp_path)}))
+    assert not files(tmp_path)
+
+
+def test_a_browser_that_is_none_is_refused_where_one_would_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_CHROMIUM", str(tmp_path / "nix"))
+    arms = {"base": {"preset": "quickstart"}, "root": str(tmp_path), "grid": {"seed": [0]}}
+    for look, config in (
+        (look_at_training, training(tmp_path)),
+        (look_at_evaluation, evaluation(tmp_path)),
+        (look_at_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path)})),
+    ):
+        with pytest.raises(BrowserError, match=r"^ROLLWRIGHT_CHROMIUM=.*nix is no executable file; name a Chromium"):
+            look(config)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match=r"^arm .*: ROLLWRIGHT_CHROMIUM=.*nix is no executable file"):
+        look_at_sweep(resolve(SweepConfig, arms))
+    assert not look_at_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"}))
+    assert look_at_training(training(tmp_path, cluster={"address": "tcp://h:1"}))
+    assert look_at_evaluation(evaluation(tmp_path, rollout={"browser_address": "http://h:9222"}))
+    assert not files(tmp_path)
 
 
 def test_a_finished_evaluation_is_only_read(tmp_path: Path) -> None:

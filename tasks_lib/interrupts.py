@@ -1,0 +1,69 @@
+"""Ctrl-C: how it is known behind other errors, and which log lines only echo that we end our own processes. Each is one line of Dask's or
+Prefect's that says so; whatever else they log, then too, is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from prefect.exceptions import TerminationSignal
+
+NANNY = "distributed.nanny"
+"""Logger of what looks after Dask's worker processes, in our process."""
+STATES = "distributed.worker.state_machine"
+"""Logger in a Dask worker."""
+
+
+def interrupted_by(error: BaseException) -> BaseException | None:
+    """The interrupt (Ctrl-C, Prefect's cancellation) that an error came of, such as one of tidying up after it."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        if isinstance(found, KeyboardInterrupt | TerminationSignal):
+            return found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def is_own_crash(record: logging.LogRecord) -> bool:
+    """Whether Prefect says of a flow run that Ctrl-C ended it."""
+    return record.name == "prefect.flow_runs" and (
+        record.getMessage() == "Crash detected! Execution was aborted by an interrupt signal."
+    )
+
+
+def is_not_cancelled(record: logging.LogRecord) -> bool:
+    """A filter for `STATES`. It leaves out that a worker's task was cancelled, which Dask does only where it closes a worker."""
+    return not record.getMessage().endswith("ended with CancelledError")
+
+
+class QuietNannies(logging.Filter):
+    """While a cluster of ours is there: once it is closed because of an interrupt, its nannies do not say that they kill a worker in the middle of
+    its work, nor that this broke off their own waiting for it. Before, and when it is closed for another reason, they say everything."""
+
+    interrupted = False
+
+    def __enter__(self) -> Self:
+        logging.getLogger(NANNY).addFilter(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        logging.getLogger(NANNY).removeFilter(self)
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Around what is done with the cluster."""
+        try:
+            yield
+        except BaseException as error:
+            self.interrupted = interrupted_by(error) is not None
+            raise
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        broken_off = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+        killed = record.getMessage().startswith("Worker process still alive after")
+        return not (self.interrupted and (broken_off or killed))

@@ -1,0 +1,64 @@
+"""Which log lines of Dask's and Prefect's are left out when a run is ended, and that others are not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from tasks_lib.interrupts import NANNY, QuietNannies, is_not_cancelled, is_own_crash
+
+KILLS = "Worker process still alive after 4.0 seconds, killing"
+ENDS: list[type[BaseException]] = [KeyboardInterrupt, ValueError]
+
+
+def record(message: str, logger: str, error: BaseException | None = None) -> logging.LogRecord:
+    return logging.LogRecord(logger, 30, "", 1, message, None, (type(error), error, None) if error else None)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nannies_are_quiet_about_what_an_interrupt_ends_and_about_nothing_else(end: type[BaseException]) -> None:
+    nanny = logging.getLogger(NANNY)
+
+    def said() -> list[bool]:
+        lines = (
+            record(KILLS, NANNY),
+            record("", NANNY, asyncio.CancelledError()),
+            record("", NANNY, OSError("no memory")),
+            record("Restarting worker", NANNY),
+        )
+        return [bool(nanny.filter(line)) for line in lines]
+
+    with pytest.raises(end), QuietNannies() as nannies:
+        try:
+            with nannies.noticing():
+                assert all(said())
+                raise end
+        finally:  # the cluster is closed here
+            assert said() == ([False, False, True, True] if end is KeyboardInterrupt else [True] * 4)
+    assert all(said())
+
+
+def test_an_interrupt_behind_another_error_counts() -> None:
+    with pytest.raises(OSError), QuietNannies() as nannies, nannies.noticing():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("while tidying up")
+    assert nannies.interrupted
+
+
+def test_only_the_line_of_a_closed_worker_is_left_out() -> None:
+    logger = "distributed.worker.state_machine"
+    assert not is_not_cancelled(record("Async instruction for <Task cancelled> ended with CancelledError", logger))
+    assert is_not_cancelled(record("Could not find data", logger))
+
+
+def test_only_a_crash_by_ctrl_c_is_our_own() -> None:
+    crash = "Crash detected! Execution was aborted by an interrupt signal."
+    assert is_own_crash(record(crash, "prefect.flow_runs"))
+    assert not is_own_crash(record(crash, "prefect.task_runs"))
+    assert not is_own_crash(
+        record("Crash detected! Execution was aborted by a termination signal.", "prefect.flow_runs")
+    )
