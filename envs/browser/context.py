@@ -222,8 +222,10 @@ class BrowserContext:
     async def close(self) -> None:
         """Close its tabs and throw its storage away."""
         self.fail(BrowserError("the context was closed"))
-        for task in (*self._setting_up, *self._loading):
+        for task in self._setting_up:
             task.cancel()
+        for loading in self._loading:
+            loading.cancel()
         for tab in self.tabs:
             self._connection.forget(tab.cdp)
         try:
