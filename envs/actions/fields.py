@@ -21,20 +21,24 @@ CHOOSER_SECONDS = 2.0
 
 _ENTER = Chord((), KEYS["Enter"])
 _DATE = r"(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)"
-_TIME = r"(?P<h>\d\d):(?P<min>\d\d)(?::\d\d)?"
+_TIME = r"(?P<h>\d\d):(?P<min>\d\d)(?::(?P<s>\d\d))?"
 _TYPED = {
     "date": re.compile(_DATE),
     "time": re.compile(_TIME),
     "datetime-local": re.compile(f"{_DATE}[T ]{_TIME}"),
     "month": re.compile(r"(?P<y>\d{4})-(?P<m>\d\d)"),
+    "week": re.compile(r"(?P<y>\d{4})-W(?P<w>\d\d)"),
 }
 """Values of date and time fields as HTML writes them, by the field's type."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def keys_for(kind: str, text: str) -> str | None:
+def keys_for(kind: str, text: str, *, seconds: bool = False) -> str | None:
     """What to type into a date or time field of the locale en-US for an HTML value; ``None`` if the text is no such value.
+
+    Args:
+        seconds: The field has a part for them.
 
     ``2024-05-17`` is typed ``05172024``, ``21:05`` is ``0905PM``; Chromium moves on to the next part by itself where a part is full.
     """
@@ -44,11 +48,14 @@ def keys_for(kind: str, text: str) -> str | None:
     part = match.groupdict()
     if kind == "month":
         return f"{_MONTHS[(int(part['m']) - 1) % 12]}\t{part['y']}"
+    if kind == "week":
+        return f"{part['w']}{part['y']}"
     day = f"{part['m']}{part['d']}{part['y']}" if "y" in part else ""
     if "h" not in part:
         return day
     hour = int(part["h"]) % 24
-    clock = f"{(hour - 1) % 12 + 1:02d}{part['min']}{'AM' if hour < 12 else 'PM'}"
+    rest = part["s"] or "00" if seconds else ""
+    clock = f"{(hour - 1) % 12 + 1:02d}{part['min']}{rest}{'AM' if hour < 12 else 'PM'}"
     return f"{day}\t{clock}" if day else clock
 
 
@@ -216,9 +223,11 @@ async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted
 
 async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, action: Type) -> Effect | ActionError:
     """Date and time fields consist of parts: they are typed part by part from the first, in the order of the locale."""
-    typed = keys_for(facts.kind, action.text) if action.text else ""
+    typed = keys_for(facts.kind, action.text, seconds=facts.seconds) if action.text else ""
     if typed is None:
-        example = {"date": "2024-05-17", "time": "21:05", "month": "2024-05"}.get(facts.kind, "2024-05-17T21:05")
+        example = {"date": "2024-05-17", "time": "21:05", "month": "2024-05", "week": "2024-W20"}.get(
+            facts.kind, "2024-05-17T21:05"
+        )
         return ActionError(
             ErrorCode.BAD_ACTION, f"{short(action.text)!r} is no {facts.kind} value", f"write it like {example}"
         )

@@ -80,6 +80,8 @@ class Facts:
     file: bool
     """It is a file field."""
     multiple: bool
+    seconds: bool
+    """It is a time field with a part for seconds."""
 
 
 class Nodes:

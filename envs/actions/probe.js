@@ -40,6 +40,9 @@ function (what, other) {
     readonly: !!this.readOnly, checked: checked(), text: squash(this.innerText || this.value || "").slice(0, 60),
     menu: this.localName === "select" && !this.multiple && this.size <= 1, chosen: this.selectedIndex === undefined ? -1 : this.selectedIndex,
     options: this.localName === "select" ? [...this.options].map((o) => ({text: squash(o.text), open: !o.matches(":disabled")})) : null,
+    // As Chromium decides it: the step, the least value or the value are not whole minutes.
+    seconds: ["time", "datetime-local"].includes(this.type) &&
+      (Number(this.step || 60) % 60 > 0 || [this.min, this.value].some((at) => /:\d\d:(?!00$)/.test(at || ""))),
     file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
   });
   switch (what) {

@@ -157,7 +157,7 @@ class Browser:
     def _on_new_page(self, info: dict[str, Any], session: CdpSession) -> None:
         for context in self.contexts:
             if context.context_id == info.get("browserContextId"):
-                context.adopt(session)
+                context.adopt(session, has_opener=info.get("canAccessOpener", True))
                 return
         # Of somebody else (an external browser): let it go on without us.
         task = asyncio.create_task(self._let_go(session))

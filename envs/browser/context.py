@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection
 from envs.browser.evidence import DownloadFolder
+from envs.browser.popups import FirstRequest, show_something
 from envs.browser.tab import Tab
 from envs.egress import PROXY_BYPASS, harden, harden_page
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
@@ -90,6 +91,8 @@ class BrowserContext:
         self._options = options
         self._numbers = itertools.count(1)
         self._setting_up: set[asyncio.Task[None]] = set()
+        self._loading: set[asyncio.Future[dict[str, Any]]] = set()
+        """Navigations of windows that were opened, until their sites answer."""
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._interrupted: asyncio.Future[None] | None = None
 
@@ -189,16 +192,25 @@ class BrowserContext:
         if tab is None:
             return False
         self.tabs.remove(tab)
+        tab.clock.fail(error)
         if tab is self._active:
             self._active = self.tabs[-1] if self.tabs else None
         if isinstance(error, PageCrashed) or not self.tabs:
             self.fail(error)
         return True
 
-    def adopt(self, session: CdpSession) -> None:
-        """A page of this context opened another one: it becomes a tab, or is closed if there are too many."""
-        work = self._refuse(session) if len(self.tabs) + len(self._setting_up) >= MOST_TABS else self._adopt(session)
-        task = asyncio.create_task(work)
+    def goes_on_without(self, tab: Tab) -> bool:
+        """A tab was closed, by its page say, and others are there."""
+        return not self.lost and bool(self.tabs) and tab not in self.tabs
+
+    def adopt(self, session: CdpSession, *, has_opener: bool) -> None:
+        """A page of this context opened another one: it becomes a tab, or is closed if there are too many.
+
+        Args:
+            has_opener: The page and the new one can reach each other.
+        """
+        many = len(self.tabs) + len(self._setting_up) >= MOST_TABS
+        task = asyncio.create_task(self._refuse(session) if many else self._adopt(session, has_opener))
         self._setting_up.add(task)
         task.add_done_callback(self._setting_up.discard)
 
@@ -212,6 +224,8 @@ class BrowserContext:
         self.fail(BrowserError("the context was closed"))
         for task in self._setting_up:
             task.cancel()
+        for loading in self._loading:
+            loading.cancel()
         for tab in self.tabs:
             self._connection.forget(tab.cdp)
         try:
@@ -262,11 +276,23 @@ class BrowserContext:
         self._active = tab
         return tab
 
-    async def _adopt(self, session: CdpSession) -> None:
+    async def _adopt(self, session: CdpSession, has_opener: bool) -> None:
         try:
+            first = None if has_opener else await FirstRequest.catch(session)
             await self._add(session)
+            if not has_opener:
+                await show_something(session)
+            if first is not None:
+                loading = await first.repeat()
+                self._loading.add(loading)
+                loading.add_done_callback(self._loaded)
         except BrowserError as error:
             logger.warning("a popup went away before it was set up: %s", error)
+
+    def _loaded(self, loading: asyncio.Future[dict[str, Any]]) -> None:
+        self._loading.discard(loading)
+        if not loading.cancelled() and loading.exception() is not None:
+            logger.info("a popup went away before it was loaded: %s", loading.exception())
 
     async def _refuse(self, session: CdpSession) -> None:
         self.popups_refused += 1

@@ -18,13 +18,14 @@ from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Environment
 from envs.browser.evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.operations import OperationKind
+from envs.browser.popups import show_something
 from envs.browser.result import StepResult
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
-from envs.settle import Settled
+from envs.settle import Settled, SettleReason
 from envs.sites.base import ForeignSite, Site
 from envs.types import Action, BrowserError, Needs, Observation, OpenTab, Recorded, WebTask
 
@@ -32,6 +33,12 @@ T = TypeVar("T")
 
 MOST_ALERTS = 10
 """Alerts that are confirmed in one step. They say something and ask nothing; a page that goes on is not usable."""
+
+STOPPED = {
+    SettleReason.DEADLINE: "the page did not finish loading in time and was stopped",
+    SettleReason.BUSY: "a script of the page did not end and was stopped",
+}
+"""What the policy is told of a page that was cut off."""
 
 MOST_STARTS = 20
 """Budgets that a site's page gets to be ready. MiniWoB's need one or two."""
@@ -61,6 +68,7 @@ class EpisodePage:
     def __post_init__(self) -> None:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
         self._reading: Reading | None = None
+        self._looked_at: Tab | None = None
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
@@ -127,13 +135,12 @@ class EpisodePage:
             clipboard=self.clipboard,
             scroll=self._reading.observation.scroll if self._reading and self.tab.clock.looked else None,
         )
-        outcome = await self.run(OperationKind.INPUT, lambda: execute(surface, action))
+        outcome = await self._execute(surface, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
-        settled = await self._settle(self.budget_ms + effect.wait_ms)
-        result = await self._look(effect.point, error)
+        settled, result = await self._seen(effect, error)
         return replace(result, settled=settled, error=error.code if error else None)
 
     async def evidence(self, needs: Needs) -> Recorded:
@@ -170,6 +177,26 @@ class EpisodePage:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
+    async def _execute(self, surface: Surface, action: Action) -> Effect | ActionError:
+        tab = self.tab
+        try:
+            return await self.run(OperationKind.INPUT, lambda: execute(surface, action))
+        except BrowserError:
+            if not self.context.goes_on_without(tab):
+                raise
+            return Effect()
+
+    async def _seen(self, effect: Effect, error: ActionError | None) -> tuple[Settled, StepResult]:
+        """What came of an action. A tab may close itself meanwhile: then another one is shown."""
+        while True:
+            tab = self.tab
+            try:
+                settled = await self._settle(self.budget_ms + effect.wait_ms)
+                return settled, await self._look(effect.point, error)
+            except BrowserError:
+                if not self.context.goes_on_without(tab):
+                    raise
+
     async def _settle(self, budget_ms: float) -> Settled:
         tabs = len(self.context.tabs)
         settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
@@ -177,6 +204,10 @@ class EpisodePage:
         await self.context.settled()
         if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
             settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+        if self.tab is not self._looked_at:
+            await show_something(self.tab.cdp)
+        if settled.reason in STOPPED:
+            self._notices.append(STOPPED[settled.reason])
         return settled
 
     async def _alerts(self, settled: Settled) -> Settled:
@@ -201,6 +232,7 @@ class EpisodePage:
         if self.tab.dialogs.pending is not None:
             return self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
+        self._looked_at = tab
         observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
         if site.final_screenshot or point is None:

@@ -265,4 +265,19 @@ def _disabled(dom: Dom, inherit: bool) -> set[int]:
     above |= set(dom.with_attribute("inert"))
     for node in above:
         own.update(range(node, dom.end[node] + 1))
-    return own
+    return own - _in_legends(dom, above) if above else own
+
+
+def _in_legends(dom: Dom, above: set[int]) -> set[int]:
+    """What is in the first legend of a field set that is switched off, and is not switched off itself."""
+    usable: set[int] = set()
+    for legend in dom.named("LEGEND"):
+        group = dom.up(legend)
+        first = group in above and next(at for at in dom.children(group) if dom.name[at] == "LEGEND") == legend
+        if first and not any(at <= group <= dom.end[at] for at in above - {group}):
+            usable.update(range(legend + 1, dom.end[legend] + 1))
+    return (
+        usable
+        - {node for node in dom.with_attribute("disabled") if node in usable}
+        - {at for node in above if node in usable for at in range(node, dom.end[node] + 1)}
+    )

@@ -157,7 +157,11 @@ def _wrapped(dom: Dom) -> set[int]:
     wrapped = set()
     for box in np.flatnonzero(inline).tolist():
         lines = line_numbers(dom, box)
-        if len(lines) > 1:
+        if len(lines) == 1:
+            over, under = tops[lines.start] - dom.rects[box, 1], dom.rects[box, 3] - bottoms[lines.start]
+            if min(over, under) < 1 and max(over, under) > 0.5 * (bottoms[lines.start] - tops[lines.start]):
+                wrapped.add(box)  # a control beside its words is on another line (padding is on both sides)
+        elif len(lines) > 1:
             highest, lowest = min(tops[lines.start : lines.stop]), max(tops[lines.start : lines.stop])
             if lowest - highest > 0.5 * min(bottoms[line] - tops[line] for line in lines):
                 wrapped.add(box)

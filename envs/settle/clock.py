@@ -8,6 +8,7 @@ What is true of Chromium 156 (headless shell), found by trying:
 - A renderer process has one clock. Frames of any origin (site isolation is off), windows that a page opens, and its workers' ``Date`` and
   ``performance`` are on it. With ``--renderer-process-limit=1`` (`PROCESS_ARGS`) a browser context has one process, and so one clock, also for
   windows without an opener and for navigations to other sites; without it these begin on real time. Error pages are in a process of their own.
+- While a site has not answered to a navigation, nothing that is asked of the page is: only ``Page.stopLoading`` ends that.
 - A navigation commits on a stopped clock (``Page.navigate`` answers; Playwright's ``goto`` does not, it waits for a script context). A clock that
   runs freely jumps to the next timer of the browser's own, by hours: that is why `begin` stops it before anything is loaded.
 - Frames, and so screenshots, come only while the virtual clock is ahead of the real one: the compositor reads the virtual clock, and waits for
@@ -140,6 +141,13 @@ class VirtualClock:
         if self._begun:
             return
         self._begun = True
+        try:
+            await self._begin()
+        except BaseException:
+            self._begun = False
+            raise
+
+    async def _begin(self) -> None:
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
         if self._open_session is not None:
@@ -162,6 +170,12 @@ class VirtualClock:
         self._now = await self._watch.clock()
         return abs(self._now - 1000 * seconds) < SAME_MS
 
+    def fail(self, error: BrowserError) -> None:
+        """The page is gone: whoever waits for its clock gets the error."""
+        if self._expired is not None and not self._expired.done():
+            self._expired.set_exception(error)
+            self._expired.exception()  # seen: it may be that nobody waits
+
     def attached_again(self) -> None:
         """The session was bound to its page anew: what was set up on it is set up again by the next call."""
         self._begun = False
@@ -169,7 +183,7 @@ class VirtualClock:
     async def settle(self, budget_ms: float = BUDGET_MS, *, seconds: float = REAL_SECONDS) -> Settled:
         """Give the page ``budget_ms`` of virtual time and what follows from it, and stop the clock.
 
-        Ends within ``seconds``, and two times `ANSWER_SECONDS` if a script has to be stopped.
+        Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be stopped.
 
         Raises:
             BrowserError: a script could not be stopped.
@@ -177,9 +191,8 @@ class VirtualClock:
         """
         started = time.perf_counter()
         self._looked = None
-        await self.begin()
         self._since = self._now
-        work = asyncio.create_task(self._settle(budget_ms) if self._virtual else self._wait_for_quiet())
+        work = asyncio.create_task(self._wait(budget_ms))
         dialog = asyncio.create_task(self._dialog.wait())
         waited: set[asyncio.Future[Any]] = {work, dialog}
         try:
@@ -190,8 +203,9 @@ class VirtualClock:
             elif dialog.done():
                 reason = SettleReason.DIALOG
             else:
+                work.cancel()
                 reason = await self._cut_off()
-            if not work.done():
+            if not complete or dialog.done():
                 self._looked = None
         finally:
             for task in (work, dialog):
@@ -200,8 +214,18 @@ class VirtualClock:
         mode = SettleMode.VIRTUAL if self._virtual else SettleMode.QUIET
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
-            mode, self._now - self._since if self._virtual else 0.0, real_ms, reason, complete, self.requests.places()
+            mode,
+            self._now - self._since if self._virtual and self._since else 0.0,
+            real_ms,
+            reason,
+            complete,
+            self.requests.places(),
         )
+
+    async def _wait(self, budget_ms: float) -> SettleReason:
+        await self.begin()
+        self._since = self._now
+        return await (self._settle(budget_ms) if self._virtual else self._wait_for_quiet())
 
     async def _settle(self, budget_ms: float) -> SettleReason:
         """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
@@ -335,14 +359,17 @@ class VirtualClock:
         return SettleReason.NO_CLOCK
 
     async def _cut_off(self) -> SettleReason:
-        """Stop the clock of a page that does not come to rest, or first the script that does not end."""
-        reason = SettleReason.DEADLINE
+        """Stop the clock of a page that does not come to rest, or first what keeps it from answering: the load of a document, or a script."""
+        if await self._answers():
+            return SettleReason.DEADLINE
+        loading = self.requests.navigating()
+        await self._cdp.send("Page.stopLoading")
+        if loading and await self._answers():
+            return SettleReason.DEADLINE
+        await self._cdp.send("Runtime.terminateExecution")
         if not await self._answers():
-            reason = SettleReason.BUSY
-            await self._cdp.send("Runtime.terminateExecution")
-            if not await self._answers():
-                raise BrowserError("the page does not answer, and ending its scripts did not help")
-        return reason
+            raise BrowserError("the page does not answer, and ending its scripts did not help")
+        return SettleReason.BUSY
 
     async def _answers(self) -> bool:
         try:

@@ -31,7 +31,8 @@ class SettleReason(StrEnum):
     BUSY = "busy"
     """A script did not end within the real-time budget and was stopped."""
     DEADLINE = "deadline"
-    """The real-time budget was used up, by navigations or requests that follow each other for ever; the clock was stopped."""
+    """The real-time budget was used up, by a navigation that is not answered, or by navigations or requests that follow each other for ever; the
+    load and the clock were stopped."""
 
 
 @dataclass(frozen=True, slots=True)
