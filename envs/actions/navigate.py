@@ -92,7 +92,7 @@ async def through_history(surface: Surface, action: Back | Forward | Refresh) ->
 async def use_tabs(surface: Surface, action: NewTab | SwitchTab | CloseTab) -> Effect | ActionError:
     """Open, show or close a tab."""
     if isinstance(action, NewTab):
-        url = None if action.url is None else checked_url(action.url, BLANK, surface)
+        url = None if action.url is None else checked_url(action.url, (await _history(surface))[1], surface)
         if isinstance(url, ActionError):
             return url
         await surface.tabs.new(url)

@@ -61,6 +61,10 @@ def test_tabs(tmp_path: Path) -> None:
             await here.act(NewTab(url=f"{origin}/one.html"))
             assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
             await here.act(SwitchTab(tab=1))
+            await here.act(Goto(url=f"{origin}/one.html"))
+            assert await here.act(NewTab(url="/two.html")) == Effect(tab=True, navigation=f"{origin}/two.html")
+            await here.act(CloseTab())
+            await here.act(SwitchTab(tab=1))
             assert tabs.active == 1
             await here.act(CloseTab(tab=2))
             await here.act(CloseTab())
