@@ -107,6 +107,7 @@ class Observer:
             dom,
             focus=focus,
             hover=hover,
+            modal=dom.at_path(looked.modal) if looked is not None and looked.modal is not None else -1,
             viewport=viewport,
             options=self.options,
             exclude=self.exclude,
@@ -153,6 +154,7 @@ def compose(
     options: ObservationOptions = FULL,
     exclude: str = "",
     hover: Set[int] = frozenset(),
+    modal: int = -1,
     book: IdBook | None = None,
     instruction: str = "",
     error: str | None = None,
@@ -162,9 +164,10 @@ def compose(
     Args:
         focus: backendNodeId of the focused element.
         hover: backendNodeIds of those that listen for hovering.
+        modal: Node of the main document's open modal dialog, -1 for none.
     """
     kinds = classify(dom, options, viewport, exclude, hover)
-    scene = stage(dom, viewport)
+    scene = stage(dom, viewport, modal)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
     found, away, namer = find(kinds, scene, options, focused)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))

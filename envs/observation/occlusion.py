@@ -120,8 +120,12 @@ def _under(points: Points, rects: Rects) -> Flags:
     return flags
 
 
-def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:
-    """Work out what is painted where."""
+def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1) -> Scene:
+    """Work out what is painted where.
+
+    Args:
+        modal: Node of the dialog outside of which nothing can be reached, -1 for none.
+    """
     clips = _clips(dom)
     clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
     wrapped = _wrapped(dom)
@@ -133,6 +137,8 @@ def stage(dom: Dom, viewport: tuple[int, int]) -> Scene:
     rank = np.empty(len(boxes), dtype=np.int64)
     rank[np.lexsort((np.arange(len(boxes)), boxes, phase[boxes], paint[boxes]))] = np.arange(len(boxes))
     hit, opaque = _reactions(dom)
+    if modal >= 0:
+        hit &= _within(dom, modal)
     nodes = [dom.box_node[box] for box in boxes.tolist()]
     shapes = {item: _corners(dom, node, whole[item]) for item, node in enumerate(nodes) if dom.name[node] in SHAPES}
     return Scene(dom, nodes, boxes, rects, rank, hit[boxes], opaque[boxes], clips, wrapped, shapes, whole)
@@ -282,6 +288,16 @@ def _reactions(dom: Dom) -> tuple[Flags, Flags]:
         if dom.style(frame, POINTER_EVENTS) == "none":  # it lets clicks through, and so does all that is in it
             hit[[box for box, node in enumerate(dom.box_node) if dom.inside_frame(node, frame)]] = False
     return hit, opaque & solid
+
+
+def _within(dom: Dom, node: int) -> Flags:
+    """Which boxes are of a node of the main document or of what is in it, frames included."""
+    inside = np.zeros(len(dom.parent), dtype=np.bool_)
+    inside[node : dom.end[node] + 1] = True
+    for first, after in zip(dom.documents[1:], [*dom.documents[2:], len(dom.parent)], strict=True):
+        inside[first:after] = inside[dom.parent[first]]
+    flags: Flags = inside[np.array(dom.box_node, dtype=np.int64)]
+    return flags
 
 
 def _corners(dom: Dom, node: int, rect: NDArray[np.float64]) -> NDArray[np.float64]:

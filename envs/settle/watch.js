@@ -1,5 +1,5 @@
 // Runs in a world of its own: the page sees none of it. Run once a document; then called as rollwrightLook(options), which gives a promise of
-// {now, changed, animating, ready, focus}. The options are in watch.py.
+// {now, changed, animating, ready, focus, modal}. The options are in watch.py.
 globalThis.rollwrightLook = (options) => {
   const key = Symbol.for("rollwright.watch");
   const scroll = () => `${scrollX},${scrollY},${document.readyState}`;
@@ -9,27 +9,34 @@ globalThis.rollwrightLook = (options) => {
     made.observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
     return made;
   })();
-  // Which element has the keyboard focus, as far as a script can see: places among the elements of each parent, from the document down, and -1 for
-  // a step into a shadow root. null is the page itself.
+  // Where an element stands: places among the elements of each parent, from the document down, and -1 for a step into a shadow root.
+  const path = (at) => {
+    const places = [];
+    for (; at && at !== document; at = at.parentNode || at.host) {
+      if (!at.parentNode) { places.push(-1); continue; }
+      let place = 0;
+      for (let before = at; (before = before.previousElementSibling);) place++;
+      places.push(place);
+    }
+    return places.reverse();
+  };
+  // Which element has the keyboard focus, as far as a script can see. null is the page itself.
   const focus = () => {
     let at = document.activeElement;
     while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
-    if (!at || at === document.body) return null;
-    const path = [];
-    for (; at && at !== document; at = at.parentNode || at.host) {
-      if (!at.parentNode) { path.push(-1); continue; }
-      let place = 0;
-      for (let before = at; (before = before.previousElementSibling);) place++;
-      path.push(place);
-    }
-    return path.reverse();
+    return at && at !== document.body ? path(at) : null;
+  };
+  // The dialog that keeps all else from being used: of several the one that has the focus, else the last.
+  const modal = () => {
+    const open = [...document.querySelectorAll("dialog:modal")];
+    return open.length ? path(open.find((each) => each.contains(document.activeElement)) ?? open.at(-1)) : null;
   };
   const report = () => {
     const changed = watch.changes + watch.observer.takeRecords().length > 0 || scroll() !== watch.scroll;
     watch.changes = 0;
     watch.scroll = scroll();
     const animating = document.getAnimations().some((animation) => animation.playState === "running");
-    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus()};
+    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal()};
   };
   if (options.clock) return {now: Date.now(), changed: false, animating: false, ready: document.readyState};
   // A document that is still being read may have nothing to draw yet.

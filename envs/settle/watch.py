@@ -42,6 +42,8 @@ class Look:
     focus: tuple[int, ...] | None = None
     """Which element has the keyboard focus, as far as a script can see: places among the elements of each parent, from the document down, and -1
     for a step into a shadow root; ``None`` when it is the page itself."""
+    modal: tuple[int, ...] | None = None
+    """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
 
 
 REPLACED = Look(0.0, True, False, "loading")
@@ -106,13 +108,14 @@ class Watch:
         if "exceptionDetails" in answer or value is None:
             self.world = None  # the script was stopped, or there is no document to look at
             return REPLACED
-        focus = value.get("focus")
+        focus, modal = value.get("focus"), value.get("modal")
         return Look(
             float(value["now"]),
             bool(value["changed"]),
             bool(value["animating"]),
             str(value["ready"]),
             None if focus is None else tuple(focus),
+            None if modal is None else tuple(modal),
         )
 
     async def _make_world(self) -> int:

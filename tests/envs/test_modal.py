@@ -1,0 +1,28 @@
+"""While a modal dialog is open, nothing else of its document can be used, and nothing else is listed as if it could."""
+
+from __future__ import annotations
+
+import asyncio
+
+from envs.browser import StepResult
+from envs.types import Click
+from tests.envs.dynamic import dynamic_pool, page
+
+
+def usable(result: StepResult) -> list[str]:
+    return [element.text for element in result.observation.elements if element.in_viewport]
+
+
+def test_behind_a_modal_dialog_nothing_can_be_used() -> None:
+    async def run() -> None:
+        async with dynamic_pool() as (pool, site), pool.lease(site) as session:
+            assert usable(await session.reset(page("/modal.html"), 0)) == ["Modal", "Plain"]
+            result = await session.step(Click(element="modal"))
+            assert usable(result) == ["Close", "Framed"]
+            assert result.observation.hidden.covered == 2
+            assert "Behind are words." in result.observation.text, "it can be read still"
+            close = next(element.index for element in result.observation.elements if element.text == "Close")
+            assert usable(await session.step(Click(element=close))) == ["Modal", "Plain"]
+            assert usable(await session.step(Click(element="plain"))) == ["Modal", "Plain", "Said"]
+
+    asyncio.run(run())
