@@ -34,7 +34,7 @@ def test_nothing_is_imported_for_them() -> None:
     ("source", "names"),
     [
         (ONE + 'register_template("two")\n', {"one", "two"}),
-        (f"def {templates.REGISTER}(name): ...\n{ONE}", {"one"}),
+        (f"def register_template(name): ...\n{ONE}", {"one"}),
         (ONE + "register_template(name=made_up)\n", set()),
         (ONE + "for name in MORE:\n    pass\nregister_template(**more)\n", set()),
         ("TEMPLATES = {'one': 1}\n", set()),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 
 PACKAGE = "llamafactory"
 SOURCE = Path("data", "template.py")
 """Where LLaMA-Factory registers its templates, in its package."""
-REGISTER = "register_template"
-"""The function that it calls for each of them, at the top level of that file."""
+CALL = re.compile(r"^register_template\(", re.MULTILINE)
+NAMED = re.compile(CALL.pattern + r"""\s*(?:name\s*=\s*)?["']([^"']+)["']\s*[,)]""", re.MULTILINE)
+"""The call, at the top level of that file, that registers one, and the same where its name comes first and is written out.
+
+Python's own parser is not asked: `ast.parse` fails when two threads of a process are in it (CPython 3.11: "AST constructor recursion depth
+mismatch"), and Prefect parses a flow's file in another thread.
+"""
 
 
 @cache
@@ -29,18 +34,6 @@ def template_source() -> Path | None:
 
 
 def registered(source: str) -> frozenset[str]:
-    """The names that a file registers; empty if one of them is not written out, or the file is no Python that we can read."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return frozenset()
-    calls = [node.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
-    names = [_name(call) for call in calls if isinstance(call.func, ast.Name) and call.func.id == REGISTER]
-    known = frozenset(name for name in names if name is not None)
-    return known if len(known) == len(set(names)) else frozenset()
-
-
-def _name(call: ast.Call) -> str | None:
-    given = [word.value for word in call.keywords if word.arg == "name"] or call.args[:1]
-    value = given[0].value if given and isinstance(given[0], ast.Constant) else None
-    return value if isinstance(value, str) else None
+    """The names that a file registers; empty if one of them is not written out first."""
+    names = NAMED.findall(source)
+    return frozenset(names) if len(names) == len(CALL.findall(source)) else frozenset()
