@@ -21,6 +21,11 @@ from training.trainer.launch import free_port
 SCRIPTS = Path(sys.executable).parent
 
 
+def as_from_a_terminal() -> None:
+    """For a process that is to be interrupted: a shell has its background jobs ignore Ctrl-C, and so what they start; tests may be such a job."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Services:
     """Starts processes that log into ``folder``; ``stop`` ends them and all their descendants, the youngest first."""
 
@@ -37,6 +42,7 @@ class Services:
                 env={**os.environ, **(environment or {})},
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                preexec_fn=as_from_a_terminal,
             )
 
     def wait_until(self, name: str, condition: Callable[[], bool], timeout: float = 180) -> None:

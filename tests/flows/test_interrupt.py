@@ -14,22 +14,19 @@ import pytest
 from training.journal import read_group
 from training.store import RunStore, read_json
 
+from .services import as_from_a_terminal
+
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
 
 WITHIN = 50.0
 """Seconds in which it ends on a busy machine; five to seven on an idle one."""
 
 
-def _as_from_a_terminal() -> None:
-    """A shell has its background jobs ignore Ctrl-C, and so what they start: these tests may be such a job."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def _begun(command: list[str], store: RunStore, log: Path) -> subprocess.Popen[bytes]:
     """The flow in a session of its own, as a terminal has it, once it has stored some episodes."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_as_from_a_terminal
+            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=as_from_a_terminal
         )
     deadline = time.monotonic() + 180
     while len(list((store.root / "trajectories").glob("*/*.json"))) < 3:
