@@ -46,8 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _pages() -> str:
-    allowed = PAGES.exists() and "[always]" in PAGES.read_text()
-    return "memory in pages of 64 kB" if allowed else "memory in pages of 4 kB"
+    return f"pages of 64 kB: {PAGES.read_text().strip() if PAGES.exists() else 'unknown'}"
 
 
 def _run(parser: argparse.ArgumentParser, name: str, part: str | None) -> list[Figure]:

@@ -3,8 +3,8 @@
 Pages of one browser, a coroutine each. The screenshot is CDP's (quality 80, ``optimizeForSpeed``: the fastest there is here), the observation one
 ``evaluate`` that lists the elements in the viewport with their text and place (as a string: Playwright takes 15 ms of CPU to carry as much in
 objects), and the click goes to such a place. With ``--text-only`` there is no screenshot, and no frame is waited for either; with
-``--held-clock`` none is drawn: the page's clock stands, and is given `BUDGET_MS` after each click. That is the loop whose 8 ms of CPU a step, on
-another machine, the target of 12 ms for our text-only step was derived from.
+``--held-clock`` the page's clock stands, and is given `BUDGET_MS` after each click: such a loop took 8 ms of CPU a step on another machine, where the
+target of 12 ms for our text-only step was set.
 """
 
 from __future__ import annotations
