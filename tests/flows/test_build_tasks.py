@@ -112,8 +112,7 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
 def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
     prefect_api: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Four shards on two workers, three questions each; and three generated tasks, which come of one world. One sample of each rubric: of three, two
-    could decide, and it would depend on which worker comes first how many are asked for."""
+    """Four shards on two workers, nine questions each; and three generated tasks, which come of one world."""
     path = str(lamp_rows(tmp_path))
     written = {"kind": "import", "name": "web", "format": "webgym", "path": path, "shards": 4, "write_rubrics": True}
     made = {"kind": "generate", "name": "made", "spec": {"count": 3, "kinds": ["shop-open"]}, "shards": 1, "worlds": 1}
@@ -122,25 +121,25 @@ def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
         known = config_of(tmp_path, url, sources=[written, made], cluster={"workers": 2}, **changes)
         assert known.writer is not None
         limits = known.writer.endpoint.model_copy(update={"budget_requests": most})
-        return known.model_copy(update={"writer": known.writer.model_copy(update={"endpoint": limits, "samples": 1})})
+        return known.model_copy(update={"writer": known.writer.model_copy(update={"endpoint": limits})})
 
     with endpoint(lamps) as fake:
-        with pytest.raises(JudgeError, match=r"shards are not complete:\n.*the budget of 7 requests is used up"):
-            build_tasks(config(fake.url, 7))
-        assert len(fake.requests) == 7
-        spent = config(fake.url, 7).run_dir / "writer_spent.json"
+        with pytest.raises(JudgeError, match=r"shards are not complete:\n.*the budget of 20 requests is used up"):
+            build_tasks(config(fake.url, 20))
+        assert len(fake.requests) == 20
+        spent = config(fake.url, 20).run_dir / "writer_spent.json"
         known = spent.read_bytes()
         spent.write_text('{"requests":')
         with pytest.raises(StorageError, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
-            build_tasks(config(fake.url, 12))
-        assert len(fake.requests) == 7
+            build_tasks(config(fake.url, 36))
+        assert len(fake.requests) == 20
         spent.write_bytes(known)
         capsys.readouterr()
-        manifest = build_tasks(config(fake.url, 12))
-        assert len(fake.requests) == 12
+        manifest = build_tasks(config(fake.url, 36))
+        assert len(fake.requests) == 36
     said = capsys.readouterr().err
-    assert "writer: 7 requests spent (5 left), 770 tokens spent\n" in said
-    assert "writer: 12 requests spent (0 left), 1,320 tokens spent\n" in said
+    assert "writer: 20 requests spent (16 left), 2,200 tokens spent\n" in said
+    assert "writer: 36 requests spent (0 left), 3,960 tokens spent\n" in said
     assert manifest["by_split"] == {"train": 15} and manifest["tasks"] == 15
     table = {row["what"]: row["count"] for row in json.loads(artifact("small-set-tasks")["data"])}
     assert (table["by_split: train"], table["by_split: validation"], table["by_split: held_out"]) == (15, 0, 0)

@@ -112,13 +112,15 @@ class _Work:
             return None
 
     def _made(self, stage: Stage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
-        """What was written. What was refused is rejected; what was not answered is left to another time."""
+        """What was written. What was refused is rejected; what was not answered is left to another time, even if the answers that are there agree:
+        how far an endpoint came must not show in the set. Given up, what they agree on is taken."""
         self.outcome.requests += sum(call.requests for call in writing.calls)
         self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
         uncounted = any(call.error is CallError.UNCOUNTED for call in writing.calls)  # no fault of the task's
         if writing.unanswered is not None and (uncounted or not self.order.give_up):
             self.outcome.unanswered.append(writing.unanswered)
-        elif writing.value is None:
+            return None
+        if writing.value is None:
             self._give_up(stage, task, writing.refused or f"no answer: {writing.unanswered}", name)
         return writing.value
 

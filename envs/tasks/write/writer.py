@@ -31,14 +31,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Writing(Generic[T]):
-    """What came of asking for something; exactly one of ``value``, ``refused`` and ``unanswered`` is there."""
+    """What came of asking for something: at least one of ``value``, ``refused`` and ``unanswered``, and never ``refused`` with another."""
 
     value: T | None
     calls: tuple[CallRecord, ...]
     refused: str | None = None
     """What was wrong with what was written; asking again would give the same."""
     unanswered: str | None = None
-    """The endpoint gave no answer; another time it may."""
+    """The endpoint gave no answer to a sample; another time it may. With a ``value`` beside it the other samples agree without it, and with it
+    they may agree on more."""
     share: float = 1.0
     """Facts agreed on, of all facts written."""
 
@@ -169,10 +170,11 @@ class RubricWriter:
     ) -> Writing[Rubric]:
         drafts = [sample.value for sample in samples if sample.value is not None]
         agreement = agree(drafts, self.config.samples, self.config.agreement)
+        lost = next((sample.lost for sample in samples if sample.lost), None)
         if agreement.draft is not None:
-            return Writing(to_rubric(agreement.draft, reference), calls, share=agreement.share)
-        if lost := [sample.lost for sample in samples if sample.lost]:
-            return Writing(None, calls, unanswered=lost[0], share=agreement.share)
+            return Writing(to_rubric(agreement.draft, reference), calls, unanswered=lost, share=agreement.share)
+        if lost is not None:
+            return Writing(None, calls, unanswered=lost, share=agreement.share)
         why = Counter(sample.refused for sample in samples if sample.refused)
         told = [f"{count} of {len(samples)} samples refused: {reason}" for reason, count in why.most_common(1)]
         reason = "; ".join([*([agreement.reason] if drafts else []), *told])

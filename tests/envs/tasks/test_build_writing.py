@@ -93,6 +93,27 @@ def test_give_up_rejects_what_was_not_answered(tmp_path: Path) -> None:
     assert "no answer: unreachable" in order_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
 
 
+def test_a_set_does_not_depend_on_which_samples_were_lost(tmp_path: Path) -> None:
+    some_rows(tmp_path)
+    down = True
+
+    def but_one(fake: FakeJudge, request: Request) -> bytes:
+        """Three samples have three seeds that follow one another."""
+        return http(503, "later") if down and request["seed"] % 3 == 0 else lamps(fake, request)
+
+    with endpoint(but_one) as fake:
+        order = order_of(ASKED, tmp_path, writer=writer(fake.url), cache=str(tmp_path / "replies"))
+        with pytest.raises(JudgeError, match=r"2 questions got no answer .*server_error: HTTP 503"):
+            build_shard(order)
+        assert build_shard(order.model_copy(update={"give_up": True})).written == 1, "two of three agree"
+        shutil.rmtree(tmp_path / "shards")
+        down = False
+        before = len(fake.requests)
+        assert build_shard(order).written == 1
+        asked = fake.requests[before:]
+        assert asked and all(request["seed"] % 3 == 0 for request in asked), "only what was lost is asked"
+
+
 def test_instructions_of_parts_are_written(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
 
