@@ -227,7 +227,8 @@ class EpisodePage:
     async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> StepResult:
         refused, self._refused = self.context.popups_refused - self._refused, self.context.popups_refused
         too_many = [f"{refused} windows too many were closed"] if refused else []
-        notices, self._notices = [*self._notices, *too_many], []
+        nowhere = self.tab.clock.requests.told()
+        notices, self._notices = [*self._notices, *too_many, *([] if error else nowhere)], []
         line = error.line() if error else None
         if self.tab.dialogs.pending is not None:
             return self._waiting(point, line, tuple(notices))

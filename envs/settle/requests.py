@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envs.cdp import Cdp
 
+STAYS = "the page stays as it is"
+
 UNWAITED = frozenset({"EventSource", "WebSocket", "Ping", "Preflight"})
 """Kinds that have no end of their own, or whose end nobody sees. A preflight belongs to a request that is waited for."""
 
@@ -49,6 +51,10 @@ class Request:
     """Time of the last sign of life."""
     endless: bool = False
     """Not waited for any more."""
+    status: int | None = None
+    """Of its answer; ``None`` before it."""
+    media: str = ""
+    """Type of its answer."""
 
     @property
     def place(self) -> str:
@@ -79,8 +85,13 @@ class RequestTracker:
     """Time when a request began or ended last."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at each event; who waits clears it."""
+    _notices: list[str] = field(default_factory=list)
+    _files: set[str] = field(default_factory=set)
+    """Addresses of files that were told of before the browser said that they are downloads."""
     _endless_places: set[str] = field(default_factory=set)
     _main_frame: str = ""
+    _shown_status: int | None = None
+    """Status of the main document that is shown."""
 
     def watch(self, cdp: Cdp) -> None:
         """Listen to a session; ``Network.enable`` (and ``Page.enable`` for a page) is the caller's."""
@@ -100,6 +111,7 @@ class RequestTracker:
             "Page.frameDetached": self._detached,
             "Page.frameRequestedNavigation": self._navigation_requested,
             "Page.frameStoppedLoading": self._navigation_over,
+            "Page.downloadWillBegin": self._download_began,
         }
         for event, handler in handlers.items():
             cdp.on(event, self._telling(handler))
@@ -137,6 +149,11 @@ class RequestTracker:
         """Addresses of all open requests, without queries."""
         return tuple(sorted({request.place for request in self.open.values()}))
 
+    def told(self) -> list[str]:
+        """What became of navigations, since this was last asked, that showed no page of the site: a file, an empty answer, an error."""
+        notices, self._notices = self._notices, []
+        return notices
+
     def _patience(self, request: Request) -> float:
         if request.kind in PATIENT:
             return float("inf")
@@ -156,7 +173,7 @@ class RequestTracker:
             return
         if url.startswith(("data:", "blob:")):
             return
-        if self._is_main(event) and not event.get("redirectResponse"):
+        if self._is_main(event.get("type"), event.get("frameId")) and not event.get("redirectResponse"):
             self.main_status = None
         now = self.finished_at = self.clock()
         self.open.pop(_requested(event.get("frameId", "")), None)
@@ -170,13 +187,16 @@ class RequestTracker:
     def _answered(self, event: dict[str, Any]) -> None:
         status = int(event["response"]["status"])
         self.refused += status >= 400
-        if self._is_main(event):
+        if self._is_main(event.get("type"), event.get("frameId")):
             self.main_status = status
+        request = self.open.get(event["requestId"])
+        if request is not None:
+            request.status, request.media = status, event["response"].get("mimeType", "")
         self._progressed(event)
 
-    def _is_main(self, event: dict[str, Any]) -> bool:
+    def _is_main(self, kind: str | None, frame: str | None) -> bool:
         # Before the first navigation nothing but the main document can be asked for.
-        return event.get("type") == "Document" and self._main_frame in ("", event.get("frameId"))
+        return kind == "Document" and self._main_frame in ("", frame)
 
     def _progressed(self, event: dict[str, Any]) -> None:
         request = self.open.get(event["requestId"])
@@ -188,8 +208,31 @@ class RequestTracker:
             self.finished_at = self.clock()
 
     def _failed(self, event: dict[str, Any]) -> None:
-        self.failed += not event.get("canceled", False)
+        canceled = event.get("canceled", False)
+        self.failed += not canceled
+        request = self.open.get(event["requestId"])
+        if request is not None and self._is_main(request.kind, request.frame):
+            self._no_page(request, event.get("errorText", "") if not canceled else "")
         self._ended(event)
+
+    def _no_page(self, request: Request, error: str) -> None:
+        """A navigation ended without its document: with an error, or canceled because there is nothing to show, or because it was given up."""
+        if error:
+            answer = "" if request.status is None else f" (HTTP {request.status})"
+            self._notices.append(f"the page was not loaded: {error}{answer}")
+            return
+        self.main_status = self._shown_status
+        if request.status in (204, 205):
+            self._notices.append(f"the answer was empty (HTTP {request.status}): {STAYS}")
+        elif request.status is not None:
+            self._files.add(request.url)
+            self._notices.append(f"a file was sent ({request.media}), which is not shown: {STAYS}")
+
+    def _download_began(self, event: dict[str, Any]) -> None:
+        if event["url"] in self._files:
+            self._files.discard(event["url"])
+        else:
+            self._notices.append(f"a file was sent ({event['suggestedFilename']}), which is not shown: {STAYS}")
 
     def _socket_opening(self, _event: dict[str, Any]) -> None:
         self.unanswered += 1
@@ -208,6 +251,7 @@ class RequestTracker:
         main = "parentId" not in frame
         if main:
             self._main_frame = frame["id"]
+            self._shown_status = self.main_status
             self.unanswered = self.workers = 0
         # The requests of the document that is gone: for some of them no end is ever said.
         self._forget(lambda request: (main or request.frame == frame["id"]) and request.loader != frame["loaderId"])

@@ -130,6 +130,16 @@ async def _status(request: Request) -> Response:
     return HTMLResponse(f"<!DOCTYPE html><title>{code}</title><p id=state>{code}</p>", status_code=code)
 
 
+async def _file(request: Request) -> Response:
+    name = request.query_params.get("as")
+    kept = {"Content-Disposition": f"attachment; filename={name}"} if name else None
+    return Response("%PDF-1.4 file", media_type=request.query_params["type"], headers=kept)
+
+
+async def _nothing(request: Request) -> Response:
+    return Response(status_code=204)
+
+
 async def _never(request: Request) -> Response:
     await asyncio.Event().wait()
     raise AssertionError
@@ -237,6 +247,8 @@ class DynamicSite:
                 Route("/redirect-loop/{n:int}", _redirect_loop),
                 Route("/hop/{n:int}", _hop),
                 Route("/status/{code:int}", _status),
+                Route("/file", _file),
+                Route("/nothing", _nothing, methods=["GET", "POST"]),
                 Route("/never", _never),
                 Route("/stalled", _stalled),
                 Route("/trickle", _trickle),

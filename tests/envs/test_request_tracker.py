@@ -146,3 +146,40 @@ def test_counts_and_the_status_of_the_main_document(page: Page) -> None:
     page.sent("4")
     page.event("Network.loadingFailed", requestId="4")
     assert page.tracker.failed == 1
+
+
+def test_a_navigation_that_shows_no_page_is_told_once(page: Page) -> None:
+    def answered(name: str, status: int, media: str = "text/html", frame: str = "F") -> None:
+        page.sent(name, "Document", url=f"http://a/{name}", frame=frame)
+        response = {"status": status, "mimeType": media}
+        page.event("Network.responseReceived", requestId=name, type="Document", frameId=frame, response=response)
+
+    def failed(name: str, **why: Any) -> None:
+        page.event("Network.loadingFailed", requestId=name, **why)
+
+    answered("shown", 404)
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    answered("empty", 205)
+    assert page.tracker.main_status == 205
+    failed("empty", canceled=True)
+    assert page.tracker.main_status == 404, "what is shown is still the page of before"
+    assert page.tracker.told() == ["the answer was empty (HTTP 205): the page stays as it is"]
+    answered("file", 200, "application/zip")
+    failed("file", canceled=True)
+    page.event("Page.downloadWillBegin", url="http://a/file", suggestedFilename="file.zip")
+    assert page.tracker.told() == ["a file was sent (application/zip), which is not shown: the page stays as it is"]
+    page.event("Page.downloadWillBegin", url="http://a/file", suggestedFilename="file.zip")
+    assert page.tracker.told() == ["a file was sent (file.zip), which is not shown: the page stays as it is"]
+    page.sent("given up", "Document")
+    failed("given up", canceled=True)
+    answered("in a frame", 204, frame="G")
+    failed("in a frame", canceled=True)
+    assert page.tracker.told() == [] and page.tracker.main_status == 404
+    page.sent("broken", "Document")
+    failed("broken", canceled=False, errorText="net::ERR_EMPTY_RESPONSE")
+    answered("alone", 500)
+    failed("alone", canceled=False, errorText="net::ERR_HTTP_RESPONSE_CODE_FAILURE")
+    assert page.tracker.told() == [
+        "the page was not loaded: net::ERR_EMPTY_RESPONSE",
+        "the page was not loaded: net::ERR_HTTP_RESPONSE_CODE_FAILURE (HTTP 500)",
+    ]

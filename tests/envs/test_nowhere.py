@@ -1,0 +1,54 @@
+"""Links that lead to no page: the policy is told what came instead, and the page it is on stays what it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from envs.browser import StepResult
+from envs.types import Action, Click, Goto
+from tests.envs.dynamic import dynamic_pool, page
+
+STAYS = "the page stays as it is"
+
+
+def steps(*actions: Action) -> list[StepResult]:
+    async def play() -> list[StepResult]:
+        async with dynamic_pool(step_deadline=30.0) as (pool, site), pool.lease(site) as session:
+            await session.reset(page("/nowhere.html"), 0)
+            return [await session.step(action) for action in actions]
+
+    return asyncio.run(play())
+
+
+def test_a_file_and_an_empty_answer_leave_the_page_and_are_told_once() -> None:
+    told = {
+        "zip": f"a file was sent (application/zip), which is not shown: {STAYS}",
+        "pdf": f"a file was sent (application/pdf), which is not shown: {STAYS}",
+        "attached": f"a file was sent (text/csv), which is not shown: {STAYS}",
+        "kept": f"a file was sent (page.html), which is not shown: {STAYS}",
+        "made": f"a file was sent (made.txt), which is not shown: {STAYS}",
+        "nothing": f"the answer was empty (HTTP 204): {STAYS}",
+        "form": f"the answer was empty (HTTP 204): {STAYS}",
+    }
+    seen = steps(*(Click(element=name) for name in told), Click(element="stay"), Click(element="gone"))
+    assert [result.observation.notices for result in seen] == [*((notice,) for notice in told.values()), (), ()]
+    assert {result.status for result in seen} == {200}, "of the page that is shown"
+    assert [result.observation.title for result in seen[-2:]] == ["nowhere", "done"]
+
+
+def test_an_error_of_the_browser_is_named() -> None:
+    (seen,) = steps(Click(element="loop"))
+    assert seen.observation.notices == ("the page was not loaded: net::ERR_TOO_MANY_REDIRECTS",)
+    assert seen.status is None
+
+
+def test_a_window_for_a_file_says_so() -> None:
+    (seen,) = steps(Click(element="window"))
+    assert seen.observation.notices == (f"a file was sent (application/zip), which is not shown: {STAYS}",)
+    assert len(seen.observation.tabs) == 2
+
+
+def test_an_address_that_was_asked_for_is_told_as_an_error_alone() -> None:
+    (seen,) = steps(Goto(url="/redirect-loop/0"))
+    assert seen.observation.error is not None and "ERR_TOO_MANY_REDIRECTS" in seen.observation.error
+    assert seen.observation.notices == ()
