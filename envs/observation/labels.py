@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from envs.observation.dom import ELEMENT, TEXT
 from envs.observation.kinds import Kinds, input_type
-from envs.observation.words import content, look, rendered, squash
+from envs.observation.words import content, generated, look, rendered, squash
 
 FIELDS = frozenset({"input", "password", "textarea"})
 """Kinds that hold text."""
@@ -55,7 +55,7 @@ class Namer:
         svg = dom.name[node] != dom.name[node].upper()
         # The text of an option in a list box has no box of its own in a snapshot.
         text = content(dom, node) if svg or dom.name[node] == "OPTION" else rendered(dom, node)
-        return text or self._from_attributes(node) or look(dom, node, svg)
+        return text or self._from_attributes(node) or self._from_styles(node) or look(dom, node, svg)
 
     def value(self, node: int, kind: str) -> str:
         """What a field or list holds; a password as asterisks."""
@@ -126,6 +126,13 @@ class Namer:
         inner = (squash(dom.attribute(at, "alt") or dom.attribute(at, "aria-label")) for at in pictures)
         titles = (content(dom, at) for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "title")
         return next(filter(None, inner), "") or next(filter(None, titles), "")
+
+    def _from_styles(self, node: int) -> str:
+        """What style sheets write on an element that says nothing by itself."""
+        if not self._full:
+            return ""
+        inside = (at for at in range(node + 1, self._dom.end[node] + 1) if at in self._dom.pseudo)
+        return squash(" ".join(generated(self._dom, at) for at in inside))
 
     def _button_name(self, node: int) -> str:
         return self._from_attributes(node) or DEFAULT_NAMES.get(input_type(self._dom, node), "")

@@ -5,7 +5,7 @@
     [2] password "Password" [3] button "Log in"
     … 14 more elements below, 2,300 characters of text cut
 
-A link, the most common kind, is written without its word: ``[4] "Home"``.
+A link, the most common kind, is written without its word: ``[4] "Home"``. A picture that says what it shows is ``image "A kettle"``.
 Elements are what can be acted on, so words go first when there is no room: long passages are shortened more and more, then left out, and
 only then are elements cut from the end. The last line says what was cut.
 """
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.observation.dom import DISPLAY, Dom, Flags
-from envs.observation.elements import transparent
+from envs.observation.elements import LEAST_SIDE, transparent
 from envs.observation.kinds import Kinds
 from envs.observation.occlusion import Scene
-from envs.observation.words import shown, squash
+from envs.observation.words import generated, shown, squash
 from envs.types import Element, Hidden
 
 PASSAGE_CHARS = (400, 200, 100, 40, 0)
@@ -74,7 +74,7 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
     page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
     starts = _line_starts(dom)
     block = -1
-    for box in (box for box in reading_order(dom) if box in worth) if len(dom.documents) > 1 else sorted(worth):
+    for box in _in_order(dom, worth):
         node = dom.box_node[box]
         around = box
         while not starts[around] and dom.box_parent[around] >= 0:
@@ -85,7 +85,7 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
                 page.lines.append([])
         if node in listed:
             page.lines[-1].append(Piece(said[listed[node]], listed[node]))
-        elif dom.box_of[node] == box and (words := squash(shown(dom, node))):
+        elif words := _words(dom, box, node):
             level = 0 if page.lines[-1] else _level(dom, block)
             page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
     page.lines = [line for line in page.lines if line]
@@ -139,6 +139,30 @@ def reading_order(dom: Dom) -> Iterator[int]:
     yield from of(0)
 
 
+def _in_order(dom: Dom, worth: set[int]) -> Iterator[int]:
+    """Boxes in the order in which they are read: a snapshot has what is put after an element before all that is in it."""
+    ordered = (box for box in reading_order(dom) if box in worth) if len(dom.documents) > 1 else iter(sorted(worth))
+    late: list[tuple[int, int]] = []  # last node of the element, box of what is put after it
+    for box in ordered:
+        node = dom.box_node[box]
+        while late and node > late[-1][0]:
+            yield late.pop()[1]
+        if dom.name[node] == "::after":
+            late.append((dom.end[dom.parent[node]], box))
+        else:
+            yield box
+    yield from (box for _, box in reversed(late))
+
+
+def _words(dom: Dom, box: int, node: int) -> str:
+    """What a box says by itself, that is not an element of the list."""
+    if dom.name[node] == "IMG":
+        return f'image "{squash(dom.attribute(node, "alt"))}"'
+    if node in dom.pseudo:
+        return generated(dom, node) if dom.box_of[node] + 1 == box else ""
+    return squash(shown(dom, node)) if dom.box_of[node] == box else ""
+
+
 def _line_starts(dom: Dom) -> list[bool]:
     """Which boxes begin a line (cells of a table share theirs)."""
     starts = ~dom.styled(DISPLAY, lambda display: display.startswith(("inline", "table-cell")))
@@ -153,13 +177,22 @@ def _level(dom: Dom, block: int) -> int:
 
 
 def _worth(scene: Scene, silent: bytearray, listed: set[int]) -> tuple[set[int], list[int]]:
-    """The boxes that a page's lines are made of (elements, visible words, line breaks), and the boxes of words that are not seen."""
+    """The boxes that a page's lines are made of (elements, visible words and pictures, line breaks), and those of words that are not seen."""
     dom = scene.dom
     node, text = np.array(dom.box_node, dtype=np.int64), np.array(dom.box_text, dtype=np.int64)
     speaks = (text >= 0) & (np.frombuffer(bytes(silent), dtype=np.uint8)[node] == 0)
+    speaks[_pictures(dom, silent)] = True
     seen = _seen(scene, speaks)
     worth = listed.union(np.flatnonzero(speaks & seen).tolist(), (dom.box_of[br] for br in dom.named("BR")))
-    return worth - {-1}, np.flatnonzero(speaks & ~seen).tolist()
+    return worth - {-1}, np.flatnonzero(speaks & ~seen & (text >= 0)).tolist()
+
+
+def _pictures(dom: Dom, silent: bytearray) -> list[int]:
+    """Boxes of the pictures that say what they show and are large enough to be seen."""
+    named = (at for at in dom.having("alt") if dom.name[at] == "IMG" and not silent[at])
+    boxes = [dom.box_of[at] for at in named if dom.box_of[at] >= 0 and squash(dom.attribute(at, "alt"))]
+    large: Flags = np.asarray((dom.rects[boxes, 2:] - dom.rects[boxes, :2] >= LEAST_SIDE).all(axis=1))
+    return [box for box, seen in zip(boxes, large.tolist(), strict=True) if seen]
 
 
 def _seen(scene: Scene, asked: Flags) -> Flags:

@@ -7,6 +7,8 @@ import re
 from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, VISIBILITY, Dom
 
 _NUMBER = re.compile(r"[\d.]+")
+_ICON = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
+"""Characters for private use: what they look like is the font's affair."""
 _LIT = re.compile(r"selected|active|clicked|checked")
 
 _COLOURS = {
@@ -29,6 +31,8 @@ _COLOURS = {
 
 _HUES = ("red", "orange", "yellow", "green", "green", "green", "cyan", "blue", "blue", "purple", "magenta", "red")
 """Names of the hue circle in steps of 30 degrees, for all other colours."""
+
+GENERATED = frozenset({"::before", "::after", "::marker"})
 
 SLUG_CHARS = 20
 """Characters of a slug: enough to tell two labels apart, few enough for a prompt."""
@@ -85,6 +89,15 @@ def shown(dom: Dom, node: int) -> str:
         box += 1
         text += dom.strings[dom.box_text[box]] if dom.box_text[box] >= 0 else ""
     return text
+
+
+def generated(dom: Dom, node: int) -> str:
+    """The words that a style sheet puts before or after an element (``node`` is the `Dom.pseudo` one), squashed. Icons of fonts are no words, and
+    a bullet is none."""
+    if dom.name[node] not in GENERATED or dom.style(node, VISIBILITY) != "visible":
+        return ""
+    words = squash(_ICON.sub("", shown(dom, node)))
+    return words if dom.name[node] != "::marker" or any(map(str.isalnum, words)) else ""
 
 
 def breaks(dom: Dom, node: int) -> bool:

@@ -229,6 +229,39 @@ def test_small_pages_read_line_by_line_with_short_texts(on_page: Any) -> None:
     assert seen.text == "" and seen.diff is None
 
 
+DOT = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
+STYLED = f"""<style>
+.new::before {{ content: "New:" }} .must::after {{ content: " (required)" }} .menu::before {{ content: "Menu" }}
+.icon::before {{ content: "\\f007" }} .gone::before {{ content: "gone"; visibility: hidden }} .bare::after {{ content: "" }}
+.done::before {{ content: "Done" }} .done {{ position: absolute; top: 3000px }}
+</style>
+<p class="new bare">The <b>kettle</b></p> <p class=must>Name <i>of yours</i></p>
+<button class=menu></button> <button class=icon></button> <p class=icon></p> <p class=gone>left</p> <p class=done></p>
+<ul><li>tea</ul><ol><li>one<li>two</ol>
+<p>See <img alt="A  blue kettle" src="data:," width=20 height=20> here</p> <img alt="" src="data:," width=20 height=20>
+<a href="/kettle"><img alt="Kettles" src="data:," width=20 height=20></a> <img alt="unseen" src="{DOT}" width=1 height=1>
+<img alt="far away" src="data:," width=20 height=20 style="position: absolute; top: 3000px">"""
+
+
+def test_words_of_style_sheets_and_pictures_are_read_where_they_stand(on_page: Any) -> None:
+    async def script(_page: Page, cdp: CDPSession) -> Reading:
+        return await look(Observer(), cdp)
+
+    reading = on_page(STYLED, script)
+    assert reading.observation.text.split("\n") == [
+        "New: The kettle",
+        "Name of yours (required)",
+        '[1] button "Menu" [2] button "grey"',
+        "left",
+        "tea",
+        "1. one",
+        "2. two",
+        'See image "A blue kettle" here',
+        '[3] "Kettles"',
+        "… 4 characters of text out of view",
+    ]
+
+
 def test_an_empty_page_gives_an_empty_reading(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> Reading:
         await page.goto("about:blank")
