@@ -59,6 +59,8 @@ class Dom:
     title: str = ""
     scroll: tuple[float, float] = (0.0, 0.0)
     """Of the main document."""
+    scrolled_frames: set[int] = field(default_factory=set)
+    """Documents of frames that are scrolled."""
     page_size: tuple[float, float] = (0.0, 0.0)
     """Width and height of the main document's content."""
     documents: list[int] = field(default_factory=list)

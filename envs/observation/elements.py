@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.observation.dom import OPACITY, TEXT, VISIBILITY, Dom
+from envs.observation.dom import OPACITY, OVERFLOW, TEXT, VISIBILITY, Dom
 from envs.observation.kinds import Kinds, input_type
 from envs.observation.labels import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
@@ -205,12 +205,23 @@ class _Reach:
         if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
             return None
         if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
-            return "above" if bottom + self._dom.scroll[1] > 0 else None
+            return "above" if bottom + self._dom.scroll[1] > 0 or self._in_scrolled(box) else None
         if top + LEAST_SIDE > high_y:
             return "below"
         if right - LEAST_SIDE < low_x:
-            return "beside" if right + self._dom.scroll[0] > 0 else None
+            return "beside" if right + self._dom.scroll[0] > 0 or self._in_scrolled(box) else None
         return "beside" if left + LEAST_SIDE > high_x else "covered"
+
+    def _in_scrolled(self, box: int) -> bool:
+        """Whether a box is in a container that scrolls or a frame that is scrolled. How far a container is, a snapshot does not say."""
+        dom = self._dom
+        while (box := dom.box_parent[box]) >= 0:
+            node = dom.box_node[box]
+            if node in dom.scrolled_frames:
+                return True
+            if dom.style(node, OVERFLOW) in ("auto", "scroll") and dom.name[node] not in ("HTML", "BODY"):
+                return True
+        return False
 
     def _rects(self, box: int) -> list[list[float]]:
         """An element's client rectangles: one, or one for each line of an inline element that wraps."""

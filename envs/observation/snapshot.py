@@ -31,6 +31,8 @@ def decode(raw: dict[str, Any]) -> Dom:
     for number, document in enumerate(raw["documents"]):
         first = len(dom.parent)
         _add_nodes(dom, document, frames.get(number, -1))
+        if number and (document.get("scrollOffsetX") or document.get("scrollOffsetY")):
+            dom.scrolled_frames.add(first)
         for node, content in _pairs(document["nodes"].get("contentDocumentIndex"), first):
             frames[content] = node
         boxes, lines = _add_boxes(dom, document, first)

@@ -161,6 +161,25 @@ def test_what_is_out_of_view_is_counted_or_listed(on_page: Any) -> None:
     assert scrolled.scroll[1] > 2000 and scrolled.page_size[1] > 3000
 
 
+INSIDE = """<a href="#x" style="position: absolute; top: -500px">Skip</a>
+<div id=box style="height: 100px; overflow: auto"><button>One</button><div style="height: 3000px"></div><button>Two</button></div>
+<iframe height=100 srcdoc="<button>Three</button><div style='height: 3000px'></div><button>Four</button>"></iframe>"""
+
+
+def test_what_a_container_or_frame_has_scrolled_away_is_counted(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[Reading]:
+        await page.frame_locator("iframe").get_by_text("Four").wait_for()
+        before = await look(Observer(), cdp)
+        await page.evaluate("box.scrollTo(0, 5000); frames[0].scrollTo(0, 5000)")
+        return [before, await look(Observer(), cdp)]
+
+    before, after = (reading.observation for reading in on_page(INSIDE, script))
+    assert [element.text for element in before.elements] == ["One", "Three"]
+    assert (before.hidden.above, before.hidden.below) == (0, 2), "what no scrolling reaches is not counted"
+    assert [element.text for element in after.elements] == ["Two", "Four"]
+    assert (after.hidden.above, after.hidden.below) == (2, 0)
+
+
 def test_a_dialog_covers_what_is_below_it(on_page: Any) -> None:
     page = "<button>Below</button><p>Text below</p><dialog id=d style='width:100%;height:100%;max-width:none'><button>Inside</button></dialog>"
 
