@@ -72,16 +72,21 @@ def test_a_kill_while_pages_are_opened_fails_them_at_once(miniwob: Any, miniwob_
                 async with pool.lease(site) as session:
                     await session.reset(miniwob_tasks[kind], 1)
 
-            tasks = [
-                asyncio.create_task(reset(kind)) for kind in ("click-tab", "click-link", "click-test", "enter-text")
-            ]
-            while len(psutil.Process(pool.browser_pids()[0]).children(recursive=True)) < 5:
-                await asyncio.sleep(0.005)  # until the first renderer is there
-            started = time.monotonic()
-            psutil.Process(pool.browser_pids()[0]).kill()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-            assert all(end is None or isinstance(end, BrowserError) for end in ends) and any(ends)
-            assert time.monotonic() - started < 30
+            async def killed_after(seconds: float) -> list[None | BaseException]:
+                await reset("click-test")  # a Chromium is there
+                kinds = ("click-tab", "click-link", "click-test", "enter-text")
+                tasks = [asyncio.create_task(reset(kind)) for kind in kinds]
+                await asyncio.sleep(seconds)
+                started = time.monotonic()
+                psutil.Process(pool.browser_pids()[0]).kill()
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+                assert all(end is None or isinstance(end, BrowserError) for end in ends)
+                assert time.monotonic() - started < 30
+                return ends
+
+            # Before the first page and after the last one a kill hits nobody; when that is depends on the machine.
+            hit = [any(await killed_after(seconds)) for seconds in (0.05, 0.1, 0.2, 0.4, 0.8)]
+            assert any(hit)
 
     asyncio.run(run())
 

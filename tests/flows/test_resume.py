@@ -52,10 +52,9 @@ def check_whole(store: RunStore, iterations: int) -> None:
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_flow_process_is_killed_again_and_again(make_run, seed):
-    random_ = random.Random(seed)
-    run = make_run(f"killed-{seed}", seed=seed)
+def test_the_flow_process_is_killed_again_and_again(make_run):
+    random_ = random.Random(0)
+    run = make_run("killed")
     store = run.store
     moments = [
         ("during the first evaluation", lambda: any(store.root.glob("trajectories/*/e000000-*"))),
@@ -63,7 +62,7 @@ def test_the_flow_process_is_killed_again_and_again(make_run, seed):
         ("during an update", lambda: store.batch_path(random_.choice([1, 2])).exists()),
         ("after an update", lambda: store.latest_policy() == 2),
     ]
-    for what, condition in random_.sample(moments, 2):
+    for what, condition in moments:
         kept = committed(store)
         run.start()
         run.wait_until(condition)
@@ -104,7 +103,8 @@ def test_worker_trainer_and_chromium_are_killed_and_the_run_goes_on(make_run):
 @pytest.mark.timeout(900)
 def test_the_same_seed_gives_the_same_episodes(make_run):
     # No generation batch closes early for a slow page: that changes the last digits, and a busy machine has such pages.
-    settings = {"seed": 5, "iterations": 2, "rollout.wave_deadline": 60}
+    # The last evaluation is played by the policy that was trained.
+    settings = {"seed": 5, "iterations": 1, "rollout.wave_deadline": 60}
     runs = [make_run(name, **settings) for name in ("one", "two")]
     for run in runs:
         run.finish()
