@@ -81,8 +81,8 @@ def test_solutions_get_1_and_doing_nothing_does_not_pass() -> None:
 
 
 @pytest.mark.slow
-def test_two_tasks_of_every_template() -> None:
-    assert prove_all(sorted(TEMPLATES), 2) == []
+def test_a_task_of_every_template() -> None:
+    assert prove_all(sorted(TEMPLATES), 1) == []
 
 
 def test_episodes_side_by_side_do_not_meet() -> None:
