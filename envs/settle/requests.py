@@ -211,9 +211,9 @@ class RequestTracker:
         canceled = event.get("canceled", False)
         self.failed += not canceled
         request = self.open.get(event["requestId"])
+        self._ended(event)
         if request is not None and self._is_main(request.kind, request.frame):
             self._no_page(request, event.get("errorText", "") if not canceled else "")
-        self._ended(event)
 
     def _no_page(self, request: Request, error: str) -> None:
         """A navigation ended without its document: with an error, or canceled because there is nothing to show, or because it was given up."""
@@ -221,7 +221,8 @@ class RequestTracker:
             answer = "" if request.status is None else f" (HTTP {request.status})"
             self._notices.append(f"the page was not loaded: {error}{answer}")
             return
-        self.main_status = self._shown_status
+        if not any(self._is_main(other.kind, other.frame) and other.status is None for other in self.open.values()):
+            self.main_status = self._shown_status  # else it gave way to another navigation, which has no answer yet
         if request.status in (204, 205):
             self._notices.append(f"the answer was empty (HTTP {request.status}): {STAYS}")
         elif request.status is not None:

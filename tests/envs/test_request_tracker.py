@@ -183,3 +183,17 @@ def test_a_navigation_that_shows_no_page_is_told_once(page: Page) -> None:
         "the page was not loaded: net::ERR_EMPTY_RESPONSE",
         "the page was not loaded: net::ERR_HTTP_RESPONSE_CODE_FAILURE (HTTP 500)",
     ]
+
+
+def test_a_navigation_that_gives_way_to_another_leaves_the_status_to_it(page: Page) -> None:
+    response = {"status": 200, "mimeType": "text/html"}
+    page.sent("shown", "Document")
+    page.event("Network.responseReceived", requestId="shown", type="Document", frameId="F", response=response)
+    page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})
+    page.event("Network.loadingFinished", requestId="shown")
+    page.sent("first", "Document")
+    page.sent("second", "Document")
+    page.event("Network.loadingFailed", requestId="first", canceled=True)
+    assert page.tracker.main_status is None and page.tracker.told() == []
+    page.event("Network.loadingFailed", requestId="second", canceled=False, errorText="net::ERR_EMPTY_RESPONSE")
+    assert page.tracker.main_status is None, "what is shown is the browser's own page"
