@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 import psutil
-from tensorboard.summary import Writer
 
 from training.groups import EpisodeSummary, GroupRecord
 
@@ -101,6 +100,8 @@ class MetricsLog:
             whole = data[: data.rfind(b"\n") + 1]
             if whole != data:
                 path.write_bytes(whole)
+        from tensorboard.summary import Writer  # most processes write no metrics
+
         self._writer = Writer(str(tensorboard))
 
     def lines(self, kind: str | None = None) -> list[dict[str, Any]]:

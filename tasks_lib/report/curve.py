@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from typing import TYPE_CHECKING
 
 from tasks_lib.report.charts import rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.summary import SMOOTH
 from training.store import RunStore, atomic_write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HELD_OUT, TRAINING = "#0072b2", "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette: apart for every kind of colour vision, and the same as on the page."""
@@ -41,6 +41,11 @@ def _value(number: float | None) -> float:
 
 def _figure(run: RunData) -> Figure:
     """Without pyplot: no global state, so that flows may draw from any thread."""
+    # matplotlib takes two thirds of a second to import, and every process of a run imports the report.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=(8, 4), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

@@ -116,6 +116,11 @@ async def _redirect(request: Request) -> Response:
     return RedirectResponse(f"/redirect/{left - 1}" if left else "/page")
 
 
+async def _moved(request: Request) -> Response:
+    """To an address of this site."""
+    return RedirectResponse(request.query_params["to"])
+
+
 async def _redirect_loop(request: Request) -> Response:
     return RedirectResponse(f"/redirect-loop/{request.path_params['n'] + 1}")
 
@@ -245,6 +250,7 @@ class DynamicSite:
                 Route("/form", _form, methods=["POST"]),
                 Route("/redirect/{left:int}", _redirect),
                 Route("/redirect-loop/{n:int}", _redirect_loop),
+                Route("/moved", _moved),
                 Route("/hop/{n:int}", _hop),
                 Route("/status/{code:int}", _status),
                 Route("/file", _file),

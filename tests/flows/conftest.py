@@ -1,21 +1,26 @@
-"""Real runs as a user starts them: ``python -m flows.train`` in a process of its own, on the ephemeral Prefect server; and one Prefect
-harness for flows that a test calls in its own process."""
+"""Real runs as a user starts them: ``python -m flows.train`` in a process of its own. One Prefect server serves them, and flows that a test calls
+in its own process: a start takes half a minute. What the ephemeral server has a part in asks for that."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tasks_lib.config import PROJECT
 from training.store import RunStore
+
+from .services import PrefectServer, Services
 
 SMALL = {
     "iterations": 3,
@@ -31,15 +36,15 @@ SMALL = {
 
 
 class Run:
-    """A training run that is started, watched, killed and started again."""
+    """A training run that is started, watched, killed and started again; ``environment`` says where Prefect is."""
 
-    def __init__(self, root: Path, run_id: str, prefect_home: Path, **changes: object) -> None:
+    def __init__(self, root: Path, run_id: str, environment: Mapping[str, str], **changes: object) -> None:
         self.store = RunStore(root / run_id)
         self._log = root / f"{run_id}.log"
         settings = {**SMALL, **changes, "root": root, "run_id": run_id}
         self._command = [sys.executable, "-m", "flows.train", "--preset", "quickstart"]
         self._command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-        self._environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+        self._environment = {**os.environ, **environment}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -101,18 +106,34 @@ class Run:
 
 
 @pytest.fixture(scope="session")
-def prefect_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One database for all runs of the session, so that it is migrated once."""
-    return tmp_path_factory.mktemp("prefect")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """The session's Prefect server."""
+    services = Services(tmp_path_factory.mktemp("server"))
+    try:
+        yield PrefectServer(services, tmp_path_factory.mktemp("prefect-server"))
+    finally:
+        services.stop_all()
+
+
+@pytest.fixture(scope="session")
+def ephemeral(server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of runs that start an ephemeral server: its database is migrated already, as it is at a user's second run."""
+    home = tmp_path_factory.mktemp("prefect-ephemeral")
+    with (
+        closing(sqlite3.connect(server.home / "prefect.db")) as migrated,
+        closing(sqlite3.connect(home / "prefect.db")) as copy,
+    ):
+        migrated.backup(copy)
+    return {"PREFECT_HOME": str(home), "PREFECT_API_URL": ""}
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, prefect_home: Path) -> Iterator[Callable[..., Run]]:
-    """``make_run(run_id, key=value…)``; whatever still runs at the end is killed."""
+def make_run(tmp_path: Path, server: PrefectServer) -> Iterator[Callable[..., Run]]:
+    """``make_run(run_id, key=value…)``, on the session's server or where ``prefect`` says. Whatever still runs at the end is killed."""
     runs: list[Run] = []
 
-    def make(run_id: str, **changes: object) -> Run:
-        runs.append(Run(tmp_path / "runs", run_id, prefect_home, **changes))
+    def make(run_id: str, prefect: Mapping[str, str] = server.environment, **changes: object) -> Run:
+        runs.append(Run(tmp_path / "runs", run_id, prefect, **changes))
         (tmp_path / "runs").mkdir(exist_ok=True)
         return runs[-1]
 
@@ -122,9 +143,7 @@ def make_run(tmp_path: Path, prefect_home: Path) -> Iterator[Callable[..., Run]]
 
 
 @pytest.fixture(scope="session")
-def prefect_api() -> Iterator[None]:
-    """The Prefect harness: one throw-away API for all flows that run inside the test process (a start takes half a minute)."""
-    from prefect.testing.utilities import prefect_test_harness
-
-    with prefect_test_harness(server_startup_timeout=180):
+def prefect_api(server: PrefectServer) -> Iterator[None]:
+    """Flows that run inside the test process use the session's server."""
+    with temporary_settings({PREFECT_API_URL: server.url}):
         yield

@@ -89,6 +89,7 @@ class PrefectServer:
     """``prefect server start`` with a home of its own, and its API."""
 
     def __init__(self, services: Services, home: Path) -> None:
+        self.home = home
         self.url = f"http://127.0.0.1:{free_port()}/api"
         self.environment = {
             "PREFECT_HOME": str(home),

@@ -26,6 +26,7 @@ from tasks_lib.config import PROJECT, resolve
 from tasks_lib.preflight import look_at_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
 from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps
+from tests.flows.services import PrefectServer
 from tests.flows.test_flows import artifact
 
 
@@ -151,11 +152,11 @@ def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
 @pytest.mark.dask
 @pytest.mark.chaos
 @pytest.mark.slow
-def test_a_build_that_is_killed_goes_on_where_it_was(prefect_home: Path, tmp_path: Path) -> None:
+def test_a_build_that_is_killed_goes_on_where_it_was(server: PrefectServer, tmp_path: Path) -> None:
     given = sources(tmp_path, 600, shards=8)[:1]
     command = [sys.executable, "-m", "flows.build_tasks", "--set", f"sources={json.dumps(given)}"]
     command += ["--set", "run_id=killed", "--set", f"root={tmp_path}"]
-    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    environment = {**os.environ, **server.environment}
 
     def start() -> subprocess.Popen[bytes]:
         with open(tmp_path / "log", "ab") as log:

@@ -38,11 +38,6 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 
 @pytest.fixture(scope="module")
-def server(services: Services, tmp_path_factory: pytest.TempPathFactory) -> PrefectServer:
-    return PrefectServer(services, tmp_path_factory.mktemp("prefect-server"))
-
-
-@pytest.fixture(scope="module")
 def deployed(server: PrefectServer) -> PrefectServer:
     """The server with what prefect.yaml declares."""
     for command in (("work-pool", "create", "local", "--type", "process"), ("--no-prompt", "deploy", "--all")):
@@ -114,7 +109,7 @@ def test_a_worker_runs_the_deployment_to_its_result(
 
 def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
     base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
-    given = {"run_id": "swept", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
+    given = {"run_id": "pair", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
     config = orjson.dumps({**given, "deployment": "train/quickstart"}).decode()
     services.start("sweeper", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
     code, output = deployed.cli(
@@ -122,16 +117,16 @@ def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: S
     )
     services.stop("sweeper")
     assert code == 0, output + services.log("sweeper")
-    summary = read_json(tmp_path / "swept" / "sweep.json")
+    summary = read_json(tmp_path / "pair" / "sweep.json")
     assert [(arm["run_id"], arm["state"]) for arm in summary["arms"]] == [
-        ("swept-seed0", "finished"),
-        ("swept-seed1", "finished"),
+        ("pair-seed0", "finished"),
+        ("pair-seed1", "finished"),
     ]
-    (sweep,) = deployed.flow_runs("swept")
+    (sweep,) = deployed.flow_runs("pair")
     for arm in summary["arms"]:
         assert read_json(RunStore(tmp_path / arm["run_id"]).result_path)["success_after"] == arm["success_after"]
         (run,) = deployed.flow_runs(arm["run_id"])
-        assert run["state_name"] == "Completed" and "sweep:swept" in run["tags"]
+        assert run["state_name"] == "Completed" and "sweep:pair" in run["tags"]
         parent = deployed.api(f"task_runs/{run['parent_task_run_id']}")
         assert parent["flow_run_id"] == sweep["id"], "the page of the sweep's flow run leads to its arms'"
 
@@ -163,15 +158,12 @@ def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_
 
 
 def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
-    server: PrefectServer, services: Services, make_run, monkeypatch: pytest.MonkeyPatch
+    server: PrefectServer, services: Services, make_run
 ) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     port = address.rsplit(":", 1)[1]
     services.start("scheduler", "dask", "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
     services.wait_until("scheduler", lambda: "Scheduler at" in services.log("scheduler"))
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-
     options = ("--nthreads", "2", "--no-dashboard")
     services.start("able", "dask", "worker", address, *options, "--resources", "browser=1")
     services.wait_until("able", lambda: "Registered to" in services.log("able"))

@@ -1,4 +1,4 @@
-"""Flows called in the test process, against the session's one Prefect harness: evaluation, artifacts, the parameter form."""
+"""Flows called in the test process, against the session's one Prefect server: evaluation, artifacts, the parameter form."""
 
 from __future__ import annotations
 

@@ -22,11 +22,16 @@ WITHIN = 50.0
 """Seconds in which it ends on a busy machine; five to seven on an idle one."""
 
 
-def _begun(command: list[str], store: RunStore, log: Path) -> subprocess.Popen[bytes]:
+def _begun(command: list[str], store: RunStore, log: Path, prefect: dict[str, str]) -> subprocess.Popen[bytes]:
     """The flow in a session of its own, as a terminal has it, once it has stored some episodes."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=as_from_a_terminal
+            command,
+            env={**os.environ, **prefect},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=as_from_a_terminal,
         )
     deadline = time.monotonic() + 180
     while len(list((store.root / "trajectories").glob("*/*.json"))) < 3:
@@ -36,11 +41,13 @@ def _begun(command: list[str], store: RunStore, log: Path) -> subprocess.Popen[b
 
 
 @pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_evaluation_keeps_only_what_was_played(tmp_path: Path, interrupt: signal.Signals) -> None:
+def test_an_interrupted_evaluation_keeps_only_what_was_played(
+    tmp_path: Path, ephemeral: dict[str, str], interrupt: signal.Signals
+) -> None:
     store, log = RunStore(tmp_path / "mine"), tmp_path / "log"
     settings = ("run_id=mine", f"root={tmp_path}", "episodes=96", "tasks.kinds=[click-link, enter-text]")
     command = [sys.executable, "-m", "flows.evaluate", *(word for each in settings for word in ("--set", each))]
-    process = _begun(command, store, log)
+    process = _begun(command, store, log, ephemeral)
     try:
         if interrupt is signal.SIGINT:  # Ctrl-C is for all processes of the terminal's group
             os.killpg(process.pid, interrupt)
@@ -61,11 +68,11 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(tmp_path: Path, in
     assert all(episode.score is not None for group in groups for episode in group.episodes)
 
 
-def test_a_sweep_that_is_interrupted_ends_at_once_and_blames_no_arm(tmp_path: Path) -> None:
+def test_a_sweep_that_is_interrupted_ends_at_once_and_blames_no_arm(tmp_path: Path, ephemeral: dict[str, str]) -> None:
     store, log = RunStore(tmp_path / "mine-seed0"), tmp_path / "log"
     settings = ("run_id=mine", f"root={tmp_path}", "base.tasks.kinds=[click-link, enter-text]", "grid.seed=[0, 1]")
     command = [sys.executable, "-m", "flows.sweep", *(word for each in settings for word in ("--set", each))]
-    process = _begun(command, store, log)
+    process = _begun(command, store, log, ephemeral)
     try:
         os.killpg(process.pid, signal.SIGINT)
         status = process.wait(WITHIN)

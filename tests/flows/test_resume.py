@@ -52,9 +52,9 @@ def check_whole(store: RunStore, iterations: int) -> None:
 
 
 @pytest.mark.timeout(1500)
-def test_the_flow_process_is_killed_again_and_again(make_run):
+def test_the_flow_process_is_killed_again_and_again(make_run, ephemeral):
     random_ = random.Random(0)
-    run = make_run("killed")
+    run = make_run("killed", prefect=ephemeral)
     store = run.store
     moments = [
         ("during the first evaluation", lambda: any(store.root.glob("trajectories/*/e000000-*"))),

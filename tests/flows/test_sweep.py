@@ -1,4 +1,4 @@
-"""Sweeps on the session's Prefect harness: arms as subflows, really trained; as flow runs of a deployment, with a stand-in for its worker."""
+"""Sweeps on the session's Prefect server: arms as subflows, really trained; as flow runs of a deployment, with a stand-in for its worker."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,7 +109,7 @@ class Worker:
         """Flow runs that had not ended at one time."""
         self._quiet = 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="worker")
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), name="worker")
 
     def __enter__(self) -> Worker:
         self._thread.start()

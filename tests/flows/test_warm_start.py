@@ -17,6 +17,8 @@ from tasks_lib.warm_start import RECIPE, check_gate, open_warm_start, select_dem
 from training.journal import read_group
 from training.store import MANIFEST, RunStore, read_json, write_json
 
+from .services import PrefectServer
+
 READER = PROJECT / "datasets" / "policies" / "reader"
 KINDS = ("click-checkboxes-large", "enter-text")
 """One that the reader solves at times, and one that it hardly can."""
@@ -119,7 +121,7 @@ def test_a_base_that_is_no_checkpoint_is_named(tmp_path):
         run.pre_train()
 
 
-def start(root: Path, prefect_home: Path, **changes: object) -> subprocess.CompletedProcess[str]:
+def start(root: Path, server: PrefectServer, **changes: object) -> subprocess.CompletedProcess[str]:
     settings = {
         "root": root,
         "run_id": "tiny",
@@ -134,7 +136,7 @@ def start(root: Path, prefect_home: Path, **changes: object) -> subprocess.Compl
     }
     command = [sys.executable, "-m", "flows.warm_start", "--preset", "reader"]
     command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
+    environment = {**os.environ, **server.environment}
     return subprocess.run(
         command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=500, check=False
     )
@@ -149,10 +151,10 @@ def files(store: RunStore) -> dict[Path, int]:
 @pytest.mark.slow
 @pytest.mark.dask
 @pytest.mark.timeout(1500)
-def test_refused_by_the_gate_then_published(tmp_path, prefect_home):
+def test_refused_by_the_gate_then_published(tmp_path, server):
     store, output = RunStore(tmp_path / "tiny"), tmp_path / "published"
 
-    refused = start(tmp_path, prefect_home, gate=1)
+    refused = start(tmp_path, server, gate=1)
     assert refused.returncode == 1, refused.stderr[-6000:]
     assert "below the gate of 1" in refused.stderr and KINDS[0] in refused.stderr
     assert not output.exists()
@@ -174,7 +176,7 @@ def test_refused_by_the_gate_then_published(tmp_path, prefect_home):
     assert store.manifest(1)["metrics"]["optimizer_steps"] >= 1
 
     before = files(store)
-    published = start(tmp_path, prefect_home, gate=0)
+    published = start(tmp_path, server, gate=0)
     assert published.returncode == 0, published.stderr[-6000:]
     after = files(store)
     assert {path: after[path] for path in before} == before, "a part that was there was done again"
@@ -191,6 +193,6 @@ def test_refused_by_the_gate_then_published(tmp_path, prefect_home):
     assert not (output / MANIFEST).exists()
 
     stamp = (output / RECIPE).stat().st_mtime_ns
-    again = start(tmp_path, prefect_home, gate=0)
+    again = start(tmp_path, server, gate=0)
     assert again.returncode == 0 and "finished already" in again.stderr
     assert (output / RECIPE).stat().st_mtime_ns == stamp

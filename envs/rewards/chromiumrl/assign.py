@@ -1,7 +1,7 @@
 """Which live node stands for which reference node, as `native` decides it.
 
 Nodes that are the same by name and text, and the only such, are paired by lookup. Then the tree is walked from the top: the children of a pair
-that are still free are paired by an optimal assignment (`scipy.optimize.linear_sum_assignment`). What is left has moved far: it is assigned by tag,
+that are still free are paired by an optimal assignment (`envs.assignment`). What is left has moved far: it is assigned by tag,
 and only if it is nearly the same. Groups are cut into blocks, so the work grows with the number of nodes and not with its square.
 
 Pages that have hardly a text in common are unrelated: there only equal texts are paired, so that chance likeness is no merit.
@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
+from envs.assignment import best_pairs
 from envs.rewards.chromiumrl.greedy import ACCEPT, BOX_WEIGHT, TAG_WEIGHT, TEXT_WEIGHT, Matching
 from envs.rewards.chromiumrl.pairs import overlaps, word_similarities
 from envs.rewards.chromiumrl.view import View
@@ -149,12 +149,8 @@ def _assign(
         [[reference.attributes[a] == live.attributes[b] for b in second] for a in first]
     )
     places = np.arange(len(first))[:, None] / len(first) - np.arange(len(second))[None] / len(second)
-    rows, columns = linear_sum_assignment(np.where(possible, score - ORDER * np.abs(places), 0.0), maximize=True)
-    return [
-        (first[row], second[column])
-        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
-        if possible[row, column]
-    ]
+    pairs = best_pairs(np.where(possible, score - ORDER * np.abs(places), 0.0))
+    return [(first[row], second[column]) for row, column in pairs if possible[row, column]]
 
 
 def _leftovers(reference: View, live: View, partner: dict[int, int], found: Matching) -> None:

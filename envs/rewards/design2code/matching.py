@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
+from envs.assignment import best_pairs
 from envs.rewards.design2code.records import TextBlock
 
 CONTEXT_BONUS, CONTEXT_FROM = 0.1, 0.5
@@ -109,8 +109,7 @@ def match_blocks(reference: Sequence[TextBlock], built: Sequence[TextBlock]) -> 
         first, alike = _merge(first, second, alike)
         second, turned = _merge(second, first, alike.T)
         alike = turned.T
-        rows, columns = linear_sum_assignment(_with_context(alike), maximize=True)
-        chosen = [(a, b) for a, b in zip(rows.tolist(), columns.tolist(), strict=True) if alike[a, b] >= KEEP]
+        chosen = [(a, b) for a, b in best_pairs(_with_context(alike)) if alike[a, b] >= KEEP]
     used, taken = {a for a, _ in chosen}, {b for _, b in chosen}
     return BlockMatch(
         pairs=[BlockPair(first[a], second[b], float(alike[a, b])) for a, b in chosen],

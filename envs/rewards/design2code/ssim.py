@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import correlate1d  # type: ignore[import-untyped]
 
 from envs.types import JudgeError
 
@@ -77,6 +76,8 @@ def _window() -> NDArray[np.float64]:
 
 def _blur(image: NDArray[np.float64]) -> NDArray[np.float64]:
     """Weighted means where the whole window lies in the image."""
+    from scipy.ndimage import correlate1d  # type: ignore[import-untyped]  # most runs compare no pictures
+
     window, edge = _window(), WINDOW // 2
     blurred: NDArray[np.float64] = correlate1d(correlate1d(image, window, axis=0), window, axis=1)
     return blurred[edge:-edge, edge:-edge]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
+from envs.assignment import best_pairs
 from envs.tasks.write.draft import Draft, DraftFact
 from envs.tasks.write.words import content_words, overlap
 
@@ -81,11 +81,7 @@ def _claims(drafts: Sequence[Draft]) -> list[_Claim]:
             len(facts), len(claims)
         )
         scores[scores < SAME] = 0
-        pairs = {
-            int(row): int(column)
-            for row, column in zip(*linear_sum_assignment(scores, maximize=True), strict=True)
-            if scores[row, column] >= SAME
-        }
+        pairs = {row: column for row, column in best_pairs(scores) if scores[row, column] >= SAME}
         for row, placed in enumerate(facts):
             if row not in pairs:
                 claims.append(_Claim())
