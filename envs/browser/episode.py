@@ -16,6 +16,7 @@ from envs.actions import ActionError, Effect, Surface, execute, refuse
 from envs.actions import input as hand
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Environment
+from envs.browser.early import EarlyPictures
 from envs.browser.evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.operations import OperationKind
 from envs.browser.popups import show_something
@@ -27,7 +28,19 @@ from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.settle import Settled, SettleReason
 from envs.sites.base import ForeignSite, Site
-from envs.types import Action, BrowserError, Needs, Observation, OpenTab, Recorded, WebTask
+from envs.types import (
+    Action,
+    BrowserError,
+    Drag,
+    Needs,
+    Observation,
+    OpenTab,
+    Press,
+    Recorded,
+    Scroll,
+    Wait,
+    WebTask,
+)
 
 T = TypeVar("T")
 
@@ -39,6 +52,9 @@ STOPPED = {
     SettleReason.BUSY: "a script of the page did not end and was stopped",
 }
 """What the policy is told of a page that was cut off."""
+
+MOVING = (Scroll, Press, Drag, Wait)
+"""Actions after which more than one frame is likely to differ."""
 
 MOST_STARTS = 20
 """Budgets that a site's page gets to be ready. MiniWoB's need one or two."""
@@ -72,6 +88,7 @@ class EpisodePage:
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
+        self.early = EarlyPictures(self._screenshot_of)
         self._refused = self.context.popups_refused
 
     @property
@@ -140,7 +157,7 @@ class EpisodePage:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
-        settled, result = await self._seen(effect, error)
+        settled, result = await self._seen(effect, error, early=self._may_be_early(action))
         return replace(result, settled=settled, error=error.code if error else None)
 
     async def evidence(self, needs: Needs) -> Recorded:
@@ -186,20 +203,26 @@ class EpisodePage:
                 raise
             return Effect()
 
-    async def _seen(self, effect: Effect, error: ActionError | None) -> tuple[Settled, StepResult]:
+    def _may_be_early(self, action: Action) -> bool:
+        """Whether the picture of a step is worth beginning before the page has settled: not if a page that ends the episode then shows nothing."""
+        can_end = bool(self.site.facts_script(self.task))
+        return self.screenshots and not isinstance(action, MOVING) and (self.site.final_screenshot or not can_end)
+
+    async def _seen(self, effect: Effect, error: ActionError | None, *, early: bool) -> tuple[Settled, StepResult]:
         """What came of an action. A tab may close itself meanwhile: then another one is shown."""
         while True:
             tab = self.tab
             try:
-                settled = await self._settle(self.budget_ms + effect.wait_ms)
-                return settled, await self._look(effect.point, error)
+                async with self.early.during(tab, worth=early and tab is self._looked_at) as drawing:
+                    settled = await self._settle(self.budget_ms + effect.wait_ms, drawing)
+                    return settled, await self._look(effect.point, error)
             except BrowserError:
                 if not self.context.goes_on_without(tab):
                     raise
 
-    async def _settle(self, budget_ms: float) -> Settled:
-        tabs = len(self.context.tabs)
-        settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+    async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None = None) -> Settled:
+        tab, tabs = self.tab, len(self.context.tabs)
+        settled = await self.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
         settled = await self._alerts(settled)
         await self.context.settled()
         if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
@@ -269,7 +292,13 @@ class EpisodePage:
         return said
 
     async def _shoot(self, tab: Tab) -> bytes:
-        return await self.run(OperationKind.SCREENSHOT, tab.screenshot) if self.screenshots else b""
+        if not self.screenshots:
+            return b""
+        early = await self.early.taken(tab)
+        return await self._screenshot_of(tab) if early is None else early
+
+    async def _screenshot_of(self, tab: Tab) -> bytes:
+        return await self.run(OperationKind.SCREENSHOT, tab.screenshot)
 
     async def _observe(self, tab: Tab, error: str | None) -> Reading:
         return await self._observer.observe(

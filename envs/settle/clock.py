@@ -55,6 +55,7 @@ from envs.settle.limits import (
 from envs.settle.quiet import wait_until_quiet
 from envs.settle.requests import RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
+from envs.settle.still import Stillness
 from envs.settle.watch import REPLACED, Look, Watch
 from envs.types import BrowserError
 
@@ -101,6 +102,9 @@ class VirtualClock:
         self.requests = RequestTracker()
         """What is in flight."""
         self.requests.watch(cdp)
+        self._stillness = Stillness(cdp, self.requests)
+        self.still = False
+        """Whether nothing that can be seen has changed since the last `settle` called ``drawing``, as far as can be known."""
         cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog.set())
         cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog.clear())
@@ -179,20 +183,34 @@ class VirtualClock:
     def attached_again(self) -> None:
         """The session was bound to its page anew: what was set up on it is set up again by the next call."""
         self._begun = False
+        self._stillness.attached_again()
 
-    async def settle(self, budget_ms: float = BUDGET_MS, *, seconds: float = REAL_SECONDS) -> Settled:
+    async def settle(
+        self,
+        budget_ms: float = BUDGET_MS,
+        *,
+        seconds: float = REAL_SECONDS,
+        drawing: Callable[[], None] | None = None,
+    ) -> Settled:
         """Give the page ``budget_ms`` of virtual time and what follows from it, and stop the clock.
 
         Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be stopped.
+
+        Args:
+            budget_ms: Virtual milliseconds.
+            seconds: Real seconds.
+            drawing: Called when the first frame is about to be asked for, so that its picture can be taken with it; not called where a document is
+                being loaded, or nothing can be drawn. `still` then says whether that picture holds.
 
         Raises:
             BrowserError: a script could not be stopped.
             Exception: whatever the session raises when the page or the browser is gone.
         """
         started = time.perf_counter()
-        self._looked = None
+        self._looked, self.still = None, False
+        self._stillness.unmark()
         self._since = self._now
-        work = asyncio.create_task(self._wait(budget_ms))
+        work = asyncio.create_task(self._wait(budget_ms, drawing))
         dialog = asyncio.create_task(self._dialog.wait())
         waited: set[asyncio.Future[Any]] = {work, dialog}
         try:
@@ -206,7 +224,7 @@ class VirtualClock:
                 work.cancel()
                 reason = await self._cut_off()
             if not complete or dialog.done():
-                self._looked = None
+                self._looked, self.still = None, False
         finally:
             for task in (work, dialog):
                 task.cancel()
@@ -222,12 +240,12 @@ class VirtualClock:
             self.requests.places(),
         )
 
-    async def _wait(self, budget_ms: float) -> SettleReason:
+    async def _wait(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         await self.begin()
         self._since = self._now
-        return await (self._settle(budget_ms) if self._virtual else self._wait_for_quiet())
+        return await (self._settle(budget_ms, drawing) if self._virtual else self._wait_for_quiet())
 
-    async def _settle(self, budget_ms: float) -> SettleReason:
+    async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
         heard_before = self.requests.heard_at
         until = self._now + budget_ms
@@ -235,15 +253,17 @@ class VirtualClock:
             loading = self._document_is_new or self.requests.navigating()
             if not loading:  # else there is nothing to draw yet
                 await self._answered()
-                self._read(await self._drawn(), turn == 0)
+                self._read(await self._drawn(drawing if turn == 0 else None), turn == 0)
             await self._give(max(until - self._now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
             await self._listen()
             if loading:
                 self._document_is_new = False
+            still = await self._stillness.holds()
             look = await self._look()
             heard = self.requests.heard_at > heard_before and not self._never_silent
             heard_before = self.requests.heard_at
             if not (loading or heard or look.changed or self._animations.ending):
+                self.still = still and not (self._workers or self.requests.workers or self._background)
                 break
         if self._workers or self.requests.workers or self._background:
             await self._wait_for_background()
@@ -275,11 +295,16 @@ class VirtualClock:
                 await self._give(REQUESTS_MS)  # one that the page put off until its clock goes on
                 return
 
-    async def _drawn(self) -> Look:
-        """A frame has been drawn, and the animations that began with it have ended."""
+    async def _drawn(self, drawing: Callable[[], None] | None) -> Look:
+        """A frame has been drawn, and the animations that began with it have ended. What is ``drawing`` is told before, and the frame is marked."""
+        if drawing is not None:
+            self._stillness.listen()
+            drawing()
         look = await self._watch.frame()
-        for _ in range(FRAMES):
+        for number in range(FRAMES):
             if not (await self._animations.end() or look.animating):
+                if drawing is not None and not number:
+                    await self._stillness.mark()
                 break
             look = await self._watch.frame()
         return look

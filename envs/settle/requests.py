@@ -85,6 +85,8 @@ class RequestTracker:
     """Time when a request began or ended last."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at each event; who waits clears it."""
+    news: int = 0
+    """Events that were heard."""
     _notices: list[str] = field(default_factory=list)
     _files: set[str] = field(default_factory=set)
     """Addresses of files that were told of before the browser said that they are downloads."""
@@ -108,6 +110,7 @@ class RequestTracker:
             "Network.webSocketClosed": self._socket_heard,
             "Network.eventSourceMessageReceived": self._socket_heard,
             "Page.frameNavigated": self._navigated,
+            "Page.navigatedWithinDocument": lambda _event: None,  # to be heard of, no more
             "Page.frameDetached": self._detached,
             "Page.frameRequestedNavigation": self._navigation_requested,
             "Page.frameStoppedLoading": self._navigation_over,
@@ -162,6 +165,7 @@ class RequestTracker:
     def _telling(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
         def tell(event: dict[str, Any]) -> None:
             handler(event)
+            self.news += 1
             self.changed.set()
 
         return tell

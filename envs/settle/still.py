@@ -1,0 +1,66 @@
+"""Whether a page has stood still since its frame was drawn, although its clock went on: then the picture of that frame is the picture of the page.
+
+The observer of the document does not tell: it sees neither canvases, nor what scripts do to style sheets, nor closed shadow roots, nor boxes that
+scripts scroll. That nothing of the page has *run* tells more. Chromium counts the time of all callbacks of scripts, and the bytes that scripts
+have on their heap grow with what else runs of them (the rest of a function that waited for a promise). On a page at rest both stay as they are
+(Chromium 156), also while a frame is copied. What moves without a script and without an event is not noticed: videos, animated images, SVG's own
+animations. The picture then shows an earlier moment of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from envs.cdp import Cdp
+    from envs.settle.requests import RequestTracker
+
+HEAP = "JSHeapUsedSize"
+COUNTERS = frozenset({"ScriptDuration", "Nodes", "LayoutCount", "RecalcStyleCount", HEAP})
+"""Of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and styles were computed, and bytes."""
+
+HEAP_BYTES = 16
+"""That the heap may grow by at rest: 8 come after keys were typed (Chromium 156). The least that runs of a function that waited takes 2,600."""
+
+
+class Stillness:
+    """Two readings of a page, and whether anything ran between them."""
+
+    def __init__(self, cdp: Cdp, requests: RequestTracker) -> None:
+        self._cdp = cdp
+        self._requests = requests
+        self._counting = False
+        self._news = 0
+        self._marked: dict[str, float] | None = None
+
+    def attached_again(self) -> None:
+        """The session was bound to its page anew and counts no more."""
+        self._counting, self._marked = False, None
+
+    def listen(self) -> None:
+        """From now on no event of a request or a navigation may come."""
+        self._news, self._marked = self._requests.news, None
+
+    async def mark(self) -> None:
+        """From now on nothing may run. The page's clock must stand."""
+        self._marked = await self._read()
+
+    def unmark(self) -> None:
+        """It is not worth knowing any more."""
+        self._marked = None
+
+    async def holds(self) -> bool:
+        """Whether nothing came and nothing ran; false without a mark. To be asked before a script of ours runs in the page."""
+        marked, self._marked = self._marked, None
+        if marked is None:
+            return False
+        now = await self._read()
+        grown = now.pop(HEAP) - marked.pop(HEAP)
+        return now == marked and 0 <= grown <= HEAP_BYTES and self._news == self._requests.news
+
+    async def _read(self) -> dict[str, float]:
+        if not self._counting:
+            await self._cdp.send("Performance.enable", {"timeDomain": "threadTicks"})  # as the signals ask for it
+            self._counting = True
+        metrics = (await self._cdp.send("Performance.getMetrics"))["metrics"]
+        return {metric["name"]: metric["value"] for metric in metrics if metric["name"] in COUNTERS}
