@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask
 import distributed
@@ -59,26 +60,30 @@ async def _worker() -> AsyncIterator[distributed.Client]:
 
 
 def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Callable[[], Awaitable[Rate]]]:
-    async def ours(screenshots: bool) -> Rate:
-        rate: Rate = await client.submit(_rate, str(PAGES), sessions, SECONDS, screenshots, pure=False)
+    async def ours(**options: Any) -> Rate:
+        rate: Rate = await client.submit(_rate, str(PAGES), sessions, SECONDS, options, pure=False)
         return rate
 
     peers = peer_arms(url, sessions, SECONDS)
     names = dict(zip(("bare", "gym", "gym without waits"), peers.values(), strict=True))
     bare = partial(bare_rate, find_chromium(), url, sessions, SECONDS)
     without = {"bare, text only": partial(bare, screenshots=False), "bare, held clock": partial(bare, held_clock=True)}
-    return {"ours": partial(ours, True), "ours, text only": partial(ours, False), **without, **names}
+    mine: dict[str, Callable[[], Awaitable[Rate]]] = {"ours": ours, "ours, two Chromiums": partial(ours, processes=2)}
+    return {**mine, "ours, text only": partial(ours, screenshots=False), **without, **names}
 
 
 def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
     ours = rates["ours"]
 
-    def ratio(name: str) -> float:
-        return ours.steps_per_second / rates[name].steps_per_second
+    def ratio(name: str, mine: Rate = ours) -> float:
+        return mine.steps_per_second / rates[name].steps_per_second
 
     return [
         Figure(f"steps per second, {sessions} environments", ours.steps_per_second, "1/s", ""),
         Figure(f"ours / bare Playwright, {sessions}", ratio("bare"), "ratio", ">= 0.8"),
+        Figure(
+            f"two Chromiums / bare Playwright, {sessions}", ratio("bare", rates["ours, two Chromiums"]), "ratio", ""
+        ),
         Figure(f"ours / BrowserGym, {sessions}", ratio("gym"), "ratio", ">= 6"),
         Figure(f"ours / BrowserGym without waits, {sessions}", ratio("gym without waits"), "ratio", ">= 3"),
         Figure(f"CPU of a step, {sessions}", ours.cpu_ms_per_step, "ms", "<= 60"),
@@ -89,17 +94,17 @@ def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
     ]
 
 
-def _rate(folder: str, sessions: int, seconds: float, screenshots: bool) -> Rate:
-    """In the worker, whose plugin does the same."""
+def _rate(folder: str, sessions: int, seconds: float, options: dict[str, Any]) -> Rate:
+    """In the worker, whose plugin does the same; ``options`` are the pool's."""
     collect_seldom()
-    return asyncio.run(_measured(folder, sessions, seconds, screenshots))
+    return asyncio.run(_measured(folder, sessions, seconds, options))
 
 
-async def _measured(folder: str, sessions: int, seconds: float, screenshots: bool) -> Rate:
+async def _measured(folder: str, sessions: int, seconds: float, options: dict[str, Any]) -> Rate:
     site = StaticSite("pages", Path(folder), viewport=VIEWPORT)
     await site.start()
     try:
-        async with BrowserPool(max_sessions=sessions, screenshots=screenshots) as pool:
+        async with BrowserPool(max_sessions=sessions, **options) as pool:
             together, over = asyncio.Barrier(sessions + 1), asyncio.Event()
             loops = [asyncio.create_task(_loop(pool, site, together, over, seconds)) for _ in range(sessions)]
             await together.wait()
