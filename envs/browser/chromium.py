@@ -41,6 +41,7 @@ LAUNCH_ARGS = (
     # Equal pages must give equal screenshots: the same text on every machine, and no tile that is drawn over what was
     # there before (a repainted rounded corner differs from a newly painted one).
     "--disable-partial-raster",
+    "--disable-checker-imaging",  # nor a frame without its pictures, which come with a later one
     "--disable-lcd-text",
     "--font-render-hinting=none",
     "--force-color-profile=srgb",

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from envs.browser.cdp import CdpError
 from envs.browser.tab import Tab
 
 MOST_WITHOUT = 15
@@ -45,10 +46,10 @@ class EarlyPictures:
             await self._give_up()
 
     async def taken(self, tab: Tab) -> bytes | None:
-        """The picture of this tab that was begun in this step; ``None`` if there is none, or it does not hold.
+        """The picture of this tab that was begun in this step; ``None`` if there is none, it failed, or it does not hold.
 
         Raises:
-            BrowserError: as the screenshot does.
+            BrowserError: the browser is gone, or the deadline.
         """
         if self._taking is None:
             return None
@@ -61,7 +62,10 @@ class EarlyPictures:
         self.kept += 1
         self._misses = 0
         taking, self._taking = self._taking, None
-        return await taking
+        try:
+            return await taking
+        except CdpError:
+            return None  # one of the page as it is now may do better
 
     def _begin(self, tab: Tab) -> None:
         self._tab = tab

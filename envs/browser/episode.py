@@ -204,9 +204,13 @@ class EpisodePage:
             return Effect()
 
     def _may_be_early(self, action: Action) -> bool:
-        """Whether the picture of a step is worth beginning before the page has settled: not if a page that ends the episode then shows nothing."""
-        can_end = bool(self.site.facts_script(self.task))
-        return self.screenshots and not isinstance(action, MOVING) and (self.site.final_screenshot or not can_end)
+        """Whether the picture of a step is worth beginning before the page has settled.
+
+        It is not where a page that ends the episode then shows nothing, nor where it never holds: signals have observers in the page.
+        """
+        empty = not self.site.final_screenshot and bool(self.site.facts_script(self.task))
+        busy = self.tab.signals is not None or self.site.background
+        return self.screenshots and not isinstance(action, MOVING) and not empty and not busy
 
     async def _seen(self, effect: Effect, error: ActionError | None, *, early: bool) -> tuple[Settled, StepResult]:
         """What came of an action. A tab may close itself meanwhile: then another one is shown."""
@@ -221,12 +225,14 @@ class EpisodePage:
                     raise
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None = None) -> Settled:
-        tab, tabs = self.tab, len(self.context.tabs)
+        tab, tabs = self.tab, list(self.context.tabs)
         settled = await self.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
         settled = await self._alerts(settled)
         await self.context.settled()
-        if len(self.context.tabs) > tabs:  # a window that the action opened; it has been given no time yet
+        if len(self.context.tabs) > len(tabs):  # a window that the action opened; it has been given no time yet
             settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+        if list(self.context.tabs) != tabs:
+            tab.clock.still = False  # the windows of a page have its time, and can write to it
         if self.tab is not self._looked_at:
             await show_something(self.tab.cdp)
         if settled.reason in STOPPED:

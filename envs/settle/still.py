@@ -4,12 +4,15 @@ The observer of the document does not tell: it sees neither canvases, nor what s
 scripts scroll. That nothing of the page has *run* tells more. Chromium counts the time of all callbacks of scripts, and the bytes that scripts
 have on their heap grow with what else runs of them (the rest of a function that waited for a promise). On a page at rest both stay as they are
 (Chromium 156), also while a frame is copied. What moves without a script and without an event is not noticed: videos, animated images, SVG's own
-animations. The picture then shows an earlier moment of them.
+animations. The picture then shows an earlier moment of them. Nor is what runs in the millisecond between the frame and the mark; a picture is
+copied some thirty later.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from envs.types import BrowserError
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -20,7 +23,8 @@ COUNTERS = frozenset({"ScriptDuration", "Nodes", "LayoutCount", "RecalcStyleCoun
 """Of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and styles were computed, and bytes."""
 
 HEAP_BYTES = 16
-"""That the heap may grow by at rest: 8 come after keys were typed (Chromium 156). The least that runs of a function that waited takes 2,600."""
+"""That the heap may grow by at rest: 8 come after keys were typed (Chromium 156). The rest of a function that waited took 2,600 when it ran for the
+first time."""
 
 
 class Stillness:
@@ -43,7 +47,7 @@ class Stillness:
 
     async def mark(self) -> None:
         """From now on nothing may run. The page's clock must stand."""
-        self._marked = await self._read()
+        self._marked = await self._read() or None
 
     def unmark(self) -> None:
         """It is not worth knowing any more."""
@@ -52,15 +56,19 @@ class Stillness:
     async def holds(self) -> bool:
         """Whether nothing came and nothing ran; false without a mark. To be asked before a script of ours runs in the page."""
         marked, self._marked = self._marked, None
-        if marked is None:
+        now = await self._read() if marked else {}
+        if not marked or not now:
             return False
-        now = await self._read()
         grown = now.pop(HEAP) - marked.pop(HEAP)
         return now == marked and 0 <= grown <= HEAP_BYTES and self._news == self._requests.news
 
     async def _read(self) -> dict[str, float]:
-        if not self._counting:
-            await self._cdp.send("Performance.enable", {"timeDomain": "threadTicks"})  # as the signals ask for it
-            self._counting = True
-        metrics = (await self._cdp.send("Performance.getMetrics"))["metrics"]
+        """The counters; empty where the browser has none to tell (one without thread times, or a connection that is lost: the next call says so)."""
+        try:
+            if not self._counting:
+                await self._cdp.send("Performance.enable", {"timeDomain": "threadTicks"})  # as the signals ask for it
+                self._counting = True
+            metrics = (await self._cdp.send("Performance.getMetrics"))["metrics"]
+        except BrowserError:
+            return {}
         return {metric["name"]: metric["value"] for metric in metrics if metric["name"] in COUNTERS}
