@@ -51,8 +51,8 @@ class Limits:
     observation: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
     """6 to 8 ms of processor, a fifth of a screenshot's."""
     screenshot: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
-    """30 ms of processor, three quarters of what a step costs; as long again it waits for frames: with two a core eight environments on two
-    cores made a tenth fewer steps."""
+    """26 ms of processor, two thirds of what a step costs, and it waits for frames longer than that: with two a core eight environments on two
+    cores made 8 % fewer steps."""
     evaluation: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
     """1 ms of processor."""
 

@@ -263,9 +263,10 @@ class VirtualClock:
             heard = self.requests.heard_at > heard_before and not self._never_silent
             heard_before = self.requests.heard_at
             if not (loading or heard or look.changed or self._animations.ending):
-                self.still = still and not (self._workers or self.requests.workers or self._background)
+                self.still = still
                 break
         if self._workers or self.requests.workers or self._background:
+            self.still = False
             await self._wait_for_background()
             return SettleReason.BACKGROUND
         return SettleReason.OPEN_REQUESTS if self.requests.endless() else SettleReason.RESTED

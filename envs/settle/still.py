@@ -43,7 +43,7 @@ class Stillness:
 
     def listen(self) -> None:
         """From now on no event of a request or a navigation may come."""
-        self._news, self._marked = self._requests.news, None
+        self._news = self._requests.news
 
     async def mark(self) -> None:
         """From now on nothing may run. The page's clock must stand."""
@@ -66,7 +66,9 @@ class Stillness:
         """The counters; empty where the browser has none to tell (one without thread times, or a connection that is lost: the next call says so)."""
         try:
             if not self._counting:
-                await self._cdp.send("Performance.enable", {"timeDomain": "threadTicks"})  # as the signals ask for it
+                await self._cdp.send(
+                    "Performance.enable", {"timeDomain": "threadTicks"}
+                )  # not the page's, which is held
                 self._counting = True
             metrics = (await self._cdp.send("Performance.getMetrics"))["metrics"]
         except BrowserError:
