@@ -45,17 +45,16 @@ from envs.settle.limits import (
     REAL_SECONDS,
     REQUESTS_MS,
     ROUNDS,
-    SAME_MS,
     SLICE_MS,
     SOCKET_QUIET_SECONDS,
     SOCKET_SECONDS,
-    STARVATION_TASKS,
     UNKNOWN_METHOD,
 )
 from envs.settle.quiet import wait_until_quiet
 from envs.settle.requests import RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
 from envs.settle.still import Stillness
+from envs.settle.virtual_time import VirtualTime
 from envs.settle.watch import REPLACED, Look, Watch
 from envs.types import BrowserError
 
@@ -89,11 +88,12 @@ class VirtualClock:
         self._begun = False
         self._background = background
         self._open_session = open_session
-        self._expired: asyncio.Future[None] | None = None
-        self._now = self._since = 0.0
+        self._since = 0.0
         self._document_is_new = False
         self._never_silent = False
-        self._dialog = asyncio.Event()
+        self._dialog = False
+        self._asked: asyncio.Future[None] | None = None
+        """Done when a dialog opens during a `settle`, or is open when it begins."""
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
         self._watch = Watch(cdp)
@@ -102,12 +102,12 @@ class VirtualClock:
         self.requests = RequestTracker()
         """What is in flight."""
         self.requests.watch(cdp)
+        self._time = VirtualTime(cdp, self._watch, self.requests)
         self._stillness = Stillness(cdp, self.requests)
         self.still = False
         """Whether nothing that can be seen has changed since the last `settle` called ``drawing``, as far as can be known."""
-        cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
-        cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog.set())
-        cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog.clear())
+        cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog_is(True))
+        cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog_is(False))
         cdp.on("Page.frameNavigated", self._navigated)
         cdp.on("Target.attachedToTarget", self._attached)
         cdp.on("Target.detachedFromTarget", lambda event: self.remove_worker(event["sessionId"]))
@@ -125,7 +125,7 @@ class VirtualClock:
     @property
     def looked(self) -> Look | None:
         """What was there when the last `settle` ended, and is there still: nothing goes on while the clock stands. ``None`` if that is not known."""
-        return self._looked if self._virtual and not self._dialog.is_set() else None
+        return self._looked if self._virtual and not self._dialog else None
 
     async def add_worker(self, name: str, cdp: Cdp) -> None:
         """The page has a worker; its requests are waited for from now on."""
@@ -157,28 +157,26 @@ class VirtualClock:
         if self._open_session is not None:
             attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", attach)
-        if self._virtual and await self._stop_at(EPOCH_SECONDS - LEAD_MS / 1000):
-            await self._spend("advance", LEAD_MS)
+        if self._virtual:
+            await self._stop()
         if self._virtual:
             await self._animations.freeze()
 
-    async def _stop_at(self, seconds: float) -> bool:
-        """Stop the clock; whether it is a new one, which then stands at ``seconds`` since 1970."""
+    async def _stop(self) -> None:
+        """Stop the clock at the epoch, or find out that this browser cannot."""
         try:
-            await self._policy({"policy": "pause", "initialVirtualTime": seconds})
+            new = await self._time.stop_at(EPOCH_SECONDS - LEAD_MS / 1000)
         except BrowserError as error:
             if not any(words in str(error) for words in UNKNOWN_METHOD):
                 raise
             self._virtual = False
-            return False
-        self._now = await self._watch.clock()
-        return abs(self._now - 1000 * seconds) < SAME_MS
+            return
+        if new:
+            await self._time.advance(LEAD_MS)
 
     def fail(self, error: BrowserError) -> None:
         """The page is gone: whoever waits for its clock gets the error."""
-        if self._expired is not None and not self._expired.done():
-            self._expired.set_exception(error)
-            self._expired.exception()  # seen: it may be that nobody waits
+        self._time.fail(error)
 
     def attached_again(self) -> None:
         """The session was bound to its page anew: what was set up on it is set up again by the next call."""
@@ -209,9 +207,10 @@ class VirtualClock:
         started = time.perf_counter()
         self._looked, self.still = None, False
         self._stillness.unmark()
-        self._since = self._now
+        self._since = self._time.now
         work = asyncio.create_task(self._wait(budget_ms, drawing))
-        dialog = asyncio.create_task(self._dialog.wait())
+        self._asked = dialog = asyncio.get_running_loop().create_future()
+        self._dialog_is(self._dialog)
         waited: set[asyncio.Future[Any]] = {work, dialog}
         try:
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -226,14 +225,13 @@ class VirtualClock:
             if not complete or dialog.done():
                 self._looked, self.still = None, False
         finally:
-            for task in (work, dialog):
-                task.cancel()
-            await asyncio.gather(work, dialog, return_exceptions=True)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
         mode = SettleMode.VIRTUAL if self._virtual else SettleMode.QUIET
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
             mode,
-            self._now - self._since if self._virtual and self._since else 0.0,
+            self._time.now - self._since if self._virtual and self._since else 0.0,
             real_ms,
             reason,
             complete,
@@ -242,19 +240,19 @@ class VirtualClock:
 
     async def _wait(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         await self.begin()
-        self._since = self._now
+        self._since = self._time.now
         return await (self._settle(budget_ms, drawing) if self._virtual else self._wait_for_quiet())
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
         heard_before = self.requests.heard_at
-        until = self._now + budget_ms
+        until = self._time.now + budget_ms
         for turn in range(1 + ROUNDS):
             loading = self._document_is_new or self.requests.navigating()
             if not loading:  # else there is nothing to draw yet
                 await self._answered()
                 self._read(await self._drawn(drawing if turn == 0 else None), turn == 0)
-            await self._give(max(until - self._now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
+            await self._time.give(max(until - self._time.now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
             await self._listen()
             if loading:
                 self._document_is_new = False
@@ -279,7 +277,7 @@ class VirtualClock:
     def _read(self, look: Look, first: bool) -> None:
         """Take over what the clock says: each request moves it, and another page of the process may have."""
         if first and look.now:
-            self._since, self._now = min(self._since, look.now), look.now
+            self._since, self._time.now = min(self._since, look.now), look.now
 
     async def _answered(self) -> None:
         """All requests are answered, before anything is drawn: how answers and the events of frames are ordered must not depend on which is faster.
@@ -289,11 +287,10 @@ class VirtualClock:
         await self._watch.clock()  # what an action began is said before the answer to this
         # A document that is being loaded, in a frame, is not read while the clock stands.
         while self.requests.waiting() and not self.requests.navigating(frames=True):
-            await self._hear(min(self.requests.patience(), ANSWERED_SECONDS))
-            heard = self.requests.changed.is_set()
+            heard = await self.requests.hear(min(self.requests.patience(), ANSWERED_SECONDS))
             self.requests.give_up()
             if not heard:
-                await self._give(REQUESTS_MS)  # one that the page put off until its clock goes on
+                await self._time.give(REQUESTS_MS)  # one that the page put off until its clock goes on
                 return
 
     async def _drawn(self, drawing: Callable[[], None] | None) -> Look:
@@ -310,46 +307,6 @@ class VirtualClock:
             look = await self._watch.frame()
         return look
 
-    async def _give(self, budget_ms: float) -> None:
-        left = budget_ms
-        while left > 0:
-            if self.requests.endless() and not self.requests.waiting():
-                given = min(SLICE_MS, left)
-                await self._spend("advance", given)
-                left -= given
-            else:
-                left = await self._run(left)
-
-    async def _run(self, budget_ms: float) -> float:
-        """Let the clock run while no request is waited for; what is left of the budget when only such are open that never end."""
-        expired = await self._allow("pauseIfNetworkFetchesPending", budget_ms)
-        while not expired.done():
-            if self.requests.endless() and not self.requests.waiting():
-                return await self._held(budget_ms)
-            self.requests.changed.clear()
-            await self._change(expired, self.requests.patience())
-            self.requests.give_up()
-        self._now += budget_ms
-        return 0.0
-
-    async def _held(self, budget_ms: float) -> float:
-        """Stop a clock that requests hold anyway; what is left of its budget."""
-        await self._policy({"policy": "pause"})
-        now = await self._watch.clock() or self._now
-        left = max(0.0, budget_ms - max(0.0, now - self._now))
-        self._now = max(now, self._now)
-        return left
-
-    async def _change(self, expired: asyncio.Future[None], seconds: float) -> None:
-        """Until the budget is used up, something is heard of a request, or the time is over."""
-        changed = asyncio.create_task(self.requests.changed.wait())
-        waited: set[asyncio.Future[Any]] = {expired, changed}
-        try:
-            timeout = None if seconds == float("inf") else seconds
-            await asyncio.wait(waited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            changed.cancel()
-
     async def _listen(self) -> None:
         """Wait for the answer on a socket on which the page has spoken, and for the rest of it."""
         requests = self.requests
@@ -361,7 +318,7 @@ class VirtualClock:
                 self._never_silent = not requests.unanswered and requests.clock() >= end
                 requests.unanswered = 0  # who does not answer now is not waited for again
                 return
-            await self._hear(left)
+            await self.requests.hear(left)
 
     async def _wait_for_background(self) -> None:
         """Both clocks go on, until nothing is seen of what the page does elsewhere for a while."""
@@ -369,16 +326,11 @@ class VirtualClock:
         end = requests.clock() + BACKGROUND_SECONDS
         quiet, seen = 0, requests.finished_at
         while quiet < BACKGROUND_LOOKS and requests.clock() < end:
-            await self._hear(SLICE_MS / 1000)
-            await self._give(SLICE_MS)
+            await self.requests.hear(SLICE_MS / 1000)
+            await self._time.give(SLICE_MS)
             look = await self._look()
             busy = look.changed or requests.waiting() or requests.finished_at > seen
             quiet, seen = 0 if busy else quiet + 1, requests.finished_at
-
-    async def _hear(self, seconds: float) -> None:
-        """Until something is heard of a request or a socket, or the time is over."""
-        self.requests.changed.clear()
-        await self._change(asyncio.get_running_loop().create_future(), seconds)
 
     async def _wait_for_quiet(self) -> SettleReason:
         await wait_until_quiet(self._watch, self.requests, self._animations)
@@ -401,29 +353,16 @@ class VirtualClock:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if self._virtual:
-                    await self._policy({"policy": "pause"})
-                self._now = max(self._now, await self._watch.clock())
+                    await self._time.stop()
+                await self._time.read()
                 return True
         except TimeoutError:
             return False
 
-    async def _spend(self, policy: str, milliseconds: float) -> None:
-        await (await self._allow(policy, milliseconds))
-        self._now += milliseconds
-
-    async def _allow(self, policy: str, milliseconds: float) -> asyncio.Future[None]:
-        """Start the clock; done when the time is used up and the clock stands."""
-        self._expired = expired = asyncio.get_running_loop().create_future()
-        limits = {"budget": milliseconds, "maxVirtualTimeTaskStarvationCount": STARVATION_TASKS}
-        await self._policy({"policy": policy, **limits})
-        return expired
-
-    async def _policy(self, params: dict[str, Any]) -> None:
-        await self._cdp.send("Emulation.setVirtualTimePolicy", params)
-
-    def _on_expired(self, _event: object) -> None:
-        if self._expired is not None and not self._expired.done():
-            self._expired.set_result(None)
+    def _dialog_is(self, open_: bool) -> None:
+        self._dialog = open_
+        if open_ and self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
 
     def _navigated(self, event: dict[str, Any]) -> None:
         if "parentId" not in event["frame"]:

@@ -1,6 +1,6 @@
 """The requests of a page that are in flight, and what became of the others, from the Network events of its session.
 
-Pure bookkeeping: events come in, questions are answered; who waits is told by `changed`. What a request is waited for depends on its kind:
+Pure bookkeeping: events come in, questions are answered; who waits is told (`hear`). What a request is waited for depends on its kind:
 an event stream, a beacon or a request that was found to never end is open but not waited for. A request whose address was once found
 to never end (a long poll) is not waited for when it is made again.
 """
@@ -84,7 +84,7 @@ class RequestTracker:
     finished_at: float = 0.0
     """Time when a request began or ended last."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at each event; who waits clears it."""
+    """Set at each event, and by whoever has other news for those that `hear`."""
     news: int = 0
     """Events that were heard."""
     _notices: list[str] = field(default_factory=list)
@@ -147,6 +147,16 @@ class RequestTracker:
         """Seconds until `give_up` may find something; infinite if it never will."""
         ends = [self._patience(request) for request in self.waiting()]
         return max(0.0, min(ends, default=float("inf")) - self.clock())
+
+    async def hear(self, seconds: float) -> bool:
+        """Wait for the next event, or until the time is over (never, if it is infinite); whether one came."""
+        self.changed.clear()
+        try:
+            async with asyncio.timeout(None if seconds == float("inf") else seconds):
+                await self.changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def places(self) -> tuple[str, ...]:
         """Addresses of all open requests, without queries."""

@@ -1,0 +1,107 @@
+"""Chromium's virtual time of one page: stopped, or running for a span that it is given. What is true of it is in `envs.settle.clock`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from envs.settle.limits import SAME_MS, SLICE_MS, STARVATION_TASKS
+from envs.settle.requests import RequestTracker
+from envs.settle.watch import Watch
+from envs.types import BrowserError
+
+if TYPE_CHECKING:
+    from envs.cdp import Cdp
+
+
+class VirtualTime:
+    """Not safe for concurrent calls."""
+
+    def __init__(self, cdp: Cdp, watch: Watch, requests: RequestTracker) -> None:
+        """``watch`` reads the page's clock; ``requests`` are waited for while time is given."""
+        self.now = 0.0
+        """Milliseconds since 1970 by the page's clock; 0 until it was stopped."""
+        self._cdp = cdp
+        self._watch = watch
+        self._requests = requests
+        self._expired: asyncio.Future[None] | None = None
+        cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
+
+    async def stop_at(self, seconds: float) -> bool:
+        """Stop the clock; whether it is a new one, which then stands at ``seconds`` since 1970.
+
+        Raises:
+            BrowserError: the browser cannot (`UNKNOWN_METHOD`), or is gone.
+        """
+        await self._policy({"policy": "pause", "initialVirtualTime": seconds})
+        self.now = await self._watch.clock()
+        return abs(self.now - 1000 * seconds) < SAME_MS
+
+    async def stop(self) -> None:
+        """Stop the clock where it is."""
+        await self._policy({"policy": "pause"})
+
+    async def read(self) -> None:
+        """Take over what the clock says, if it has gone on."""
+        self.now = max(self.now, await self._watch.clock())
+
+    async def advance(self, milliseconds: float) -> None:
+        """Let the clock run for a span, whatever is requested meanwhile."""
+        await (await self._allow("advance", milliseconds))
+        self.now += milliseconds
+
+    async def give(self, milliseconds: float) -> None:
+        """Let the clock run for a span, and stand while a request is waited for."""
+        left = milliseconds
+        while left > 0:
+            if self._only_endless():
+                given = min(SLICE_MS, left)
+                await self.advance(given)
+                left -= given
+            else:
+                left = await self._run(left)
+
+    def fail(self, error: BrowserError) -> None:
+        """The page is gone: whoever waits for its clock gets the error."""
+        if self._expired is not None and not self._expired.done():
+            self._expired.set_exception(error)
+            self._expired.exception()  # seen: it may be that nobody waits
+            self._requests.changed.set()
+
+    def _only_endless(self) -> bool:
+        """Requests hold the clock, and none of them is waited for."""
+        return self._requests.endless() and not self._requests.waiting()
+
+    async def _run(self, milliseconds: float) -> float:
+        """Let the clock run while no request is waited for; what is left of the span when only such are open that never end."""
+        expired = await self._allow("pauseIfNetworkFetchesPending", milliseconds)
+        while not expired.done():
+            if self._only_endless():
+                return await self._held(milliseconds)
+            await self._requests.hear(self._requests.patience())  # or of the end of the span
+            self._requests.give_up()
+        expired.result()
+        self.now += milliseconds
+        return 0.0
+
+    async def _held(self, milliseconds: float) -> float:
+        """Stop a clock that requests hold anyway; what is left of its span."""
+        await self.stop()
+        before = self.now
+        await self.read()
+        return max(0.0, milliseconds - (self.now - before))
+
+    async def _allow(self, policy: str, milliseconds: float) -> asyncio.Future[None]:
+        """Start the clock; done when the span is over and the clock stands."""
+        self._expired = expired = asyncio.get_running_loop().create_future()
+        limits = {"budget": milliseconds, "maxVirtualTimeTaskStarvationCount": STARVATION_TASKS}
+        await self._policy({"policy": policy, **limits})
+        return expired
+
+    async def _policy(self, params: dict[str, Any]) -> None:
+        await self._cdp.send("Emulation.setVirtualTimePolicy", params)
+
+    def _on_expired(self, _event: object) -> None:
+        if self._expired is not None and not self._expired.done():
+            self._expired.set_result(None)
+            self._requests.changed.set()
