@@ -25,28 +25,58 @@
       return stamps.get(self);
     });
 
-    // Frames are drawn by real time. For scripts they are timers, 60 a (virtual) second, so that the same number of them comes before a step ends.
-    const frameAt = (number) => Math.round(number * 1000 / 60);
+    // Frames are drawn by real time, and a page is idle between them. For scripts both are timers, 60 a (virtual) second, so that the same number of
+    // them comes before a step ends.
     const later = setTimeout.bind(window), report = reportError.bind(window);
-    let last = 0, waiting = null;
-    const draw = () => {
-      const batch = waiting, at = since();
-      waiting = null;
-      for (const callback of batch.values()) try { callback(at); } catch (error) { report(error); }
+    const frameAt = (number) => Math.round(number * 1000 / 60);
+    const nextFrame = () => {
+      const at = since();
+      let number = Math.floor(at * 60 / 1000);
+      while (frameAt(number) <= at) number += 1;
+      return frameAt(number) - at;
     };
+    // Callbacks that wait for the same timer, so many ms after the next frame; each is called with what argument() gives.
+    const queue = (after, argument) => {
+      let last = 0, waiting = null, batch = null;
+      const run = () => {
+        batch = waiting;
+        waiting = null;
+        for (const callback of batch.values()) try { callback(argument()); } catch (error) { report(error); }
+      };
+      const add = (callback) => {
+        if (!waiting) {
+          waiting = new Map();
+          later(run, nextFrame() + after);
+        }
+        waiting.set(last += 1, callback);
+        return last;
+      };
+      return {add, remove: (number) => { waiting?.delete(Number(number)); batch?.delete(Number(number)); }};
+    };
+
+    const frames = queue(0, since);
     wrap(window, "requestAnimationFrame", (self, args, native) => {
       if (typeof args[0] !== "function") return native(...args);  // throws as it should
-      if (!waiting) {
-        waiting = new Map();
-        const at = since();
-        let number = Math.floor(at * 60 / 1000);
-        while (frameAt(number) <= at) number += 1;
-        later(draw, frameAt(number) - at);
-      }
-      waiting.set(last += 1, args[0]);
-      return last;
+      return frames.add(args[0]);
     });
-    wrap(window, "cancelAnimationFrame", (self, args, native) => { native(...args); waiting?.delete(Number(args[0])); });
+    wrap(window, "cancelAnimationFrame", (self, args, native) => { native(...args); frames.remove(args[0]); });
+
+    // The time that is left stands in a script that runs: a loop that waits for its end comes to it by asking.
+    const idleMs = 50;
+    const deadline = () => {
+      let left = idleMs;
+      return Object.create(IdleDeadline.prototype, {
+        didTimeout: {value: false},
+        timeRemaining: {value: () => Math.max(0, left--)},
+      });
+    };
+    const idle = queue(1, deadline), cancel = cancelIdleCallback.bind(window);
+    wrap(window, "requestIdleCallback", (self, args, native) => {
+      if (typeof args[0] !== "function") return native(...args);
+      cancel(native(() => {}, ...args.slice(1)));
+      return idle.add(args[0]);
+    });
+    wrap(window, "cancelIdleCallback", (self, args, native) => { native(...args); idle.remove(args[0]); });
 
     // Smooth scrolling is drawn frame by frame as well: scripts arrive at once.
     const atOnce = (args) => args.map((arg) => (arg && typeof arg === "object" && arg.behavior ? {...arg, behavior: "instant"} : arg));

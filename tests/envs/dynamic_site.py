@@ -49,7 +49,7 @@ class Fixture:
 
 
 FIXTURES = (
-    *(Fixture(name) for name in ("rest", "link", "form", "redirects", "timers", "interval", "frames")),
+    *(Fixture(name) for name in ("rest", "link", "form", "redirects", "timers", "interval", "frames", "idle")),
     *(Fixture(name) for name in ("transition", "keyframes", "animate", "fetches", "assets", "observers")),
     *(Fixture(name) for name in ("popup", "iframe", "cross-iframe", "worker", "shared-worker", "websocket")),
     *(Fixture(name) for name in ("long-poll", "stalled", "trickle", "long-poll-fetches", "events")),

@@ -92,6 +92,7 @@ def test_the_script_leaves_no_name_and_no_source_behind() -> None:
     names = "JSON.stringify([...Object.getOwnPropertyNames(window), ...Object.getOwnPropertySymbols(window).map(String)].sort())"
     sources = (
         "[Math.random, crypto.randomUUID, crypto.getRandomValues, requestAnimationFrame, cancelAnimationFrame, performance.now, scrollTo,"
+        " requestIdleCallback, cancelIdleCallback,"
         " Object.getOwnPropertyDescriptor(Event.prototype, 'timeStamp').get].map(String).every((text) => text.includes('[native code]'))"
     )
 
@@ -105,7 +106,8 @@ def test_the_script_leaves_no_name_and_no_source_behind() -> None:
                 assert await page.cdp.evaluate(names) == await bare.evaluate(names)
                 assert await page.cdp.evaluate(sources)
                 refused = "(() => { try { %s; return 'taken'; } catch (error) { return error.name; } })()"
-                assert await page.cdp.evaluate(refused % "requestAnimationFrame(1)") == "TypeError"
+                for bad in ("requestAnimationFrame(1)", "requestIdleCallback(1)", "requestIdleCallback(() => {}, 1)"):
+                    assert await page.cdp.evaluate(refused % bad) == "TypeError"
                 assert (
                     await page.cdp.evaluate(refused % "crypto.getRandomValues(new Float32Array(1))")
                     == "TypeMismatchError"
@@ -131,6 +133,36 @@ def test_frames_run_on_the_clock_and_can_be_cancelled() -> None:
                 frames = [late for late in drawn if late != "after"]
                 assert settled.virtual_ms == 500
                 assert frames == [0] * 30
+
+    asyncio.run(run())
+
+
+def test_idle_time_comes_after_each_frame_of_the_clock() -> None:
+    script = """
+        window.said = [];
+        const note = (what) => (deadline) => said.push(what);
+        requestIdleCallback(note("idle"));
+        requestAnimationFrame(note("frame"));
+        cancelIdleCallback(requestIdleCallback(note("cancelled")));
+        requestIdleCallback(() => { throw new Error("one bad callback"); }, {timeout: 100});
+        requestIdleCallback((deadline) => said.push(deadline instanceof IdleDeadline, deadline.didTimeout, deadline.timeRemaining() > 0));
+        requestIdleCallback((deadline) => { while (deadline.timeRemaining() > 0); said.push("waited"); });
+        window.times = 0;
+        const again = () => { times += 1; requestIdleCallback(again); };
+        requestIdleCallback(again);
+        0
+    """
+
+    async def run() -> None:
+        with DynamicSite() as site:
+            async with chromium(*PROCESS_ARGS) as browser:
+                page = await open_driven(browser)
+                await page.load(f"{site.origin}/rest.html")
+                await page.cdp.evaluate(script)
+                await page.clock.settle(500)
+                said = json.loads(await page.cdp.evaluate("JSON.stringify(said)"))
+                assert said == ["frame", "idle", True, False, True, "waited"]
+                assert await page.cdp.evaluate("times") in (29, 30)
 
     asyncio.run(run())
 

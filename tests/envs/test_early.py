@@ -38,7 +38,6 @@ LATER = {
 
 BY_THEN = {
     "canvas when a promise is kept",
-    "canvas when the page is idle",
     "a picture of the click",
     "a place in the page",
     "what is asked of the site",
