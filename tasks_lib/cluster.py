@@ -74,6 +74,9 @@ def worker_environment(workers: int) -> dict[str, Any]:
             **TORCH_ENVIRONMENT,
             "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
             "DASK_LOGGING__DISTRIBUTED": "warning",
+            # Its profile of an event loop in a thread says nothing, and is taken a hundred times a second.
+            "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+            "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "100ms",
         }
     }
 
