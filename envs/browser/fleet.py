@@ -7,7 +7,7 @@ import logging
 
 from envs.browser.browser import Browser
 from envs.browser.cdp import ConnectionLost
-from envs.browser.chromium import find_chromium, launch_args
+from envs.browser.chromium import find_chromium, launch_args, prompt_frames
 from envs.browser.context import BrowserContext, ContextOptions
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.shelf import Shelf
@@ -111,8 +111,10 @@ class Fleet:
             await self._egress.start()
             browser = await Browser.connect(options.external, options.times)
         else:
-            arguments = launch_args((await self.nowhere()).address)
-            browser = await Browser.launch(options.executable or find_chromium(), arguments, options.times)
+            executable = options.executable or find_chromium()
+            prompt = prompt_frames(executable) if options.prompt_frames else ()
+            arguments = (*launch_args((await self.nowhere()).address), *prompt)
+            browser = await Browser.launch(executable, arguments, options.times)
             self._counters.launches += 1
         self.browsers.append(browser)
         if self._watcher is None or self._watcher.done():

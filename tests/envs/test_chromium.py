@@ -1,0 +1,88 @@
+"""How Chromium is started: which of its processes wait for no deadline of a frame, and a Chromium behind a script."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from envs.browser import PoolOptions, find_chromium
+from envs.browser.chromium import prompt_frames
+from envs.browser.operations import CORES
+from envs.types import Click, WebTask
+
+FLAG = "--run-all-compositor-stages-before-draw"
+PAGE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
+
+
+def _told(pids: tuple[int, ...]) -> dict[str, bool]:
+    """By the kind of process, whether it has the flag itself. Chromium's processes show their arguments as one, joined by blanks."""
+    found = {}
+    for pid in pids:
+        words = [word for argument in psutil.Process(pid).cmdline() for word in argument.split()]
+        kind = next((word.removeprefix("--type=") for word in words if word.startswith("--type=")), "browser")
+        prefix = any(word.startswith("--renderer-cmd-prefix") for word in words)
+        found[kind] = FLAG in words and not prefix
+    return found
+
+
+async def _step(pages: Any, task: WebTask, **options: Any) -> tuple[str, bytes, dict[str, bool]]:
+    """What is on the page's button after a click, its picture, and who has the flag."""
+    async with pages({"index.html": PAGE}, **options) as (pool, site), pool.lease(site) as session:
+        await session.reset(task, 0)
+        result = await session.step(Click(element=1))
+        return result.observation.elements[0].text, result.screenshot, _told(pool.browser_pids())
+
+
+def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    text, screenshot, told = asyncio.run(_step(pages, page_task("/index.html"), max_sessions=CORES))
+    assert text == "seen" and screenshot
+    assert told["renderer"]
+    assert not told["gpu-process"] and not told["browser"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_sessions": 4 * CORES}, {"max_sessions": 1, "screenshots": False}], ids=["many", "no pictures"]
+)
+def test_where_it_does_not_pay_they_are_told_nothing(
+    options: dict[str, Any], pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    text, _, told = asyncio.run(_step(pages, page_task("/index.html"), **options))
+    assert text == "seen" and not told["renderer"]
+
+
+def test_both_make_the_same_picture(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    task = page_task("/index.html")
+    few, many = (asyncio.run(_step(pages, task, max_sessions=number)) for number in (1, 4 * CORES))
+    assert few[1] == many[1] and few[2] != many[2]
+
+
+def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(
+    pages: Any, page_task: Callable[[str], WebTask], tmp_path: Path
+) -> None:
+    script = tmp_path / "chromium"
+    script.write_text(f'#!/bin/sh\nexec {find_chromium()} "$@"\n')
+    script.chmod(0o755)
+    text, screenshot, told = asyncio.run(_step(pages, page_task("/index.html"), max_sessions=1, executable=script))
+    assert text == "seen" and screenshot and not told["renderer"]
+
+
+@pytest.mark.parametrize("name", ["a chromium", "chro\tmium"])
+def test_a_path_with_a_blank_is_no_prefix(name: str, tmp_path: Path) -> None:
+    executable = tmp_path / name
+    shutil.copy("/bin/true", executable)
+    assert prompt_frames(executable) == ()
+    assert prompt_frames(executable.rename(tmp_path / "chromium"))
+    assert prompt_frames(tmp_path / "none") == ()
+
+
+def test_pages_whose_clock_runs_need_no_prompting() -> None:
+    assert PoolOptions(max_sessions=1).prompt_frames
+    assert not PoolOptions(max_sessions=1, virtual_time=False).prompt_frames
