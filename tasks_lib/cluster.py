@@ -67,17 +67,17 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
 
 
 def worker_environment(workers: int) -> dict[str, Any]:
-    """Dask's setting for the environment variables of a local cluster's workers: OpenMP, glibc and Dask's logging read them when they are loaded."""
+    """Dask's settings for a local cluster's workers. OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded."""
     return {
         "distributed.nanny.pre-spawn-environ": {
             **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
             **TORCH_ENVIRONMENT,
             "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
             "DASK_LOGGING__DISTRIBUTED": "warning",
-            # Its profile of an event loop in a thread says nothing, and is taken a hundred times a second.
-            "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
-            "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "100ms",
-        }
+        },
+        # A profile of an event loop in a thread says nothing, and is taken a hundred times a second.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "100ms",
     }
 
 
