@@ -26,7 +26,6 @@ RETIRE_AFTER = 20_000
 MOST_MEMORY_MB = 3000.0
 """Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
 
-
 PROMPT_PER_CORE = 2
 """Sessions a core up to which it pays that frames are drawn at once. With one session on two cores a step then takes 50 ms instead of 67, with four
 there are an eighth more steps; with eight, which keep the cores busy anyway, 3 to 5 % fewer."""

@@ -42,6 +42,7 @@
         batch = waiting;
         waiting = null;
         for (const callback of batch.values()) try { callback(argument()); } catch (error) { report(error); }
+        batch = null;
       };
       const add = (callback) => {
         if (!waiting) {

@@ -146,6 +146,8 @@ def test_idle_time_comes_after_each_frame_of_the_clock() -> None:
         cancelIdleCallback(requestIdleCallback(note("cancelled")));
         requestIdleCallback(() => { throw new Error("one bad callback"); }, {timeout: 100});
         requestIdleCallback((deadline) => said.push(deadline instanceof IdleDeadline, deadline.didTimeout, deadline.timeRemaining() > 0));
+        const second = () => cancelIdleCallback(third), third = requestIdleCallback(second) + 1;
+        requestIdleCallback(note("cancelled by the one before"));
         requestIdleCallback((deadline) => { while (deadline.timeRemaining() > 0); said.push("waited"); });
         window.times = 0;
         const again = () => { times += 1; requestIdleCallback(again); };
