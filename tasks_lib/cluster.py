@@ -45,7 +45,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
-            **worker_environment(config.workers),
+            **worker_settings(config.workers),
         }
     )
     prefect_api = api_url()
@@ -66,7 +66,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[in
             _current.reset(token)
 
 
-def worker_environment(workers: int) -> dict[str, Any]:
+def worker_settings(workers: int) -> dict[str, Any]:
     """Dask's settings for a local cluster's workers. OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded."""
     return {
         "distributed.nanny.pre-spawn-environ": {
@@ -75,7 +75,8 @@ def worker_environment(workers: int) -> dict[str, Any]:
             "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
             "DASK_LOGGING__DISTRIBUTED": "warning",
         },
-        # A profile of an event loop in a thread says nothing, and is taken a hundred times a second.
+        # A profile of an event loop in a thread says nothing, and is taken a hundred times a second; whether the worker's own loop is alive is
+        # asked fifty times. Together they took .3 ms of a step. Not by the environment: all settings of ours overrule it in a nanny's worker.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "100ms",
     }

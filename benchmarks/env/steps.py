@@ -21,7 +21,7 @@ from benchmarks.rates import Rate, cpu_seconds, interleave
 from envs.browser import BrowserPool, StepResult, WebSession, find_chromium
 from envs.sites.static_server import StaticSite
 from envs.types import Click
-from tasks_lib.cluster import worker_environment
+from tasks_lib.cluster import worker_settings
 from tasks_lib.worker import collect_seldom
 
 SESSIONS = (4, 8)
@@ -49,7 +49,7 @@ async def figures() -> list[Figure]:
 @asynccontextmanager
 async def _worker() -> AsyncIterator[distributed.Client]:
     """A Dask worker with the environment that a run gives its own."""
-    with dask.config.set(worker_environment(1)):
+    with dask.config.set(worker_settings(1)):
         async with (
             distributed.LocalCluster(
                 n_workers=1, threads_per_worker=2, processes=True, asynchronous=True, dashboard_address=None

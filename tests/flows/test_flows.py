@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import runpy
 import socket
 import warnings
@@ -11,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import dask
+import distributed
 import orjson
 import pytest
 from prefect import flow
@@ -21,7 +24,7 @@ from envs.types import ConfigError, JudgeError, PolicyError, RollwrightError, St
 from flows.evaluate import evaluate
 from flows.train import train
 from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
-from tasks_lib.cluster import use_cluster
+from tasks_lib.cluster import use_cluster, worker_settings
 from tasks_lib.config import ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.preflight import look_once, looked_at
 from tasks_lib.run import run_lock
@@ -241,6 +244,21 @@ def test_a_scheduler_that_is_not_there_is_a_configuration_error(prefect_api: Non
     patience = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
     with patience, pytest.raises(ConfigError, match=r"127\.0\.0\.1"), use_cluster(config, None):
         pass
+
+
+@pytest.mark.dask
+def test_workers_have_the_settings_of_ours() -> None:
+    """Not those of Dask's files, nor of the environment."""
+    with (
+        dask.config.set(worker_settings(2)),
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        (said,) = client.run(lambda: (dask.config.config, dict(os.environ))).values()
+    settings, environment = said
+    assert settings["distributed"]["worker"]["profile"]["enabled"] is False
+    assert settings["distributed"]["admin"]["tick"]["interval"] == "100ms"
+    assert environment["OMP_NUM_THREADS"] == str(max(1, (os.cpu_count() or 1) // 2))
 
 
 @pytest.mark.dask
