@@ -265,11 +265,13 @@ class EpisodePage:
         self._looked_at = tab
         observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
-        if site.final_screenshot or point is None:
+        if self.screenshots and (site.final_screenshot or point is None):
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
             reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
         else:
-            reading, said = await asyncio.gather(observed, facts)
+            # Where the page has nothing to declare, one after the other saves two tasks.
+            asks = site.facts_script(self.task)
+            reading, said = await asyncio.gather(observed, facts) if asks else (await observed, await facts)
             screenshot = b"" if said["done"] else await self._shoot(tab)
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.

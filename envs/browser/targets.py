@@ -3,62 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from envs.browser.context import BrowserContext
 from envs.browser.tab import Tab
-from envs.observation import Reading
-
-
-@dataclass(frozen=True)
-class Target:
-    """An element of the observation with what an action needs to know of it (`envs.actions.Handle`)."""
-
-    index: int
-    name: str
-    tag: str
-    text: str
-    point: tuple[float, float] | None
-    options: tuple[str, ...] | None
-    disabled: bool
-    backend_node_id: int
-    occluded: bool = False
-    """What is covered is not listed, so nothing listed is."""
+from envs.observation import Handle, Reading
 
 
 class ObservedTargets:
     """`envs.actions.Targets` of a reading. Marks are the elements' numbers."""
 
     def __init__(self, reading: Reading | None) -> None:
-        self._all: dict[int, Target] = {}
-        if reading is None:
-            return
-        for element in reading.observation.elements:
-            handle = reading.handles[element.index]
-            self._all[element.index] = Target(
-                index=element.index,
-                name=element.id,
-                tag=element.tag,
-                text=element.text,
-                point=handle.point,
-                options=handle.options,
-                disabled=handle.disabled,
-                backend_node_id=handle.backend_node,
-            )
+        self._all = {} if reading is None else reading.handles
 
-    def by_index(self, index: int) -> Target | None:
+    def by_index(self, index: int) -> Handle | None:
         """The element with this number."""
         return self._all.get(index)
 
-    def by_id(self, name: str) -> Target | None:
+    def by_id(self, name: str) -> Handle | None:
         """The element with this semantic id."""
-        return next((target for target in self._all.values() if target.name and target.name == name), None)
+        return next((handle for handle in self._all.values() if handle.name and handle.name == name), None)
 
-    def by_mark(self, mark: int) -> Target | None:
+    def by_mark(self, mark: int) -> Handle | None:
         """The element with this mark on the screenshot."""
         return self.by_index(mark)
 
-    def handles(self) -> Sequence[Target]:
+    def handles(self) -> Sequence[Handle]:
         """All of them, in reading order."""
         return tuple(self._all.values())
 

@@ -27,7 +27,7 @@ def compare(
         changed=tuple(
             change
             for id in new
-            if id in old and _compared(old[id]) != _compared(new[id])
+            if id in old and old[id] is not new[id] and _compared(old[id]) != _compared(new[id])
             for change in _changes(old[id], new[id])
         ),
         text_added=_more(text_after, text_before),

@@ -35,14 +35,10 @@ STYLES = (
 DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW, BACKGROUND, FILL, LEFT, TOP = range(12)
 """Columns of a box's styles, as in `STYLES`."""
 
-NO_STYLE = [-1] * len(STYLES)
-
 ELEMENT, TEXT, DOCUMENT, FRAGMENT = 1, 3, 9, 11
 """DOM node types."""
 
 Indices = NDArray[np.int64]
-
-NONE: Indices = np.zeros(0, dtype=np.int64)
 
 Flags = NDArray[np.bool_]
 
@@ -95,8 +91,6 @@ class Dom:
     box_node: list[int] = field(default_factory=list)
     box_parent: list[int] = field(default_factory=list)
     """Box of the nearest ancestor that has one, across frames; -1 at the top."""
-    styles: list[list[int]] = field(default_factory=list)
-    """String indices in the order of `STYLES`, by box; `NO_STYLE` for text and documents."""
     box_text: list[int] = field(default_factory=list)
     """String index of a text box's text as rendered (text-transform applied), else -1."""
     paint: list[int] = field(default_factory=list)
@@ -106,7 +100,7 @@ class Dom:
     """Box of each piece of a line of text, ascending."""
     line_rects: Rects = field(default_factory=lambda: np.zeros((0, 4)))
     style_table: Indices = field(default_factory=lambda: np.zeros((0, len(STYLES)), dtype=np.int64))
-    """`styles` as an array."""
+    """(boxes, `STYLES`): string indices of computed styles; -1 for text and documents."""
     pseudo: set[int] = field(default_factory=set)
     """What style sheets put before and after elements."""
     name_index: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -118,6 +112,11 @@ class Dom:
     _string_index: dict[str, int] = field(default_factory=dict)
     _by_name: dict[str, list[int]] = field(default_factory=dict)
     _by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)
+    _columns: dict[int, list[int]] = field(default_factory=dict)
+    """Columns of `style_table` that were asked for."""
+    _distinct: dict[int, list[int]] = field(default_factory=dict)
+    """What they hold, each once."""
+    _hidden: list[bool] = field(default_factory=list)
 
     def text(self, node: int) -> str:
         """A text node's data."""
@@ -133,29 +132,46 @@ class Dom:
         """The elements that have an attribute, in document order, with the string index of its value."""
         known = self._by_attribute.get(name)
         if known is None:
-            wanted = self.index_of(name)
-            at = np.flatnonzero(self.attribute_names == wanted) if wanted >= 0 else NONE
-            known = dict(zip(self.attribute_nodes[at].tolist(), self.attribute_values[at].tolist(), strict=True))
+            wanted, known = self.index_of(name), {}
+            if wanted >= 0:
+                at = np.flatnonzero(self.attribute_names == wanted)
+                known = dict(zip(self.attribute_nodes[at].tolist(), self.attribute_values[at].tolist(), strict=True))
             self._by_attribute[name] = known
         return known
 
     def index_of(self, text: str) -> int:
         """Index of a string, -2 when the snapshot does not have it."""
         if not self._string_index:
-            self._string_index.update({string: index for index, string in enumerate(self.strings)})
+            self._string_index.update(zip(self.strings, range(len(self.strings)), strict=True))
         return self._string_index.get(text, -2)
 
     def style(self, node: int, column: int) -> str:
         """A computed style, ``""`` when the node is not laid out."""
         box = self.box_of[node]
-        return self.string(self.styles[box][column]) if box >= 0 else ""
+        return self.style_of(box, column) if box >= 0 else ""
+
+    def style_of(self, box: int, column: int) -> str:
+        """A box's computed style, ``""`` for text."""
+        values = self._columns.get(column)
+        if values is None:
+            values = self._columns[column] = self.style_table[:, column].tolist()
+        return self.string(values[box])
+
+    @property
+    def hidden(self) -> list[bool]:
+        """Whether a box is invisible by its style (its children may be visible); never text, which is as its element is."""
+        if not self._hidden:
+            self._hidden.extend(self.styled(VISIBILITY, lambda visibility: visibility != "visible").tolist())
+        return self._hidden
 
     def styled(self, column: int, wanted: Callable[[str], bool]) -> Flags:
         """Which boxes have a computed style that ``wanted`` accepts; never text or documents."""
         values = self.style_table[:, column]
         accepted = np.zeros(len(self.strings) + 1, dtype=np.bool_)  # the last is for -1
-        for value in np.flatnonzero(np.bincount(values + 1)).tolist():
-            accepted[value - 1] = value > 0 and wanted(self.strings[value - 1])
+        if column not in self._distinct:
+            self._distinct[column] = [value - 1 for value in np.flatnonzero(np.bincount(values + 1)).tolist() if value]
+        for value in self._distinct[column]:
+            accepted[value] = wanted(self.strings[value])
         flags: Flags = accepted[values]
         return flags
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.observation.dom import OPACITY, OVERFLOW, TEXT, VISIBILITY, Dom
+from envs.observation.dom import OPACITY, OVERFLOW, TEXT, Dom
 from envs.observation.kinds import Kinds, input_type
 from envs.observation.labels import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
@@ -110,7 +110,7 @@ def _describe(
     return Found(
         node,
         kind,
-        cut(label, options.label_chars),
+        label[: options.label_chars].rstrip(),
         cut(namer.value(node, kind), options.label_chars),
         box,
         point,
@@ -130,7 +130,7 @@ class _Reach:
         self._kinds, self._dom, self._scene = kinds, scene.dom, scene
         rects, clips = scene.dom.rects, scene.clips
         seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
-        self._near: list[bool] = np.asarray((seen >= LEAST_SIDE).all(axis=1)).tolist()
+        self._near: list[bool] = ((seen[:, 0] >= LEAST_SIDE) & (seen[:, 1] >= LEAST_SIDE)).tolist()
         boxes = [box for node in kinds.kind if (box := scene.dom.box_of[node]) >= 0]
         known = zip(boxes, rects[boxes].tolist(), clips[boxes].tolist(), strict=True)
         self._known: dict[int, tuple[list[float], list[float]]] = {box: (rect, clip) for box, rect, clip in known}
@@ -143,7 +143,7 @@ class _Reach:
 
     def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
         """Point and box of each element that has a point of its own, all tried together place by place."""
-        waiting = {node: boxes for node in nodes if self._visible(node) and (boxes := self.boxes(node))}
+        waiting = self._shown(nodes)
         found: dict[int, tuple[tuple[float, float], Box]] = {}
         for number in range(MOST_RECTS):
             for place in PLACES:
@@ -156,6 +156,20 @@ class _Reach:
                         found[node] = ((point[0], point[1]), box)
                         del waiting[node]
         return found
+
+    def _shown(self, nodes: list[int]) -> dict[int, list[Box]]:
+        """`boxes` of each element that is to be seen; of those in one piece all at once."""
+        box_of, near, hidden = self._dom.box_of, self._near, self._dom.hidden
+        seen = [node for node in nodes if (box := box_of[node]) >= 0 and near[box] and not hidden[box]]
+        at = [box_of[node] for node in seen]
+        rects, clips = self._dom.rects[at], self._scene.clips[at]
+        low = np.maximum(rects[:, :2], clips[:, :2])
+        cut = np.hstack([low, np.minimum(rects[:, 2:], clips[:, 2:]) - low]).tolist()
+        found = {
+            node: self.boxes(node) if box in self._scene.wrapped else [(x, y, width, height)]
+            for node, box, (x, y, width, height) in zip(seen, at, cut, strict=True)
+        }
+        return {node: boxes for node, boxes in found.items() if boxes}
 
     def of_text(self, node: int) -> tuple[tuple[float, float], Box] | None:
         """Point and box of a text node: its element is what is hit, and nothing in or above it."""
@@ -199,7 +213,7 @@ class _Reach:
     def away(self, node: int) -> str | None:
         """Why an element has no point: ``above``, ``below`` or ``beside`` what is seen, ``covered``; ``None`` if it is not to be seen at all."""
         box = self._dom.box_of[node]
-        if box < 0 or not self._visible(node):
+        if box < 0 or self._dom.hidden[box]:
             return None
         (left, top, right, bottom), (low_x, low_y, high_x, high_y) = self._where(box)
         if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
@@ -245,9 +259,6 @@ class _Reach:
             if width >= LEAST_SIDE and height >= LEAST_SIDE:
                 found.append((x, y, width, height))
         return found
-
-    def _visible(self, node: int) -> bool:
-        return self._dom.style(node, VISIBILITY) == "visible"
 
 
 def point_in(box: Box, place: tuple[float, float]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ that its parent does not have. The ``full`` rules also take editing hosts, drag 
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -124,7 +124,9 @@ class _Reader:
         self._dom, self._kinds, self._full, self._whole = kinds.dom, kinds, full, whole
         dom = kinds.dom
         self._controls = dom.named(*CONTROLS)
-        self._svg = _svg_nodes(dom)
+        self._svg = _marked(dom, dom.named("svg"))
+        self._in_label = _marked(dom, dom.named("LABEL"))
+        self._links = dom.having("href")
         self._hosts = {
             node
             for node in dom.with_attribute("contenteditable")
@@ -146,7 +148,8 @@ class _Reader:
         tags = dom.named(*CONTROLS, "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
         some = {*tags, *self._kinds.roles, *self._hosts, *self._draggable, *dom.clickable, *self._hands}
         some |= self._kinds.hover
-        return sorted(node for node in some if dom.type[node] == ELEMENT and not dom.name[node].startswith("::"))
+        kinds = dom.type
+        return sorted(node for node in some - dom.pseudo if kinds[node] == ELEMENT)
 
     def native(self, node: int) -> str | None:
         """The kind of a native control."""
@@ -155,7 +158,7 @@ class _Reader:
             case "BUTTON" | "SUMMARY":
                 return "button"
             case "A":
-                if self._full and dom.attribute(node, "href") is None:
+                if self._full and node not in self._links:
                     return None
                 return "tab" if self._kinds.tab_around(node) >= 0 else "link"
             case "TEXTAREA":
@@ -172,7 +175,7 @@ class _Reader:
             case "VIDEO" | "AUDIO" if self._full:
                 return "media" if dom.attribute(node, "controls") is not None else None
             case "AREA" if self._full:
-                return "link" if dom.attribute(node, "href") is not None else None
+                return "link" if node in self._links else None
         return "input" if node in self._hosts and not self._editable(dom.up(node)) else None
 
     def made(self, node: int) -> str | None:
@@ -191,13 +194,13 @@ class _Reader:
             return "hover"
         if not acts or (holds and not (listens and hand)):
             return None
-        if name in ("BODY", "HTML", "LABEL", "IFRAME") or (self._full and self._of_a_label(node)):
-            return None
+        if name in ("BODY", "HTML", "LABEL", "IFRAME") or (self._full and self._in_label[node]):
+            return None  # inside of a label its control is what is listed
         if self._full and self._editable(node):
             return None  # the engine calls all of an editable region clickable; its host is listed
         if self._area(node) > self._whole:
             return None
-        if node in self._svg:
+        if self._svg[node]:
             return "shape"
         return "link" if "alink" in (dom.attribute(node, "class") or "").split() else "item"
 
@@ -229,26 +232,22 @@ class _Reader:
         box = self._dom.box_parent[self._dom.box_of[node]]
         return box < 0 or self._dom.box_node[box] not in self._hands
 
-    def _of_a_label(self, node: int) -> bool:
-        """Inside of a label, whose control is what is listed."""
-        while node >= 0 and self._dom.name[node] != "LABEL":
-            node = self._dom.up(node)
-        return node >= 0
-
     def _area(self, node: int) -> float:
         box = self._dom.box_of[node]
         left, top, right, bottom = self._dom.rects[box].tolist() if box >= 0 else (0.0, 0.0, 0.0, 0.0)
         return float((right - left) * (bottom - top))
 
 
-def _svg_nodes(dom: Dom) -> set[int]:
-    return {node for root in dom.named("svg") for node in range(root, dom.end[root] + 1)}
+def _marked(dom: Dom, roots: Iterable[int]) -> bytearray:
+    """1 for each of these nodes and what is in it."""
+    flags = bytearray(len(dom.parent))
+    for node in roots:
+        flags[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
+    return flags
 
 
 def _excluded(dom: Dom, exclude: str) -> bytearray:
-    flags = bytearray(len(dom.parent))
-    for node in matching(dom, exclude):
-        flags[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
+    flags = _marked(dom, matching(dom, exclude))
     for root, after in zip(dom.documents[1:], [*dom.documents[2:], len(dom.parent)], strict=False):
         if flags[dom.parent[root]]:  # a frame in what is left out
             flags[root:after] = b"\1" * (after - root)

@@ -19,6 +19,9 @@ SIDE_TAGS = frozenset({"LABEL", "SPAN", "B", "STRONG", "TD", "TH"})
 
 LABELABLE = frozenset({"INPUT", "SELECT", "TEXTAREA", "BUTTON", "METER", "OUTPUT", "PROGRESS"})
 
+CLOSE = "ui-dialog-titlebar-close"
+"""Class of jQuery's button that closes a dialog, which has an icon only."""
+
 DEFAULT_NAMES = {"submit": "Submit", "reset": "Reset", "image": "Submit"}
 """What the engine writes on buttons without a value (in English)."""
 
@@ -34,6 +37,7 @@ class Namer:
         for node in kinds.dom.with_attribute("id"):
             self._ids.setdefault((self._document(node), kinds.dom.attribute(node, "id") or ""), node)
         self._labels = self._associate()
+        self._named = kinds.dom.having("aria-label").keys() | kinds.dom.having("aria-labelledby").keys()
         self._inner_controls = kinds.dom.named("INPUT", "SELECT", "TEXTAREA", "BUTTON")
 
     def labels_of(self, node: int) -> list[int]:
@@ -45,12 +49,13 @@ class Namer:
         if kind in NAMED_FROM_OUTSIDE and (not self._full or self._dom.name[node] in LABELABLE or kind in FIELDS):
             return self._from_outside(node, kind)
         dom = self._dom
-        if "ui-dialog-titlebar-close" in (dom.attribute(node, "class") or "").split():
+        classes = dom.attribute(node, "class")
+        if classes and CLOSE in classes and CLOSE in classes.split():
             return "x"  # what its icon shows
         if dom.name[node] == "INPUT":
             value = squash(dom.typed.get(node))
             return value or (self._button_name(node) if self._full else "")
-        if self._full and (named := squash(dom.attribute(node, "aria-label")) or self._labelled_by(node)):
+        if self._full and node in self._named and (named := self._from_aria(node)):
             return named
         svg = dom.name[node] != dom.name[node].upper()
         # The text of an option in a list box has no box of its own in a snapshot.
@@ -115,6 +120,9 @@ class Namer:
             if text:
                 return text
         return squash(dom.attribute(node, "name")) if self._full else ""
+
+    def _from_aria(self, node: int) -> str:
+        return squash(self._dom.attribute(node, "aria-label")) or self._labelled_by(node)
 
     def _from_attributes(self, node: int) -> str:
         dom = self._dom

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
+from typing import Any
 
 from envs.cdp import Cdp
 from envs.observation import diff, marks
@@ -25,19 +26,31 @@ from envs.observation.text import Page, describe, lay_out, render
 from envs.settle import Look
 from envs.types import BrowserError, Element, Hidden, Observation, ObservationDiff
 
+KEPT = 4096
+"""Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each."""
 
-@dataclass(frozen=True)
+
+@dataclass(slots=True)
 class Handle:
-    """What an action needs to know about an element; stays outside of the page and of the observation."""
+    """What an action needs to know about an element (`envs.actions.Handle`); stays outside of the page and of the observation.
 
+    Not frozen, as one is made for each element at each look and a frozen one takes three times as long; nobody changes it.
+    """
+
+    index: int
+    name: str
+    """Semantic id."""
     tag: str
+    text: str
     point: tuple[float, float] | None
     """A whole pixel that hits the element and nothing above it, in CSS pixels; ``None`` when it has to be scrolled to."""
     options: tuple[str, ...] | None
     """Labels of a drop-down list or list box."""
-    backend_node: int
-    """CDP backendNodeId, good for ``DOM.focus``, ``DOM.scrollIntoViewIfNeeded``, ``DOM.setFileInputFiles``… as long as the node lives."""
+    backend_node_id: int
+    """Good for ``DOM.focus``, ``DOM.scrollIntoViewIfNeeded``, ``DOM.setFileInputFiles``… as long as the node lives."""
     disabled: bool = False
+    occluded: bool = False
+    """What is covered is not listed, so nothing listed is."""
 
 
 @dataclass(frozen=True)
@@ -124,26 +137,31 @@ class Observer:
         """Snapshot, focus and hover listeners, asked for at once; the focus only where the look at the page does not tell it."""
         if self._focus is None or self._focus.cdp is not cdp:
             self._focus = FocusReader(cdp)
+        focus: int | None = None
+        hover: Set[int] = frozenset()
+        if looked is not None and not self.options.hoverable:
+            raw = await capture(cdp)
+        else:
+            raw, focus, hover = await self._ask_all(cdp, self._focus, world, focus=looked is None)
+        dom = decode(raw)
+        if looked is not None and looked.focus is not None:
+            node = dom.at_path(looked.focus)
+            focus = await self._focus.read(world) if node < 0 or dom.hides(node) else dom.backend[node]
+        return dom, focus, hover
+
+    async def _ask_all(
+        self, cdp: Cdp, reader: FocusReader, world: int | None, *, focus: bool
+    ) -> tuple[dict[str, Any], int | None, Set[int]]:
         try:
             async with asyncio.TaskGroup() as group:
                 raw = group.create_task(capture(cdp))
-                asked = group.create_task(self._focus.read(world)) if looked is None else None
+                asked = group.create_task(reader.read(world)) if focus else None
                 hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
         except ExceptionGroup as failures:
             # A lost connection fails them all, and callers wait for its error; what is no error of the browser's may not be lost behind it.
             _, others = failures.split(BrowserError)
             raise (others or failures).exceptions[0] from None
-        dom = decode(raw.result())
-        if asked is not None:
-            focus = asked.result()
-        else:
-            assert looked is not None
-            node = None if looked.focus is None else dom.at_path(looked.focus)
-            if node is not None and (node < 0 or dom.hides(node)):
-                focus = await self._focus.read(world)
-            else:
-                focus = None if node is None else dom.backend[node]
-        return dom, focus, hover.result() if hover is not None else frozenset()
+        return raw.result(), asked.result() if asked else None, hover.result() if hover else frozenset()
 
 
 def compose(
@@ -172,8 +190,8 @@ def compose(
     found, away, namer = find(kinds, scene, options, focused)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
     found = found[: options.max_elements]
-    elements = _elements(kinds, found, IdBook() if book is None else book)
-    page = _page(kinds, scene, namer, found, elements, options) if options.text_chars is not None else Page([], 0)
+    elements, said = _elements(kinds, found, IdBook() if book is None else book, options)
+    page = _page(kinds, scene, namer, found, said) if options.text_chars is not None else Page([], 0)
     observation = Observation(
         instruction=instruction,
         elements=elements,
@@ -186,7 +204,7 @@ def compose(
         scroll=dom.scroll,
         page_size=dom.page_size,
     )
-    handles = {element.index: _handle(dom, at) for element, at in zip(elements, found, strict=True)}
+    handles = {element.index: _handle(dom, at, element) for element, at in zip(elements, found, strict=True)}
     document = Places(dom, kinds).key(0)[0]
     return Reading(observation, handles, kinds, tuple(page.words()), document, seen_frames(dom, scene))
 
@@ -201,7 +219,10 @@ def with_diff(reading: Reading, last: Reading) -> Reading:
     return replace(reading, observation=after.model_copy(update={"diff": changes}))
 
 
-def _elements(kinds: Kinds, found: list[Found], book: IdBook) -> tuple[Element, ...]:
+def _elements(
+    kinds: Kinds, found: list[Found], book: IdBook, options: ObservationOptions
+) -> tuple[tuple[Element, ...], dict[int, str]]:
+    """The elements, and how each number is written."""
     places = Places(kinds.dom, kinds)
     alive: set[tuple[str, int]] = set()
 
@@ -213,41 +234,72 @@ def _elements(kinds: Kinds, found: list[Found], book: IdBook) -> tuple[Element, 
     named = [at for at in found if at.kind != "text"]
     wanted = [(places.key(at.node), partial(places.name, at.node, at.kind, at.label)) for at in named]
     ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
-    return tuple(
-        Element(
-            index=index,
-            tag=at.kind,
-            text=at.label,
-            value=at.value,
-            checked=at.checked,
-            focused=at.focused,
-            box=at.box,
-            id=ids.get(at.node, ""),
-            disabled=at.disabled,
-            hoverable=at.node in kinds.hover,
-            in_viewport=at.point is not None,
-            input_type=at.input_type,
-            options=at.options,
+    listed = [
+        _element(
+            options.ids,
+            index,
+            at.kind,
+            at.label,
+            at.value,
+            at.checked,
+            at.focused,
+            at.box,
+            ids.get(at.node, ""),
+            at.disabled,
+            at.node in kinds.hover,
+            at.point is not None,
+            at.input_type,
+            at.options,
         )
         for index, at in enumerate(found, start=1)
+    ]
+    return tuple(element for element, _ in listed), {element.index: written for element, written in listed}
+
+
+@lru_cache(maxsize=KEPT)
+def _element(
+    by: str,
+    index: int,
+    tag: str,
+    text: str,
+    value: str,
+    checked: bool,
+    focused: bool,
+    box: tuple[float, float, float, float],
+    id: str,
+    disabled: bool,
+    hoverable: bool,
+    in_viewport: bool,
+    input_type: str,
+    options: tuple[str, ...],
+) -> tuple[Element, str]:
+    """An element and how it is written. Most of a page's are what they were at the last look."""
+    element = Element(
+        index=index,
+        tag=tag,
+        text=text,
+        value=value,
+        checked=checked,
+        focused=focused,
+        box=box,
+        id=id,
+        disabled=disabled,
+        hoverable=hoverable,
+        in_viewport=in_viewport,
+        input_type=input_type,
+        options=options,
     )
+    return element, describe(element, by)
 
 
-def _page(
-    kinds: Kinds,
-    scene: Scene,
-    namer: Namer,
-    found: list[Found],
-    elements: tuple[Element, ...],
-    options: ObservationOptions,
-) -> Page:
+def _page(kinds: Kinds, scene: Scene, namer: Namer, found: list[Found], said: dict[int, str]) -> Page:
     listed = {at.node: index for index, at in enumerate(found, start=1) if at.kind != "text"}
-    said = {element.index: describe(element, options.ids) for element in elements}
     # Of a card, the label says only how it begins; of everything else it is all that there is.
     told = {at.node for at in found if at.kind not in ("item", "hover", "text") or not at.shortened}
     return lay_out(kinds, scene, listed, said, told | namer.used)
 
 
-def _handle(dom: Dom, at: Found) -> Handle:
+def _handle(dom: Dom, at: Found, element: Element) -> Handle:
     options = at.options if dom.name[at.node] == "SELECT" else None
-    return Handle(at.kind, at.point, options, dom.backend[at.node], at.disabled)
+    backend = dom.backend[at.node]
+    return Handle(element.index, element.id, at.kind, at.label, at.point, options, backend, at.disabled)

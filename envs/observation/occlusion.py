@@ -32,6 +32,7 @@ from envs.observation.dom import (
     VISIBILITY,
     Dom,
     Flags,
+    Indices,
     Rects,
     pixels,
 )
@@ -56,19 +57,20 @@ NO_CLIP: Clip = (-1e9, -1e9, 1e9, 1e9)
 
 @dataclass(slots=True)
 class Scene:
-    """The boxes of a page, ready for hit tests."""
+    """The boxes of a page, ready for hit tests. Its items are boxes, and lines of text, of which something can be seen: what is painted last comes
+    first."""
 
     dom: Dom
     node: list[int]
-    """Node of each item: a box, or a line of text, of which something can be seen."""
-    box: NDArray[np.int64]
+    """Node of each item."""
+    box: Indices
     """Box of each item."""
     rects: Rects
     """What can be seen of each item."""
-    rank: NDArray[np.int64]
-    """Place in the paint order."""
-    hittable: Flags
-    opaque: Flags
+    hittable: Indices
+    """The items that a click can reach, ascending."""
+    opaque: Indices
+    """Those that hide what is below them, ascending."""
     clips: Rects
     """What the viewport, the scroll containers and the frames around it leave visible of each box, by box."""
     wrapped: set[int]
@@ -80,32 +82,29 @@ class Scene:
 
     def hits(self, points: Points) -> list[int]:
         """The node that each point reaches, -1 for none."""
-        if not self.node or not len(points):
+        if not len(self.hittable) or not len(points):
             return [-1] * len(points)
-        under = _under(points, self.rects) & self.hittable
+        under = _under(points, self.rects[self.hittable])
         rows = np.arange(len(points))
         while True:
-            ranks = np.where(under, self.rank, -1)
-            top = ranks.argmax(axis=1)
-            found = ranks[rows, top] >= 0
+            top = under.argmax(axis=1)
+            found, items = under[rows, top].tolist(), self.hittable[top].tolist()
             missed = [
-                row for row, item in enumerate(top.tolist()) if found[row] and not self._inside(item, points[row])
+                row
+                for row, item in enumerate(items)
+                if item in self.shapes and found[row] and not self._inside(item, points[row])
             ]
             if not missed:
-                break
+                return [self.node[item] if is_hit else -1 for item, is_hit in zip(items, found, strict=True)]
             under[missed, top[missed]] = False  # in the rectangle of a shape, and beside the shape
-        return [self.node[item] if is_hit else -1 for item, is_hit in zip(top.tolist(), found.tolist(), strict=True)]
 
-    def covered(self, points: Points, ranks: NDArray[np.int64]) -> Flags:
-        """Whether something opaque is painted over what has these ranks at these points."""
-        opaque = np.flatnonzero(self.opaque)
-        above = _under(points, self.rects[opaque]) & (self.rank[opaque] > ranks[:, None])
+    def covered(self, points: Points, items: Indices) -> Flags:
+        """Whether something opaque is painted over these items at these points."""
+        above = _under(points, self.rects[self.opaque]) & (self.opaque < items[:, None])
         return np.asarray(above.any(axis=1))
 
     def _inside(self, item: int, point: NDArray[np.float64]) -> bool:
-        corners = self.shapes.get(item)
-        if corners is None:
-            return True
+        corners = self.shapes[item]
         left, top, right, bottom = self.whole[item]
         if not len(corners):
             x, y = (2 * point - (left + right, top + bottom)) / (right - left, bottom - top)
@@ -131,27 +130,28 @@ def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1) -> Scene:
     wrapped = _wrapped(dom)
     boxes, whole = _items(dom, wrapped)
     low, high = np.maximum(whole[:, :2], clips[boxes, :2]), np.minimum(whole[:, 2:], clips[boxes, 2:])
-    seen = (low < high).all(axis=1)
-    boxes, whole, rects = boxes[seen], whole[seen], np.hstack([low, high])[seen]
-    paint, phase = np.array(dom.paint, dtype=np.int64), np.array(_phases(dom), dtype=np.int64)
-    rank = np.empty(len(boxes), dtype=np.int64)
-    rank[np.lexsort((np.arange(len(boxes)), boxes, phase[boxes], paint[boxes]))] = np.arange(len(boxes))
-    hit, opaque = _reactions(dom)
+    seen = np.flatnonzero((low[:, 0] < high[:, 0]) & (low[:, 1] < high[:, 1]))
+    above, paint = np.array(dom.box_parent, dtype=np.int64), np.array(dom.paint, dtype=np.int64)
+    phase = _phases(dom, above, paint)
+    at = boxes[seen]
+    order = seen[np.lexsort((seen, at, phase[at], paint[at]))[::-1]]
+    boxes, whole, rects = boxes[order], whole[order], np.hstack([low[order], high[order]])
+    hit, opaque = _reactions(dom, above)
     if modal >= 0:
         hit &= _within(dom, modal)
-    nodes = [dom.box_node[box] for box in boxes.tolist()]
-    shapes = {item: _corners(dom, node, whole[item]) for item, node in enumerate(nodes) if dom.name[node] in SHAPES}
-    return Scene(dom, nodes, boxes, rects, rank, hit[boxes], opaque[boxes], clips, wrapped, shapes, whole)
+    nodes = list(map(dom.box_node.__getitem__, boxes.tolist()))
+    drawn = set(dom.named(*SHAPES))
+    shapes = (
+        {item: _corners(dom, node, whole[item]) for item, node in enumerate(nodes) if node in drawn} if drawn else {}
+    )
+    reached, hiding = np.flatnonzero(hit[boxes]), np.flatnonzero(opaque[boxes])
+    return Scene(dom, nodes, boxes, rects, reached, hiding, clips, wrapped, shapes, whole)
 
 
 def line_numbers(dom: Dom, box: int) -> range:
     """The pieces of text inside a box."""
     node = dom.box_node[box]
-    last = box
-    if dom.type[node] != TEXT:
-        while last + 1 < len(dom.box_node) and dom.box_node[last + 1] <= dom.end[node]:
-            last += 1
-    return dom.lines_of(box, last)
+    return dom.lines_of(box, box if dom.type[node] == TEXT else bisect_right(dom.box_node, dom.end[node]) - 1)
 
 
 def _wrapped(dom: Dom) -> set[int]:
@@ -228,12 +228,11 @@ def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
 def _nested_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
     """`_clips` where every box is in the flow: a container cuts off all that is in it."""
     clips = np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
-    for box in sorted(containers):
-        inside = range(box + 1, bisect_right(dom.box_node, dom.end[dom.box_node[box]]))
-        left, top, right, bottom = containers[box]
-        part = clips[inside.start : inside.stop]
-        np.maximum(part[:, :2], (left, top), out=part[:, :2])
-        np.minimum(part[:, 2:], (right, bottom), out=part[:, 2:])
+    low, high = clips[:, :2], clips[:, 2:]
+    for box, edges in zip(containers, np.array(list(containers.values())), strict=True):
+        inside = slice(box + 1, bisect_right(dom.box_node, dom.end[dom.box_node[box]]))
+        np.maximum(low[inside], edges[:2], out=low[inside])
+        np.minimum(high[inside], edges[2:], out=high[inside])
     return clips
 
 
@@ -241,8 +240,9 @@ def _containers(dom: Dom) -> dict[int, Clip]:
     """Padding boxes of what cuts its content off: frames and scroll containers (not the page's root and body: theirs is the viewport)."""
     cuts = dom.styled(OVERFLOW, lambda overflow: overflow != "visible")
     cuts &= ~dom.styled(DISPLAY, lambda display: display == "inline")
-    holding = set(dom.box_parent)
-    boxes = [box for box in np.flatnonzero(cuts).tolist() if box in holding]
+    boxes = np.flatnonzero(cuts).tolist()
+    holding = set(dom.box_parent) if boxes else set()
+    boxes = [box for box in boxes if box in holding]
     boxes = [box for box in boxes if dom.name[dom.box_node[box]] not in ("HTML", "BODY")]
     boxes += [dom.box_of[dom.parent[document]] for document in dom.documents[1:]]
     return {box: _padding_box(dom, box) for box in boxes if box >= 0}
@@ -250,7 +250,7 @@ def _containers(dom: Dom) -> dict[int, Clip]:
 
 def _padding_box(dom: Dom, box: int) -> Clip:
     left, top, right, bottom = dom.rects[box].tolist()
-    x, y = (pixels(dom.string(dom.styles[box][column])) for column in (LEFT, TOP))
+    x, y = (pixels(dom.style_of(box, column)) for column in (LEFT, TOP))
     return left + x, top + y, right - x, bottom - y
 
 
@@ -258,36 +258,41 @@ def _cut(one: Clip, other: Clip) -> Clip:
     return max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])
 
 
-def _phases(dom: Dom) -> list[int]:
+def _phases(dom: Dom, above: Indices, paint: Indices) -> Indices:
     """0 for blocks, 1 for floats, 2 for inline content; what is inside of a float or an inline block belongs to it."""
     inline = dom.styled(DISPLAY, lambda display: display.startswith("inline"))
     floats = dom.styled(FLOAT, lambda side: side != "none")
     text = dom.style_table[:, DISPLAY] < 0
-    phases: list[int] = np.where(inline | text, 2, np.where(floats, 1, 0)).tolist()
-    paint = dom.paint
-    for box, above in enumerate(dom.box_parent):
-        if above >= 0 and phases[above] > phases[box] and paint[above] == paint[box]:
-            phases[box] = phases[above]
+    phases: Indices = np.where(inline | text, 2, np.where(floats, 1, 0))
+    inside = np.flatnonzero((above >= 0) & (paint[above] == paint))
+    around = above[inside]
+    while (later := phases[around] > phases[inside]).any():  # as often as such boxes lie in one another
+        phases[inside[later]] = phases[around[later]]
     return phases
 
 
-def _reactions(dom: Dom) -> tuple[Flags, Flags]:
+def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     """Which boxes a click can reach, and which hide what is below them."""
     visible = dom.styled(VISIBILITY, lambda visibility: visibility == "visible")
     hit = visible & dom.styled(POINTER_EVENTS, lambda events: events != "none")
     opaque = visible & dom.styled(OPACITY, lambda opacity: opacity == "1")
     solid = dom.styled(BACKGROUND, lambda colour: colour.startswith("rgb("))
-    for box in (dom.box_of[node] for node in dom.named("g", *SHAPES, *REPLACED) if dom.box_of[node] >= 0):
-        node = dom.box_node[box]
-        solid[box] |= dom.name[node] in REPLACED
-        hit[box] &= dom.name[node] in REPLACED or (dom.name[node] in SHAPES and dom.style(node, FILL) != "none")
+    solid[_boxes(dom, *REPLACED)] = True
+    hit[_boxes(dom, "g")] = False
+    for box in _boxes(dom, *SHAPES):
+        hit[box] &= dom.style_of(box, FILL) != "none"
     plain = np.flatnonzero(dom.style_table[:, DISPLAY] < 0)
-    above = np.array(dom.box_parent, dtype=np.int64)[plain]
-    hit[plain] = np.where(above >= 0, hit[above], True)  # text is reached where its element is
+    around = above[plain]
+    hit[plain] = np.where(around >= 0, hit[around], True)  # text is reached where its element is
     for frame in (dom.parent[document] for document in dom.documents[1:]):
         if dom.style(frame, POINTER_EVENTS) == "none":  # it lets clicks through, and so does all that is in it
             hit[[box for box, node in enumerate(dom.box_node) if dom.inside_frame(node, frame)]] = False
     return hit, opaque & solid
+
+
+def _boxes(dom: Dom, *names: str) -> list[int]:
+    """The boxes of elements of these names."""
+    return [box for node in dom.named(*names) if (box := dom.box_of[node]) >= 0]
 
 
 def _within(dom: Dom, node: int) -> Flags:

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Iterable
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.cdp import Cdp
-from envs.observation.dom import LEFT, NO_STYLE, STYLES, TEXT, TOP, Dom, Rects, pixels
+from envs.observation.dom import LEFT, STYLES, TEXT, TOP, Dom, Indices, Rects, pixels
 
 
 async def capture(cdp: Cdp) -> dict[str, Any]:
@@ -27,6 +28,7 @@ async def capture(cdp: Cdp) -> dict[str, Any]:
 def decode(raw: dict[str, Any]) -> Dom:
     """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale (Chromium 156)."""
     dom = Dom(raw["strings"])
+    dom.style_table = np.concatenate([_styles(document) for document in raw["documents"]])
     frames: dict[int, int] = {}  # document -> frame element, which always comes before it
     for number, document in enumerate(raw["documents"]):
         first = len(dom.parent)
@@ -39,7 +41,7 @@ def decode(raw: dict[str, Any]) -> Dom:
         _place(dom, document, frames.get(number, -1), first, boxes, lines)
         dom.rects = np.concatenate([dom.rects, boxes]) if first else boxes
         dom.line_rects = np.concatenate([dom.line_rects, lines]) if first else lines
-    _index(dom, raw["documents"])
+    _index(dom, [document["nodes"] for document in raw["documents"]])
     main = raw["documents"][0]
     dom.url, dom.title = dom.urls[0], dom.string(main["title"])
     dom.scroll = (float(main.get("scrollOffsetX", 0)), float(main.get("scrollOffsetY", 0)))
@@ -56,19 +58,14 @@ def _pairs(sparse: dict[str, list[int]] | None, first: int) -> list[tuple[int, i
 def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
     nodes, first, strings = document["nodes"], len(dom.parent), dom.strings
     parents: list[int] = nodes["parentIndex"]
-    end = list(range(first, first + len(parents)))
-    for at in range(len(parents) - 1, 0, -1):
-        above = parents[at]
-        if end[above] < end[at]:
-            end[above] = end[at]
     dom.documents.append(first)
     dom.frame_ids.append(dom.string(document["frameId"]))
     dom.urls.append(dom.string(document["documentURL"]))
     dom.parent += [first + above for above in parents] if first else parents
     dom.parent[first] = frame
-    dom.end += end
+    dom.end += (_ends(_indices(parents)) + first).tolist()
     dom.type += nodes["nodeType"]
-    dom.name += [strings[name] if name >= 0 else "" for name in nodes["nodeName"]]
+    dom.name += map([*strings, ""].__getitem__, nodes["nodeName"])  # the last is for -1
     dom.value += nodes["nodeValue"]
     dom.backend += nodes["backendNodeId"]
     for key in ("inputValue", "textValue"):
@@ -88,20 +85,15 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
     layout, before = document["layout"], len(dom.box_node)
     nodes: list[int] = [first + node for node in layout["nodeIndex"]] if first else layout["nodeIndex"]
     of = np.full(len(document["nodes"]["parentIndex"]), -1, dtype=np.int64)
-    local = np.array(layout["nodeIndex"], dtype=np.int64)
+    local = _indices(layout["nodeIndex"])
     of[local[::-1]] = np.arange(before + len(local) - 1, before - 1, -1)  # of a node's boxes the first stands for it
     dom.box_of += of.tolist()
-    above = np.array(document["nodes"]["parentIndex"], dtype=np.int64)[local]
+    above = _indices(document["nodes"]["parentIndex"])[local]
     boxes = np.where(above >= 0, of[above], -1)
     for box in np.flatnonzero(boxes < 0).tolist():
         boxes[box] = _box_above(dom, dom.parent[nodes[box]])
     dom.box_parent += boxes.tolist()
     dom.box_node += nodes
-    kinds = dom.type
-    # The row of a text is that of its element, whose position, float and overflow are not the text's.
-    dom.styles += [
-        row if row and kinds[node] != TEXT else NO_STYLE for row, node in zip(layout["styles"], nodes, strict=True)
-    ]
     dom.box_text += layout["text"]
     dom.paint += layout["paintOrders"]
     dom.line_box += [before + box for box in document["textBoxes"]["layoutIndex"]]
@@ -115,17 +107,39 @@ def _box_above(dom: Dom, node: int) -> int:
     return dom.box_of[node] if node >= 0 else -1
 
 
-def _index(dom: Dom, documents: list[dict[str, Any]]) -> None:
-    """Names, attributes and styles as arrays."""
-    nodes = [document["nodes"] for document in documents]
-    attributes: list[list[int]] = [written for one in nodes for written in one["attributes"]]
-    counts = np.fromiter(map(len, attributes), np.int64, len(attributes))
-    flat = np.fromiter(chain.from_iterable(attributes), np.int64, int(counts.sum()))
+def _styles(document: dict[str, Any]) -> Indices:
+    """(boxes, `STYLES`): string indices. A text's row is that of its element, whose position, float and overflow are not the text's: -1, as of
+    a document, which has none."""
+    layout, kinds = document["layout"], _indices(document["nodes"]["nodeType"])
+    rows: list[list[int]] = layout["styles"]
+    own = (kinds[_indices(layout["nodeIndex"])] != TEXT) & (_indices(map(len, rows), len(rows)) > 0)
+    table = np.full((len(rows), len(STYLES)), -1, dtype=np.int64)
+    written = chain.from_iterable(compress(rows, own.tolist()))
+    table[own] = _indices(written, len(STYLES) * int(own.sum())).reshape(-1, len(STYLES))
+    return table
+
+
+def _ends(parents: Indices) -> Indices:
+    """Last node of each node's subtree: that of its last child, and so on."""
+    ends = np.arange(len(parents))
+    ends[parents[1:]] = ends[1:].copy()  # of a node's children the last one stays
+    while ((further := ends[ends]) != ends).any():
+        ends = further
+    return ends
+
+
+def _index(dom: Dom, nodes: list[dict[str, Any]]) -> None:
+    """Names and attributes as arrays."""
+    attributes: list[list[int]] = list(chain.from_iterable(one["attributes"] for one in nodes))
+    counts = _indices(map(len, attributes), len(attributes))
+    flat = _indices(chain.from_iterable(attributes), int(counts.sum()))
     dom.attribute_names, dom.attribute_values = flat[::2], flat[1::2]
     dom.attribute_nodes = np.repeat(np.arange(len(attributes)), counts // 2)
-    dom.name_index = np.array([name for one in nodes for name in one["nodeName"]], dtype=np.int64)
-    rows = chain.from_iterable(dom.styles)
-    dom.style_table = np.fromiter(rows, np.int64, len(STYLES) * len(dom.styles)).reshape(-1, len(STYLES))
+    dom.name_index = _indices(chain.from_iterable(one["nodeName"] for one in nodes), len(attributes))
+
+
+def _indices(values: Iterable[int], count: int = -1) -> Indices:
+    return np.fromiter(values, np.int64, count)
 
 
 def _rects(bounds: list[list[float]]) -> Rects:

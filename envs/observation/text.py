@@ -200,7 +200,7 @@ def _seen(scene: Scene, asked: Flags) -> Flags:
     items = np.flatnonzero(asked[scene.box])
     rects = scene.rects[items]
     seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
-    seen[scene.box[items[~scene.covered((rects[:, :2] + rects[:, 2:]) / 2, scene.rank[items])]]] = True
+    seen[scene.box[items[~scene.covered((rects[:, :2] + rects[:, 2:]) / 2, items)]]] = True
     seen[list(transparent(scene.dom))] = False
     return seen
 

@@ -65,6 +65,8 @@ def rendered(dom: Dom, node: int) -> str:
     """``innerText``, squashed: what of the text is laid out and visible, apart where boxes are; `content` if nothing of it is laid out."""
     if dom.type[node] == TEXT or dom.box_of[node] < 0:
         return content(dom, node)
+    if dom.end[node] == node + 1 and dom.type[node + 1] == TEXT:  # as most have it
+        return squash(shown(dom, node + 1))
     parts: list[str] = []
     ends: list[int] = []
     for at in range(node + 1, dom.end[node] + 1):
@@ -81,8 +83,8 @@ def rendered(dom: Dom, node: int) -> str:
 
 def shown(dom: Dom, node: int) -> str:
     """A text node as it is rendered, ``""`` when it is not."""
-    box = dom.box_of[node]
-    if box < 0 or dom.style(dom.parent[node], VISIBILITY) not in ("visible", ""):
+    box, around = dom.box_of[node], dom.box_of[dom.parent[node]]
+    if box < 0 or (around >= 0 and dom.hidden[around]):
         return ""
     text = dom.strings[dom.box_text[box]] if dom.box_text[box] >= 0 else ""
     while box + 1 < len(dom.box_node) and dom.box_node[box + 1] == node:  # a first letter has a box of its own

@@ -72,7 +72,7 @@ def seen(request: Any, on_labelled: Any, cache: dict[float, Seen]) -> Seen:
 
 
 def test_every_interactive_element_is_listed_and_nothing_else(seen: Seen) -> None:
-    enabled = {handle.backend_node for handle in seen.reading.handles.values() if not handle.disabled}
+    enabled = {handle.backend_node_id for handle in seen.reading.handles.values() if not handle.disabled}
     wanted = seen.wanted("yes")
     assert len(wanted) >= 60
     assert seen.names(wanted - enabled) == []
@@ -81,7 +81,7 @@ def test_every_interactive_element_is_listed_and_nothing_else(seen: Seen) -> Non
 
 
 def test_disabled_elements_are_listed_as_such(seen: Seen) -> None:
-    disabled = {handle.backend_node for handle in seen.reading.handles.values() if handle.disabled}
+    disabled = {handle.backend_node_id for handle in seen.reading.handles.values() if handle.disabled}
     assert disabled == seen.wanted("disabled")
     by_index = {element.index for element in seen.reading.observation.elements if element.disabled}
     assert by_index == {index for index, handle in seen.reading.handles.items() if handle.disabled}
@@ -98,7 +98,7 @@ def test_every_point_is_the_element_s_own_by_the_engine_s_hit_test(seen: Seen) -
         element.text: seen.names({seen.hits[element.index]})
         for element in seen.reading.observation.elements
         if not element.disabled
-        and not seen.is_in(seen.hits[element.index], seen.reading.handles[element.index].backend_node)
+        and not seen.is_in(seen.hits[element.index], seen.reading.handles[element.index].backend_node_id)
     }
     assert wrong == {}
 
