@@ -7,31 +7,36 @@ nothing else has the core.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import orjson
 from playwright.async_api import Page, async_playwright
-from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import Figure
+from benchmarks.env.pages import PAGES, VIEWPORT, page_task, static_pages
+from envs.browser import BrowserPool
+from envs.browser.cdp import CdpSession, connect_client
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.cdp import Cdp
 from envs.observation import FULL, IdBook, Observer, Reading, compose
 from envs.observation.dom import Dom
 from envs.observation.snapshot import capture, decode
+from envs.settle import Look
 from envs.sites.static_server import StaticServer
+from tasks_lib.worker import collect_seldom
 
-PAGES = Path(__file__).parents[1] / "pages"
-VIEWPORT = (1280, 720)
 TURNS = 40
 """Observations of each measurement."""
 PRODUCTS = 33
 """Of the shop's page, which then has 50 kB in the layout of a server's template: 1,800 nodes, 151 interactive elements."""
+
+AT_REST = Look(now=0.0, changed=False, animating=False, ready="complete")
+CONNECT_SECONDS = 5.0
 
 IGNORED_PROPERTIES = frozenset({"editable", "readonly", "level", "settable", "multiline", "invalid", "focusable"})
 FLAGS = frozenset({"required", "focused", "atomic"})
@@ -40,26 +45,42 @@ FLAGS = frozenset({"required", "focused", "atomic"})
 
 async def figures() -> list[Figure]:
     """Figures of the shop's page and of the labelled page."""
+    return [*await _shop(), *await _labelled()]
+
+
+async def _shop() -> list[Figure]:
+    """In a session of a pool, as in a worker, which looks for garbage seldom."""
+    collect_seldom()
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "shop.html").write_text(shop_page(PRODUCTS), encoding="utf-8")
+        async with (
+            static_pages(Path(folder)) as site,
+            BrowserPool(max_sessions=1, screenshots=False, inspect=_speed) as pool,
+            pool.lease(site) as session,
+        ):
+            found: list[Figure] = (await session.reset(page_task("/shop.html"), 0)).inspected
+            return found
+
+
+async def _labelled() -> list[Figure]:
     near, far = StaticServer(PAGES), StaticServer(PAGES)
     await near.start()
     await far.start()
     try:
         async with _browser() as (page, cdp):
-            # Served, so that its links have addresses.
-            await page.route("**/shop", lambda route: route.fulfill(body=shop_page(PRODUCTS), content_type="text/html"))
-            await page.goto(f"{near.origin}/shop")
-            found = await _speed(cdp)
             await page.goto(f"{near.origin}/labelled.html?far={far.origin.rsplit(':', 1)[1]}")
             await page.frame_locator("#far").locator("p").wait_for()
-            return [*found, *await _accuracy(cdp)]
+            return await _accuracy(cdp)
     finally:
         await near.close()
         await far.close()
 
 
-async def _speed(cdp: PageSocket) -> list[Figure]:
+async def _speed(cdp: Cdp) -> list[Figure]:
+    """A step knows from settling what has the focus: here nothing."""
     observer = Observer(FULL)
-    whole = await _best(lambda: observer.observe(cdp, viewport=VIEWPORT, instruction=""))
+    whole = await _best(lambda: observer.observe(cdp, viewport=VIEWPORT, instruction="", looked=AT_REST))
+    alone = await _best(lambda: observer.observe(cdp, viewport=VIEWPORT, instruction=""))
     snapshot = await _best(lambda: capture(cdp))
     raw = await capture(cdp)
     book = IdBook()
@@ -75,13 +96,14 @@ async def _speed(cdp: PageSocket) -> list[Figure]:
         Figure("whole observation of a 50 kB page", 1000 * whole, "ms", "<= 10"),
         Figure("of it: the snapshot, as decoded JSON", 1000 * snapshot, "ms", ""),
         Figure("of it: decode and compose", 1000 * best, "ms", ""),
+        Figure("the same where nothing is known of the focus", 1000 * alone, "ms", ""),
         Figure("characters of the text", length, "characters", ""),
         Figure("text / visible accessibility tree", length / len(accessibility_text(tree, dom)), "ratio", "<= 0.25"),
         Figure("text / the same tree without addresses", length / len(bare), "ratio", ""),
     ]
 
 
-async def _accuracy(cdp: PageSocket) -> list[Figure]:
+async def _accuracy(cdp: CdpSession) -> list[Figure]:
     reading = await Observer(FULL).observe(cdp, viewport=VIEWPORT, instruction="")
     recall, precision = accuracy(reading, decode(await capture(cdp)))
     return [
@@ -94,7 +116,7 @@ def accuracy(reading: Reading, dom: Dom) -> tuple[float, float]:
     """Recall and precision of the enabled elements against the ``data-want`` attributes of the page."""
     nodes = dom.with_attribute("data-want")
     wanted = {dom.backend[node] for node in nodes if dom.attribute(node, "data-want") == "yes"}
-    listed = {handle.backend_node for handle in reading.handles.values() if not handle.disabled}
+    listed = {handle.backend_node_id for handle in reading.handles.values() if not handle.disabled}
     return len(wanted & listed) / len(wanted), len(wanted & listed) / len(listed)
 
 
@@ -174,42 +196,9 @@ async def _best(work: Callable[[], Any]) -> float:
     return best
 
 
-class PageSocket:
-    """The DevTools protocol of one page over a socket of its own, one call after another; events are not read."""
-
-    def __init__(self, connection: ClientConnection) -> None:
-        self._socket = connection
-        self._last = 0
-        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._reader = asyncio.create_task(self._read())
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call a method and return its result."""
-        self._last += 1
-        answer = self._answers[self._last] = asyncio.get_running_loop().create_future()
-        message = {"id": self._last, "method": method, "params": params or {}}
-        await self._socket.send(orjson.dumps(message), text=True)
-        result: dict[str, Any] = (await answer)["result"]
-        return result
-
-    def on(self, event: Any, f: Callable[..., Any]) -> None:
-        """Nothing: the benchmark needs no events."""
-
-    async def close(self) -> None:
-        """Stop reading."""
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
-
-    async def _read(self) -> None:
-        async for data in self._socket:
-            message = orjson.loads(data)
-            if "id" in message:
-                self._answers.pop(message["id"]).set_result(message)
-
-
 @asynccontextmanager
-async def _browser() -> AsyncIterator[tuple[Page, PageSocket]]:
-    """A page driven by Playwright, and a socket to it without Playwright's driver between."""
+async def _browser() -> AsyncIterator[tuple[Page, CdpSession]]:
+    """A page driven by Playwright, and a session of ours with it, without Playwright's driver between."""
     arguments = ["--disable-site-isolation-trials", "--disable-features=IsolateOrigins,site-per-process"]
     port = _free_port()
     async with async_playwright() as playwright:
@@ -219,13 +208,13 @@ async def _browser() -> AsyncIterator[tuple[Page, PageSocket]]:
         width, height = VIEWPORT
         page = await browser.new_page(viewport={"width": width, "height": height})
         target = (await (await page.context.new_cdp_session(page)).send("Target.getTargetInfo"))["targetInfo"]
-        url = f"ws://127.0.0.1:{port}/devtools/page/{target['targetId']}"
-        async with connect(url, max_size=None, compression=None, proxy=None) as connection:
-            cdp = PageSocket(connection)
-            try:
-                yield page, cdp
-            finally:
-                await cdp.close()
+        client = await connect_client(f"ws://127.0.0.1:{port}/devtools/page/{target['targetId']}", CONNECT_SECONDS)
+        session = CdpSession(target["targetId"])
+        session.bind(client, None)
+        try:
+            yield page, session
+        finally:
+            client.close()
         await browser.close()
 
 
