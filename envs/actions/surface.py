@@ -146,6 +146,9 @@ class Surface:
     """Names of actions that the site takes beyond those that every site does."""
     scroll: tuple[float, float] | None = None
     """How far the page is scrolled, in CSS pixels, if nothing can have moved it since it was seen."""
+    holds: Callable[[int, int], bool] | None = None
+    """Whether an element has a node in it (both by backend node id), if nothing can have changed since it was seen; what it denies the page is
+    asked."""
     deadline: float = ACTION_SECONDS
 
 

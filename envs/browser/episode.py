@@ -138,6 +138,7 @@ class EpisodePage:
         refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
+        known = self._reading if self.tab.clock.looked else None  # the page is still as it was seen
         surface = Surface(
             cdp=self.tab.cdp,
             viewport=self.context.viewport,
@@ -150,7 +151,8 @@ class EpisodePage:
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
-            scroll=self._reading.observation.scroll if self._reading and self.tab.clock.looked else None,
+            scroll=known.observation.scroll if known else None,
+            holds=known.holds if known else None,
         )
         outcome = await self._execute(surface, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:

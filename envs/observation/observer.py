@@ -74,6 +74,15 @@ class Reading:
         """Of structure, text and form state; see `envs.observation.hashes`. Made when it is asked for: few steps need it."""
         return dom_hash(self.kinds)
 
+    def holds(self, element: int, node: int) -> bool:
+        """Whether a node is an element or in it, in one document (both by backendNodeId); false too if there is no such node."""
+        dom = self.kinds.dom
+        try:
+            own, at = dom.backend.index(element), dom.backend.index(node)
+        except ValueError:
+            return False
+        return own <= at <= dom.end[own]
+
     def marked(self, screenshot: bytes) -> bytes:
         """The screenshot as JPEG with the elements' boxes and numbers drawn."""
         return marks.draw_scaled(screenshot, self.observation.elements, self.observation.viewport)

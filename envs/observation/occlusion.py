@@ -245,13 +245,10 @@ def _containers(dom: Dom) -> dict[int, Clip]:
     boxes = [box for box in boxes if box in holding]
     boxes = [box for box in boxes if dom.name[dom.box_node[box]] not in ("HTML", "BODY")]
     boxes += [dom.box_of[dom.parent[document]] for document in dom.documents[1:]]
-    return {box: _padding_box(dom, box) for box in boxes if box >= 0}
-
-
-def _padding_box(dom: Dom, box: int) -> Clip:
-    left, top, right, bottom = dom.rects[box].tolist()
-    x, y = (pixels(dom.style_of(box, column)) for column in (LEFT, TOP))
-    return left + x, top + y, right - x, bottom - y
+    boxes = [box for box in boxes if box >= 0]
+    x, y = (np.array([pixels(dom.style_of(box, column)) for box in boxes]) for column in (LEFT, TOP))
+    edges = dom.rects[boxes] + np.stack([x, y, -x, -y], axis=1)
+    return dict(zip(boxes, map(tuple, edges.tolist()), strict=True))
 
 
 def _cut(one: Clip, other: Clip) -> Clip:
