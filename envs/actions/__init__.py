@@ -10,7 +10,7 @@ from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
 from envs.actions.refuse import refuse
-from envs.actions.surface import Clock, Effect, Handle, Surface, Tabs, Targets
+from envs.actions.surface import Clock, Effect, Handle, Seen, Surface, Tabs, Targets
 
 __all__ = [
     "ActionError",
@@ -21,6 +21,7 @@ __all__ = [
     "Handle",
     "Interceptor",
     "PendingDialog",
+    "Seen",
     "Surface",
     "Tabs",
     "Targets",

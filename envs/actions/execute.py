@@ -74,14 +74,14 @@ async def execute(surface: Surface, action: Action) -> Outcome:
 
 
 async def _act(surface: Surface, action: Action) -> Outcome:
-    nodes = Nodes(surface.cdp, surface.scroll)
+    nodes = Nodes(surface.cdp, surface.seen)
     try:
         outcome = await _perform(surface, nodes, action)
     except BrowserError as error:
         if not says(error, GONE):
             raise
         outcome = ActionError(ErrorCode.STALE_ELEMENT, "the page changed during the action", "look at it as it is now")
-    # Not when it was given up: a page that hangs would not answer. The next action's release takes these objects along.
+    # Not when it was given up: a page that hangs would not answer. The release of the next action that asks it takes these objects along.
     await nodes.release()
     return outcome
 

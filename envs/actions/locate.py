@@ -63,13 +63,9 @@ async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget, *, scroll:
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None and not handle.occluded:
         hit = await nodes.at(handle.point)
-        if hit is not None and (_seen_in(surface, handle, hit) or await nodes.is_hit(handle.backend_node_id, hit)):
+        if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
             return Spot(handle.point, handle, hit)
     return await _search(surface, nodes, handle, scroll)
-
-
-def _seen_in(surface: Surface, handle: Handle, hit: Hit) -> bool:
-    return surface.holds is not None and surface.holds(handle.backend_node_id, hit.node)
 
 
 async def control(nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from envs.actions.surface import Seen
 from envs.cdp import Cdp, isolated_world, main_frame
 from envs.types import BrowserError
 
@@ -47,6 +48,8 @@ class Hit:
     node: int
     """Backend node id."""
     frame: str
+    seen: Seen | None = None
+    """What is known of the page in which it was hit."""
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,20 @@ class Facts:
 class Nodes:
     """The nodes that one action looks at."""
 
-    def __init__(self, cdp: Cdp, scroll: tuple[float, float] | None = None) -> None:
-        """``scroll`` is how far the page is scrolled, if that is known: good for one look at a point, as what is done next may scroll."""
+    def __init__(self, cdp: Cdp, seen: Seen | None = None) -> None:
+        """``seen`` is what is known of the page: good for one look at a point, as what is done next may scroll, and pages hear of that."""
         self._cdp = cdp
-        self._scroll = scroll
+        self._seen = seen
         self._worlds: dict[str, int] = {}
 
     async def at(self, point: tuple[float, float]) -> Hit | None:
         """What is at a point of the viewport (CSS pixels); ``None`` outside of it."""
-        scroll, self._scroll = self._scroll, None
-        if scroll is None:
+        seen, self._seen = self._seen, None
+        if seen is None:
             view = (await self._cdp.send("Page.getLayoutMetrics"))["cssVisualViewport"]
             scroll = view["pageX"], view["pageY"]
+        else:
+            scroll = seen.scroll
         # The point of this method is one of the document, in whole pixels.
         params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1])}
         try:
@@ -107,11 +112,11 @@ class Nodes:
             if says(error, NOWHERE):
                 return None
             raise
-        return Hit(found["backendNodeId"], found["frameId"])
+        return Hit(found["backendNodeId"], found["frameId"], seen)
 
     async def is_hit(self, node: int, hit: Hit) -> bool:
         """Whether a click on ``hit`` is one on ``node``: the node itself, something in it, or its label."""
-        if hit.node == node:
+        if hit.node == node or (hit.seen is not None and hit.seen.holds(node, hit.node)):
             return True
         own, other = await self.object(node, hit.frame), await self.object(hit.node, hit.frame)
         if own is None or other is None:
@@ -125,12 +130,12 @@ class Nodes:
 
     async def scroll_to(self, **node: int | str) -> None:
         """Scroll a node into view, as far as it is not there."""
-        self._scroll = None
+        self._seen = None
         await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
 
     async def scroll_least(self, node: int) -> None:
         """Scroll a node of the tab's own frame (or one of its origin) into view by as little as possible, so that what is near stays."""
-        self._scroll = None
+        self._seen = None
         own = await self.object(node, await self.main_frame())
         if own is not None:
             await self.ask(own, "show")

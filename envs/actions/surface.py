@@ -125,6 +125,16 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a look at a page tells an action, so that the page need not be asked."""
+
+    scroll: tuple[float, float]
+    """How far it is scrolled, in CSS pixels."""
+    holds: Callable[[int, int], bool]
+    """Whether an element has a node in it (both by backend node id). What it denies the page is asked: a label may do."""
+
+
+@dataclass(frozen=True)
 class Surface:
     """One tab and what belongs to it."""
 
@@ -144,11 +154,8 @@ class Surface:
     """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
     offers: tuple[str, ...] = ()
     """Names of actions that the site takes beyond those that every site does."""
-    scroll: tuple[float, float] | None = None
-    """How far the page is scrolled, in CSS pixels, if nothing can have moved it since it was seen."""
-    holds: Callable[[int, int], bool] | None = None
-    """Whether an element has a node in it (both by backend node id), if nothing can have changed since it was seen; what it denies the page is
-    asked."""
+    seen: Seen | None = None
+    """What the last look tells of the page, if nothing can have changed since."""
     deadline: float = ACTION_SECONDS
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionError, Effect, Surface, execute, refuse
+from envs.actions import ActionError, Effect, Seen, Surface, execute, refuse
 from envs.actions import input as hand
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Environment
@@ -26,7 +26,7 @@ from envs.browser.targets import ContextTabs, ObservedTargets
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
-from envs.settle import Settled, SettleReason
+from envs.settle import Look, Settled, SettleReason
 from envs.sites.base import ForeignSite, Site
 from envs.types import (
     Action,
@@ -85,6 +85,8 @@ class EpisodePage:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
         self._reading: Reading | None = None
         self._looked_at: Tab | None = None
+        self._looked: Look | None = None
+        """What the clock had seen when the reading was made: as long as it is that, the page is as it was read."""
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
@@ -138,7 +140,6 @@ class EpisodePage:
         refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
-        known = self._reading if self.tab.clock.looked else None  # the page is still as it was seen
         surface = Surface(
             cdp=self.tab.cdp,
             viewport=self.context.viewport,
@@ -151,8 +152,7 @@ class EpisodePage:
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
-            scroll=known.observation.scroll if known else None,
-            holds=known.holds if known else None,
+            seen=self._still_seen(),
         )
         outcome = await self._execute(surface, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
@@ -204,6 +204,13 @@ class EpisodePage:
             if not self.context.goes_on_without(tab):
                 raise
             return Effect()
+
+    def _still_seen(self) -> Seen | None:
+        """What the last reading tells of the page, if that has stood still since."""
+        reading, looked = self._reading, self.tab.clock.looked
+        if reading is None or looked is None or looked is not self._looked:
+            return None
+        return Seen(reading.observation.scroll, reading.holds)
 
     def _may_be_early(self, action: Action) -> bool:
         """Whether the picture of a step is worth beginning before the page has settled.
@@ -264,16 +271,14 @@ class EpisodePage:
         if self.tab.dialogs.pending is not None:
             return self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
-        self._looked_at = tab
+        self._looked_at, self._looked = tab, tab.clock.looked
         observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
         if self.screenshots and (site.final_screenshot or point is None):
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
             reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
         else:
-            # Where the page has nothing to declare, one after the other saves two tasks.
-            asks = site.facts_script(self.task)
-            reading, said = await asyncio.gather(observed, facts) if asks else (await observed, await facts)
+            reading, said = await asyncio.gather(observed, facts)
             screenshot = b"" if said["done"] else await self._shoot(tab)
         self._reading, self._screenshot = reading, screenshot
         # At its end a page may show no instruction any more; the last one holds.

@@ -115,7 +115,7 @@ class Dom:
     _columns: dict[int, list[int]] = field(default_factory=dict)
     """Columns of `style_table` that were asked for."""
     _distinct: dict[int, list[int]] = field(default_factory=dict)
-    """What they hold, each once."""
+    """What columns that were asked for by `styled` hold, each once."""
     _hidden: list[bool] = field(default_factory=list)
 
     def text(self, node: int) -> str:

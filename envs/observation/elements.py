@@ -164,10 +164,10 @@ class _Reach:
         at = [box_of[node] for node in seen]
         rects, clips = self._dom.rects[at], self._scene.clips[at]
         low = np.maximum(rects[:, :2], clips[:, :2])
-        cut = np.hstack([low, np.minimum(rects[:, 2:], clips[:, 2:]) - low]).tolist()
+        left = np.hstack([low, np.minimum(rects[:, 2:], clips[:, 2:]) - low]).tolist()
         found = {
             node: self.boxes(node) if box in self._scene.wrapped else [(x, y, width, height)]
-            for node, box, (x, y, width, height) in zip(seen, at, cut, strict=True)
+            for node, box, (x, y, width, height) in zip(seen, at, left, strict=True)
         }
         return {node: boxes for node, boxes in found.items() if boxes}
 

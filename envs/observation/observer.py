@@ -27,7 +27,8 @@ from envs.settle import Look
 from envs.types import BrowserError, Element, Hidden, Observation, ObservationDiff
 
 KEPT = 4096
-"""Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each."""
+"""Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each (lists of choices may be long: none of
+those)."""
 
 
 @dataclass(slots=True)
@@ -244,7 +245,7 @@ def _elements(
     wanted = [(places.key(at.node), partial(places.name, at.node, at.kind, at.label)) for at in named]
     ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
     listed = [
-        _element(
+        (kept_element.__wrapped__ if at.options else kept_element)(
             options.ids,
             index,
             at.kind,
@@ -266,7 +267,7 @@ def _elements(
 
 
 @lru_cache(maxsize=KEPT)
-def _element(
+def kept_element(
     by: str,
     index: int,
     tag: str,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,10 +261,10 @@ def _phases(dom: Dom, above: Indices, paint: Indices) -> Indices:
     floats = dom.styled(FLOAT, lambda side: side != "none")
     text = dom.style_table[:, DISPLAY] < 0
     phases: Indices = np.where(inline | text, 2, np.where(floats, 1, 0))
-    inside = np.flatnonzero((above >= 0) & (paint[above] == paint))
-    around = above[inside]
-    while (later := phases[around] > phases[inside]).any():  # as often as such boxes lie in one another
-        phases[inside[later]] = phases[around[later]]
+    around = np.where((above >= 0) & (paint[above] == paint), above, np.arange(len(above)))
+    while (phases[around] > phases).any():  # then the box around it, the one two further out, four…
+        phases = np.maximum(phases, phases[around])
+        around = around[around]
     return phases
 
 
@@ -296,7 +296,7 @@ def _within(dom: Dom, node: int) -> Flags:
     """Which boxes are of a node of the main document or of what is in it, frames included."""
     inside = np.zeros(len(dom.parent), dtype=np.bool_)
     inside[node : dom.end[node] + 1] = True
-    for first, after in zip(dom.documents[1:], [*dom.documents[2:], len(dom.parent)], strict=True):
+    for first, after in pairwise([*dom.documents[1:], len(dom.parent)]):
         inside[first:after] = inside[dom.parent[first]]
     flags: Flags = inside[np.array(dom.box_node, dtype=np.int64)]
     return flags

@@ -65,7 +65,7 @@ def _add_nodes(dom: Dom, document: dict[str, Any], frame: int) -> None:
     dom.parent[first] = frame
     dom.end += (_ends(_indices(parents)) + first).tolist()
     dom.type += nodes["nodeType"]
-    dom.name += map([*strings, ""].__getitem__, nodes["nodeName"])  # the last is for -1
+    dom.name += [strings[name] if name >= 0 else "" for name in nodes["nodeName"]]
     dom.value += nodes["nodeValue"]
     dom.backend += nodes["backendNodeId"]
     for key in ("inputValue", "textValue"):

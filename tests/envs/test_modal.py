@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from envs.browser import StepResult
-from envs.types import Click
+from envs.types import Click, WebTask
 from tests.envs.dynamic import dynamic_pool, page
 
 
@@ -24,5 +26,18 @@ def test_behind_a_modal_dialog_nothing_can_be_used() -> None:
             close = next(element.index for element in result.observation.elements if element.text == "Close")
             assert usable(await session.step(Click(element=close))) == ["Modal", "Plain"]
             assert usable(await session.step(Click(element="plain"))) == ["Modal", "Plain", "Said"]
+
+    asyncio.run(run())
+
+
+def test_so_it_is_without_frames(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    html = """<button onclick="document.querySelector('dialog').showModal()">Open</button><button>Behind</button>
+              <dialog><button onclick="this.closest('dialog').close()">Close</button></dialog>"""
+
+    async def run() -> None:
+        async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
+            assert usable(await session.reset(page_task("/index.html"), 0)) == ["Open", "Behind"]
+            assert usable(await session.step(Click(element=1))) == ["Close"]
+            assert usable(await session.step(Click(element=1))) == ["Open", "Behind"]
 
     asyncio.run(run())

@@ -102,28 +102,36 @@ def test_clips_all_at_once_are_those_box_by_box(pages: Any, page_task: Callable[
     np.testing.assert_array_equal(_nested_clips(dom, containers), _chained_clips(dom, containers))
 
 
-def test_what_lies_in_an_element_is_known_from_the_look(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run(known: bool) -> set[str]:
-        html = "<button onclick=\"this.firstChild.textContent = 'done'\"><b>Go</b></button>"
+@pytest.mark.parametrize("since", ["nothing", "time", "a dialog"])
+def test_what_lies_in_an_element_is_known_from_the_look(
+    pages: Any, page_task: Callable[[str], WebTask], since: str
+) -> None:
+    async def run() -> set[str]:
+        html = """<button onclick="this.firstChild.textContent = 'done'"><b>Go</b></button>
+                  <i onclick="confirm('Go?')">ask</i>"""
         async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/index.html"), 0)
-            tab, sent = _page(session).tab, set[str]()
-            send = tab.cdp.send
+            page, sent = _page(session), set[str]()
+            if since == "time":
+                await page.tab.clock.settle(10)
+            elif since == "a dialog":
+                assert (await session.step(Click(element=2))).observation.dialog
+                await page.clear_dialogs()
+            send = page.tab.cdp.send
 
             async def noted(method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
                 sent.add(method)
                 return await send(method, params)
 
-            tab.cdp.send = noted  # type: ignore[method-assign]
-            if not known:
-                tab.clock._looked = None
+            page.tab.cdp.send = noted  # type: ignore[method-assign]
             result = await session.step(Click(element=1))
-            assert [element.text for element in result.observation.elements] == ["done"]
+            assert [element.text for element in result.observation.elements] == ["done", "ask"]
             return sent
 
-    asked, not_asked = asyncio.run(run(known=False)), asyncio.run(run(known=True))
-    assert {"DOM.getNodeForLocation", "DOM.resolveNode", "Runtime.callFunctionOn"} <= asked
-    assert "DOM.getNodeForLocation" in not_asked and not {"DOM.resolveNode", "Runtime.callFunctionOn"} & not_asked
+    sent = asyncio.run(run())
+    asks = {"Page.getLayoutMetrics", "DOM.resolveNode", "Runtime.callFunctionOn"}
+    assert "DOM.getNodeForLocation" in sent
+    assert asks & sent == (set() if since == "nothing" else asks)
 
 
 def _page(session: Any) -> EpisodePage:
