@@ -114,7 +114,7 @@ async def _first_look(cdp: Cdp) -> None:
     await Observer(FULL).observe(cdp, viewport=VIEWPORT, instruction="")
 
 
-async def _accuracy(cdp: CdpSession) -> list[Figure]:
+async def _accuracy(cdp: Cdp) -> list[Figure]:
     reading = await Observer(FULL).observe(cdp, viewport=VIEWPORT, instruction="")
     recall, precision = accuracy(reading, decode(await capture(cdp)))
     return [

@@ -274,7 +274,7 @@ class EpisodePage:
         self._looked_at, self._looked = tab, tab.clock.looked
         observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
-        if self.screenshots and (site.final_screenshot or point is None):
+        if site.final_screenshot or point is None:
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
             reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
         else:

@@ -10,7 +10,7 @@ are ranges.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -186,6 +186,13 @@ class Dom:
                 wanted = self.index_of(name)
                 self._by_name[name] = np.flatnonzero(self.name_index == wanted).tolist() if wanted >= 0 else []
         return sorted(node for name in names for node in self._by_name[name])
+
+    def marked(self, roots: Iterable[int], flags: bytearray | None = None) -> bytearray:
+        """1 for each of these nodes and what is in it in its document, and for what has it in ``flags``, which are changed."""
+        flags = bytearray(len(self.parent)) if flags is None else flags
+        for node in roots:
+            flags[node : self.end[node] + 1] = b"\1" * (self.end[node] + 1 - node)
+        return flags
 
     def within(self, node: int, ascending: list[int]) -> bool:
         """Whether one of the nodes (a sorted list) is a descendant of ``node``."""

@@ -129,8 +129,11 @@ class _Reach:
     def __init__(self, kinds: Kinds, scene: Scene) -> None:
         self._kinds, self._dom, self._scene = kinds, scene.dom, scene
         rects, clips = scene.dom.rects, scene.clips
-        seen = np.minimum(rects[:, 2:], clips[:, 2:]) - np.maximum(rects[:, :2], clips[:, :2])
-        self._near: list[bool] = ((seen[:, 0] >= LEAST_SIDE) & (seen[:, 1] >= LEAST_SIDE)).tolist()
+        low = np.maximum(rects[:, :2], clips[:, :2])
+        size = np.minimum(rects[:, 2:], clips[:, 2:]) - low
+        self._near: list[bool] = ((size[:, 0] >= LEAST_SIDE) & (size[:, 1] >= LEAST_SIDE)).tolist()
+        self._left = np.hstack([low, size])
+        """What is left of each box, as x, y, width, height."""
         boxes = [box for node in kinds.kind if (box := scene.dom.box_of[node]) >= 0]
         known = zip(boxes, rects[boxes].tolist(), clips[boxes].tolist(), strict=True)
         self._known: dict[int, tuple[list[float], list[float]]] = {box: (rect, clip) for box, rect, clip in known}
@@ -162,12 +165,9 @@ class _Reach:
         box_of, near, hidden = self._dom.box_of, self._near, self._dom.hidden
         seen = [node for node in nodes if (box := box_of[node]) >= 0 and near[box] and not hidden[box]]
         at = [box_of[node] for node in seen]
-        rects, clips = self._dom.rects[at], self._scene.clips[at]
-        low = np.maximum(rects[:, :2], clips[:, :2])
-        left = np.hstack([low, np.minimum(rects[:, 2:], clips[:, 2:]) - low]).tolist()
         found = {
             node: self.boxes(node) if box in self._scene.wrapped else [(x, y, width, height)]
-            for node, box, (x, y, width, height) in zip(seen, at, left, strict=True)
+            for node, box, (x, y, width, height) in zip(seen, at, self._left[at].tolist(), strict=True)
         }
         return {node: boxes for node, boxes in found.items() if boxes}
 

@@ -6,7 +6,7 @@ that its parent does not have. The ``full`` rules also take editing hosts, drag 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -124,8 +124,8 @@ class _Reader:
         self._dom, self._kinds, self._full, self._whole = kinds.dom, kinds, full, whole
         dom = kinds.dom
         self._controls = dom.named(*CONTROLS)
-        self._svg = _marked(dom, dom.named("svg"))
-        self._in_label = _marked(dom, dom.named("LABEL"))
+        self._svg = dom.marked(dom.named("svg"))
+        self._in_label = dom.marked(dom.named("LABEL"))
         self._links = dom.having("href")
         self._hosts = {
             node
@@ -238,16 +238,8 @@ class _Reader:
         return float((right - left) * (bottom - top))
 
 
-def _marked(dom: Dom, roots: Iterable[int]) -> bytearray:
-    """1 for each of these nodes and what is in it."""
-    flags = bytearray(len(dom.parent))
-    for node in roots:
-        flags[node : dom.end[node] + 1] = b"\1" * (dom.end[node] + 1 - node)
-    return flags
-
-
 def _excluded(dom: Dom, exclude: str) -> bytearray:
-    flags = _marked(dom, matching(dom, exclude))
+    flags = dom.marked(matching(dom, exclude))
     for root, after in zip(dom.documents[1:], [*dom.documents[2:], len(dom.parent)], strict=False):
         if flags[dom.parent[root]]:  # a frame in what is left out
             flags[root:after] = b"\1" * (after - root)

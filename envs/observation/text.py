@@ -207,10 +207,7 @@ def _seen(scene: Scene, asked: Flags) -> Flags:
 
 def _told(kinds: Kinds, nodes: set[int]) -> bytearray:
     """1 for each node whose text is not shown by itself: left out, or said by one of these."""
-    silent, end = bytearray(kinds.excluded), kinds.dom.end
-    for node in nodes:
-        silent[node : end[node] + 1] = b"\1" * (end[node] + 1 - node)
-    return silent
+    return kinds.dom.marked(nodes, bytearray(kinds.excluded))
 
 
 def _length(dom: Dom, boxes: list[int], told: bytearray) -> int:
