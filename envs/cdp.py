@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Cdp(Protocol):
@@ -20,6 +24,49 @@ class Cdp(Protocol):
     def on(self, event: Any, f: Callable[..., Any]) -> None:
         """Call ``f`` with the parameters of each such event."""
         ...
+
+
+class Rows(Sequence[list[int]]):
+    """Lists of integers of which many are equal, as a snapshot has them: a sequence of lists."""
+
+    def __init__(self, distinct: list[list[int]], place: NDArray[np.int64]) -> None:
+        self.distinct = distinct
+        """Each of them once."""
+        self.place = place
+        """For each list, which of the distinct ones it is."""
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def __getitem__(self, at: Any) -> Any:
+        return (
+            [self.distinct[one] for one in self.place[at]] if isinstance(at, slice) else self.distinct[self.place[at]]
+        )
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return map(self.distinct.__getitem__, self.place.tolist())
+
+
+class Rectangles(Sequence[list[float]]):
+    """Lists of four numbers, as a snapshot has them: a sequence of lists."""
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self.values = values
+        """(n, 4)"""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at].tolist()
+
+    def __iter__(self) -> Iterator[list[float]]:
+        return iter(self.values.tolist())
+
+
+def binary(value: str | bytes | bytearray) -> bytes:
+    """What a method answers as bytes over a pipe and as base64 over a socket."""
+    return base64.b64decode(value) if isinstance(value, str) else bytes(value)
 
 
 async def main_frame(cdp: Cdp) -> str:

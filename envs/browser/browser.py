@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from envs.browser.cdp import CdpSession
+from envs.browser.cdp import CdpClient, CdpSession, connect_client
 from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
@@ -25,7 +26,13 @@ logger = logging.getLogger(__name__)
 class Browser:
     """Made by `launch` or `connect`; `close` leaves nothing behind that we started."""
 
-    def __init__(self, process: ChromiumProcess | None, address: str, times: ConnectionTimes | None) -> None:
+    def __init__(
+        self,
+        process: ChromiumProcess | None,
+        connect: Callable[[float], Awaitable[CdpClient]],
+        name: str,
+        times: ConnectionTimes | None,
+    ) -> None:
         self.process = process
         self.contexts: set[BrowserContext] = set()
         self.episodes = 0
@@ -38,15 +45,7 @@ class Browser:
         self.greed = GreedWatch(self._renderers)
         self._greed: asyncio.Task[None] | None = None
 
-        async def found() -> str:
-            return address
-
-        self.connection = Connection(
-            found,
-            alive=lambda: process is None or process.running,
-            times=times,
-            name=f"Chromium {process.pid}" if process else address,
-        )
+        self.connection = Connection(connect, alive=lambda: process is None or process.running, times=times, name=name)
         self.connection.on_drop = self._on_drop
         self.connection.on_page_gone = self._on_page_gone
         self.connection.on_new_page = self._on_new_page
@@ -60,7 +59,11 @@ class Browser:
             BrowserError: it does not start, or cannot be spoken to.
         """
         process = await ChromiumProcess.start(executable, args, environment())
-        browser = cls(process, process.address, times)
+
+        async def take(_timeout: float) -> CdpClient:
+            return process.client()
+
+        browser = cls(process, take, f"Chromium {process.pid}", times)
         try:
             await browser.connection.open()
         except BaseException:
@@ -76,7 +79,8 @@ class Browser:
         Raises:
             BrowserError: there is none.
         """
-        browser = cls(None, await _debugger_address(url), times)
+        address = await _debugger_address(url)
+        browser = cls(None, partial(connect_client, address), address, times)
         await browser.connection.open()
         return browser
 

@@ -1,39 +1,33 @@
-"""The DevTools protocol over one WebSocket.
+"""The DevTools protocol over one wire: a pipe or a WebSocket.
 
-`CdpClient` is a socket: it numbers calls, hands answers back, and passes events on. When the socket goes away, for whatever reason, every
-pending call fails at once with `ConnectionLost`; nothing waits for an answer that cannot come. It never reconnects.
+`CdpClient` numbers calls, hands answers back, and passes events on. When the wire goes away, for whatever reason, every pending call fails at
+once with `ConnectionLost`; nothing waits for an answer that cannot come. It never reconnects.
 
-`CdpSession` is one target as the rest of ``envs`` sees it (`envs.cdp.Cdp`). It outlives its socket: `Connection` binds it to the next one
+`CdpSession` is one target as the rest of ``envs`` sees it (`envs.cdp.Cdp`). It outlives its wire: `Connection` binds it to the next one
 and plays back what was set up with `enable`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
-import orjson
 from websockets.exceptions import WebSocketException
 
+from envs.browser.json_format import JSON
 from envs.browser.socket import WebSocket
+from envs.browser.wire import MAX_MESSAGE, Format, Wire
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any]], None]
 
-MAX_MESSAGE = 256 * 2**20
-"""Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; a longer one would close the socket for all pages."""
-
-LONE_HALF = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair, which JavaScript's strings may have and text may not."""
-
 ATTACHED_AGAIN = "Rollwright.attachedAgain"
-"""Event of ours on a session: it has a new socket, and what was enabled is enabled again."""
+"""Event of ours on a session: it has a new wire, and what was enabled is enabled again."""
 
 
 class CdpError(BrowserError):
@@ -45,7 +39,7 @@ class CdpError(BrowserError):
 
 
 class ConnectionLost(BrowserError):
-    """The socket is gone; whether the call had an effect is not known."""
+    """The wire is gone; whether the call had an effect is not known."""
 
 
 class _Call(NamedTuple):
@@ -61,21 +55,26 @@ class _Call(NamedTuple):
 
 
 class CdpClient:
-    """One open socket. Made by `connect_client`, used in one event loop."""
+    """One open wire, used in one event loop. Made by `connect_client` and `ChromiumProcess.client`."""
 
-    def __init__(self, socket: WebSocket) -> None:
-        self._socket = socket
+    def __init__(self, wire: Wire, form: Format, numbers: Iterator[int] | None = None) -> None:
+        """
+        Args:
+            numbers: Of calls; clients that take the same wire one after the other share them, so that none gets an answer to another.
+        """
+        self._wire = wire
+        self._format = form
         self._calls: dict[int, _Call] = {}
-        self._last = 0
+        self._numbers = numbers or count(1)
         self.on_load: Callable[[bool], None] = lambda _busy: None
         """Called with True when the first call begins to wait, with False when none waits any more."""
         self._on_event: Callable[[str, str | None, dict[str, Any]], None] = lambda *_: None
         self.heard_at = asyncio.get_running_loop().time()
         """Loop time of the last message."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done when the socket is gone, with the reason."""
-        socket.on_message = self._read
-        socket.ended.add_done_callback(lambda ended: self._fail(f"the connection broke: {ended.result()}"))
+        """Done when the wire is gone, with the reason."""
+        wire.on_message = self._read
+        wire.ended.add_done_callback(self._on_end)
 
     @property
     def pending(self) -> int:
@@ -91,23 +90,23 @@ class CdpClient:
 
         Raises:
             CdpError: the browser refused it.
-            ConnectionLost: the socket went away first.
+            ConnectionLost: the wire went away first.
         """
         if self.lost.done():
             raise ConnectionLost(f"{method}: {self.lost.result()}")
-        self._last += 1
-        message: dict[str, Any] = {"id": self._last, "method": method, "params": params or {}}
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": params or {}}
         if session_id is not None:
             message["sessionId"] = session_id
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._calls[message["id"]] = _Call(method, session_id, answer)
+        self._calls[number] = _Call(method, session_id, answer)
         if len(self._calls) == 1:
             self.on_load(True)
         try:
-            self._socket.send(orjson.dumps(message))
+            self._wire.send(self._format.write(message))
             return await answer
         finally:
-            del self._calls[message["id"]]
+            del self._calls[number]
             if not self._calls:
                 self.on_load(False)
 
@@ -118,12 +117,13 @@ class CdpClient:
                 call.fail(why)
 
     def close(self, why: str = "the connection was closed") -> None:
-        """Close the socket without waiting for the other side's goodbye; pending calls fail."""
+        """Leave the wire without waiting for the other side's goodbye; pending calls fail."""
         self._fail(why)
-        self._socket.abort()
+        self._wire.ended.remove_done_callback(self._on_end)
+        self._wire.abort()
 
     def _read(self, raw: bytes) -> None:
-        message = _read_message(raw)
+        message = self._format.read(raw)
         self.heard_at = asyncio.get_running_loop().time()
         if "id" in message:
             self._answer(message)
@@ -136,8 +136,11 @@ class CdpClient:
             return  # who asked gave up
         if "error" in message:
             call.answer.set_exception(CdpError(call.method, message["error"].get("message", "no message")))
-        else:
-            call.answer.set_result(message["result"])
+            return
+        try:
+            call.answer.set_result(self._format.read_result(call.method, message["result"]))
+        except (ValueError, RecursionError) as error:
+            call.answer.set_exception(CdpError(call.method, f"its answer cannot be read: {error}"))
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         try:
@@ -146,31 +149,14 @@ class CdpClient:
             # A handler's mistake must not stop the answers of every other page.
             logger.exception("a handler of %s failed", message["method"])
 
+    def _on_end(self, ended: asyncio.Future[str]) -> None:
+        self._fail(f"the connection broke: {ended.result()}")
+
     def _fail(self, why: str) -> None:
         if not self.lost.done():
             self.lost.set_result(why)
         for call in self._calls.values():
             call.fail(why)
-
-
-def _read_message(raw: bytes) -> dict[str, Any]:
-    """A message of the browser. Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD."""
-    try:
-        message: dict[str, Any] = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        message = _whole(json.loads(raw.decode("utf-8", "replace")))
-    return message
-
-
-def _whole(value: Any) -> Any:
-    """A JSON value without halves of surrogate pairs."""
-    if isinstance(value, str):
-        return LONE_HALF.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_whole(each) for each in value]
-    if isinstance(value, dict):
-        return {_whole(name): _whole(each) for name, each in value.items()}
-    return value
 
 
 async def connect_client(url: str, timeout: float) -> CdpClient:
@@ -184,11 +170,11 @@ async def connect_client(url: str, timeout: float) -> CdpClient:
             socket = await WebSocket.connect(url, max_size=MAX_MESSAGE)
     except (OSError, WebSocketException, TimeoutError) as error:
         raise ConnectionLost(f"no connection to {url}: {error or 'no answer in time'}") from error
-    return CdpClient(socket)
+    return CdpClient(socket, JSON)
 
 
 class CdpSession:
-    """One target, over whatever socket there is at the moment."""
+    """One target, over whatever wire there is at the moment."""
 
     def __init__(self, target_id: str) -> None:
         self.target_id = target_id
@@ -210,7 +196,7 @@ class CdpSession:
         return await self._client.call(method, params, self._session_id)
 
     async def enable(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Like `send`, and again whenever the session gets a new socket: for what a session sets up for its own lifetime."""
+        """Like `send`, and again whenever the session gets a new wire: for what a session sets up for its own lifetime."""
         self._enabled.append((method, params or {}))
         return await self.send(method, params)
 
@@ -224,11 +210,11 @@ class CdpSession:
             handler(params)
 
     def bind(self, client: CdpClient, session_id: str | None) -> None:
-        """Use this socket from now on."""
+        """Use this wire from now on."""
         self._client, self._session_id = client, session_id
 
     def unbind(self) -> None:
-        """There is no socket: calls fail until the next `bind`."""
+        """There is no wire: calls fail until the next `bind`."""
         self._client = self._session_id = None
 
     def end(self, why: str) -> None:
@@ -238,7 +224,7 @@ class CdpSession:
         self.unbind()
 
     async def play_back(self) -> None:
-        """Set up again, on a new socket, what `enable` had set up."""
+        """Set up again, on a new wire, what `enable` had set up."""
         await asyncio.gather(*(self._again(method, params) for method, params in self._enabled))
 
     async def _again(self, method: str, params: dict[str, Any]) -> None:

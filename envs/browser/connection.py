@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from envs.browser.cdp import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost, connect_client
+from envs.browser.cdp import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost
 from envs.browser.states import ConnectionMachine, ConnectionState
 from envs.types import BrowserError
 
@@ -27,6 +27,9 @@ AUTO_ATTACH = {
     "filter": [{"type": "page"}, {"exclude": True}],
 }
 """Pages only: workers and frames are under the clock of their page."""
+
+
+DETACH = {"autoAttach": False, "waitForDebuggerOnStart": False, "flatten": True}
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Connection:
 
     def __init__(
         self,
-        address: Callable[[], Awaitable[str]],
+        connect: Callable[[float], Awaitable[CdpClient]],
         *,
         alive: Callable[[], bool] = lambda: True,
         times: ConnectionTimes | None = None,
@@ -59,7 +62,7 @@ class Connection:
     ) -> None:
         """
         Args:
-            address: Gives the browser's WebSocket URL; asked before each attempt.
+            connect: Gives a way to the browser within so many seconds; asked at each attempt.
             alive: Whether its process runs; once it does not, no attempt is made.
             times: Deadlines and backoff.
             name: For messages.
@@ -76,7 +79,7 @@ class Connection:
         self.on_drop: Callable[[str], None] = lambda _why: None
         """Called with the reason when the socket is gone; what waits for an event will not get it."""
         self.reconnects = 0
-        self._address = address
+        self._connect_client = connect
         self._alive = alive
         self._times = times or ConnectionTimes()
         self._name = name
@@ -224,7 +227,7 @@ class Connection:
 
     async def _connect(self, why: str) -> None:
         self.machine.to(ConnectionState.CONNECTING, why)
-        client = await connect_client(await self._address(), self._times.connect)
+        client = await self._connect_client(self._times.connect)
         self.machine.to(ConnectionState.ATTACHING)
         self._client = client
         client.on_event(self._on_event)
@@ -242,6 +245,8 @@ class Connection:
     async def _attach(self, client: CdpClient) -> None:
         self._by_session.clear()
         self.browser.bind(client, None)
+        # On a pipe the sessions of the client before are still there.
+        await self.browser.send("Target.setAutoAttach", DETACH)
         await self.browser.play_back()
         await self.browser.send("Target.setDiscoverTargets", {"discover": True})
         # Answered when all pages that are there have been attached to: their events come first.

@@ -11,7 +11,7 @@ import asyncio
 import base64
 from typing import Any
 
-from envs.cdp import Cdp
+from envs.cdp import Cdp, binary
 
 DOCUMENTS = {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]}
 
@@ -84,6 +84,6 @@ def _body(request: dict[str, Any]) -> dict[str, Any]:
     """What a form sent; nothing for a plain address."""
     if request["method"] == "GET":
         return {}
-    parts = [base64.b64decode(entry.get("bytes", "")) for entry in request.get("postDataEntries", ())]
+    parts = [binary(entry.get("bytes", "")) for entry in request.get("postDataEntries", ())]
     headers = [{"name": name, "value": value} for name, value in request["headers"].items()]
     return {"method": request["method"], "headers": headers, "postData": base64.b64encode(b"".join(parts)).decode()}

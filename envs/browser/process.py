@@ -1,7 +1,6 @@
-"""One Chromium process tree that we started: its debugging address, its memory, and its certain end.
+"""One Chromium process tree that we started: the pipe to it, its memory, and its certain end.
 
-It listens on a free port of loopback, and holds one end of a pipe of ours as well: when we die without a word, the pipe closes and Chromium
-ends by itself.
+It is spoken to over a pipe, which nobody else can connect to. When we die without a word, the pipe closes and Chromium ends by itself.
 """
 
 from __future__ import annotations
@@ -14,19 +13,28 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import psutil
 
+from envs.browser.cbor import CBOR
+from envs.browser.cdp import CdpClient, ConnectionLost
+from envs.browser.pipe import Pipe
+from envs.browser.wire import MAX_MESSAGE
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
-"""Real seconds for Chromium to listen (0.13 s when idle)."""
+"""Real seconds for Chromium to answer (0.13 s when idle)."""
 
 STOP_SECONDS = 5.0
 """Real seconds that killed processes may take to be gone (0.05 s when idle)."""
+
+PIPE_BYTES = 2**20
+"""A snapshot and a screenshot at once; by itself a pipe holds 64 kB."""
 
 LOWEST_DESCRIPTOR = 10
 """Of our pipes; a child gets 0 to 4."""
@@ -37,8 +45,7 @@ POLL_SECONDS = 0.01
 ARGS = (
     "--headless",
     "--no-sandbox",  # its own sandbox needs rights that containers do not give; a task's pages are kept in by the egress proxy
-    "--remote-debugging-port=0",
-    "--remote-debugging-pipe",
+    "--remote-debugging-pipe=cbor",
     "--no-startup-window",
     "--no-first-run",
     "--no-default-browser-check",
@@ -69,31 +76,50 @@ ARGS = (
 class ChromiumProcess:
     """Made by `start`."""
 
-    def __init__(self, process: psutil.Process, profile: Path, ours: tuple[int, int]) -> None:
+    def __init__(self, process: psutil.Process, profile: Path, pipe: Pipe) -> None:
         self._process = process
         self._profile = profile
-        self._ours = list(ours)
-        self.address = ""
-        """``ws://127.0.0.1:<port>/devtools/browser/<id>``."""
+        self._pipe = pipe
+        self._numbers = count(1)
 
     @classmethod
     async def start(
         cls, executable: Path, args: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> ChromiumProcess:
-        """Start and wait until it listens. ``environment`` is laid over our own.
+        """Start and wait until it answers. ``environment`` is laid over our own.
 
         Raises:
-            BrowserError: it ended, or did not listen in time; with what it said.
+            BrowserError: it ended, or did not answer in time; with what it said.
         """
         profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
         arguments = [*ARGS, *args, f"--user-data-dir={profile}"]
-        process = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
+        pid, (reading, writing) = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
+        pipe = await Pipe.open(reading, writing, max_size=MAX_MESSAGE)
+        process = cls(psutil.Process(pid), profile, pipe)
         try:
-            process.address = await process._listening(executable)
+            await process._answer(executable)
         except BaseException:
             await process.stop()
             raise
         return process
+
+    def client(self) -> CdpClient:
+        """The way to the browser. There is one pipe: who asks again takes it from who asked before."""
+        return CdpClient(self._pipe, CBOR, self._numbers)
+
+    async def address(self) -> str:
+        """``ws://127.0.0.1:<port>/devtools/browser/<id>`` of a browser that was started with ``--remote-debugging-port=0``.
+
+        Raises:
+            BrowserError: it does not listen.
+        """
+        port_file = self._profile / "DevToolsActivePort"
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.running:
+            if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
+                return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
+            await asyncio.sleep(POLL_SECONDS)
+        raise BrowserError(f"Chromium {self.pid} does not listen on a port{self._said()}")
 
     @property
     def pid(self) -> int:
@@ -121,29 +147,34 @@ class ChromiumProcess:
     async def stop(self) -> None:
         """Kill it and its children, and remove its profile."""
         family = self.family()
-        while self._ours:
-            os.close(self._ours.pop())
+        self._pipe.close()
         await asyncio.to_thread(_end, family or [self._process])
         # A child may still write while it dies; what is left then is a few files in the temporary folder.
         await asyncio.to_thread(shutil.rmtree, self._profile, True)
 
-    async def _listening(self, executable: Path) -> str:
-        port_file = self._profile / "DevToolsActivePort"
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if not self.running:
-                raise BrowserError(f"{executable} did not start: it ended at once{self._said()}")
-            if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
-                return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
-            await asyncio.sleep(POLL_SECONDS)
-        raise BrowserError(f"{executable} did not start: it did not listen within {START_SECONDS:g} s{self._said()}")
+    async def _answer(self, executable: Path) -> None:
+        client = self.client()
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await client.call("Browser.getVersion", None, None)
+        except TimeoutError:
+            raise BrowserError(
+                f"{executable} did not start: it did not answer within {START_SECONDS:g} s{self._said()}"
+            ) from None
+        except ConnectionLost as error:
+            raise BrowserError(f"{executable} did not start: {error}{self._said()}") from error
+        finally:
+            client.close()
 
     def _said(self) -> str:
         lines = (self._profile / "log").read_text(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""
 
 
-def _spawn(executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path) -> ChromiumProcess:
+def _spawn(
+    executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path
+) -> tuple[int, tuple[int, int]]:
+    """Its process id, and our ends of the pipe: to read from and to write to."""
     to_chromium, from_chromium = _pipe(), _pipe()
     log = os.open(profile / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -164,12 +195,14 @@ def _spawn(executable: Path, args: Sequence[str], environment: Mapping[str, str]
     finally:
         for descriptor in (log, null, to_chromium[0], from_chromium[1]):
             os.close(descriptor)
-    return ChromiumProcess(psutil.Process(pid), profile, (from_chromium[0], to_chromium[1]))
+    return pid, (from_chromium[0], to_chromium[1])
 
 
 def _pipe() -> tuple[int, int]:
     """Reading and writing end, both above the descriptors that a child gets, so that none is overwritten by another."""
     ends = os.pipe()
+    with suppress(PermissionError):  # a user may have so many bytes in pipes; a smaller one is filled and read in turns
+        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for end in ends)
     for end in ends:
         os.close(end)

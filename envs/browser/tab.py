@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from envs.actions import CdpDialogs, Interceptor
 from envs.browser.cdp import ATTACHED_AGAIN, CdpError, CdpSession
+from envs.cdp import binary
 from envs.settle import NAVIGATION_BUDGET_MS, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError
@@ -90,4 +90,4 @@ class Tab:
             # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh
             # contexts).
             answer = await self.cdp.send("Page.captureScreenshot", params)
-        return base64.b64decode(answer["data"])
+        return binary(answer["data"])

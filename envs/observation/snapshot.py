@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.cdp import Cdp
+from envs.cdp import Cdp, Rectangles, Rows
 from envs.observation.dom import LEFT, STYLES, TEXT, TOP, Dom, Indices, Rects, pixels
 
 
@@ -111,11 +111,13 @@ def _styles(document: dict[str, Any]) -> Indices:
     """(boxes, `STYLES`): string indices. A text's row is that of its element, whose position, float and overflow are not the text's: -1, as of
     a document, which has none."""
     layout, kinds = document["layout"], _indices(document["nodes"]["nodeType"])
-    rows: list[list[int]] = layout["styles"]
-    own = (kinds[_indices(layout["nodeIndex"])] != TEXT) & (_indices(map(len, rows), len(rows)) > 0)
-    table = np.full((len(rows), len(STYLES)), -1, dtype=np.int64)
-    written = chain.from_iterable(compress(rows, own.tolist()))
-    table[own] = _indices(written, len(STYLES) * int(own.sum())).reshape(-1, len(STYLES))
+    distinct, place = _rows(layout["styles"])
+    full = _indices(map(len, distinct), len(distinct)) > 0
+    rows = np.full((len(distinct), len(STYLES)), -1, dtype=np.int64)
+    written = chain.from_iterable(compress(distinct, full.tolist()))
+    rows[full] = _indices(written, len(STYLES) * int(full.sum())).reshape(-1, len(STYLES))
+    table = rows[place]
+    table[kinds[_indices(layout["nodeIndex"])] == TEXT] = -1
     return table
 
 
@@ -130,20 +132,37 @@ def _ends(parents: Indices) -> Indices:
 
 def _index(dom: Dom, nodes: list[dict[str, Any]]) -> None:
     """Names and attributes as arrays."""
-    attributes: list[list[int]] = list(chain.from_iterable(one["attributes"] for one in nodes))
-    counts = _indices(map(len, attributes), len(attributes))
-    flat = _indices(chain.from_iterable(attributes), int(counts.sum()))
+    of_documents = [_attributes(one["attributes"]) for one in nodes]
+    flat, counts = (np.concatenate(parts) for parts in zip(*of_documents, strict=True))
     dom.attribute_names, dom.attribute_values = flat[::2], flat[1::2]
-    dom.attribute_nodes = np.repeat(np.arange(len(attributes)), counts // 2)
-    dom.name_index = _indices(chain.from_iterable(one["nodeName"] for one in nodes), len(attributes))
+    dom.attribute_nodes = np.repeat(np.arange(len(counts)), counts // 2)
+    dom.name_index = _indices(chain.from_iterable(one["nodeName"] for one in nodes), len(counts))
+
+
+def _attributes(attributes: Sequence[list[int]]) -> tuple[Indices, Indices]:
+    """Those of all nodes one after another, and how many numbers each node has."""
+    distinct, place = _rows(attributes)
+    counts = _indices(map(len, distinct), len(distinct))
+    flat = _indices(chain.from_iterable(distinct), int(counts.sum()))
+    begins, counts = (np.cumsum(counts) - counts)[place], counts[place]
+    moved = begins - (np.cumsum(counts) - counts)  # from where a node's are to where they stand among the distinct ones
+    return flat[np.repeat(moved, counts) + np.arange(int(counts.sum()))], counts
+
+
+def _rows(rows: Sequence[list[int]]) -> tuple[list[list[int]], Indices]:
+    """The distinct rows, and which each is; as it comes over a socket every row is taken for one of its own."""
+    return (rows.distinct, rows.place) if isinstance(rows, Rows) else (list(rows), np.arange(len(rows)))
 
 
 def _indices(values: Iterable[int], count: int = -1) -> Indices:
     return np.fromiter(values, np.int64, count)
 
 
-def _rects(bounds: list[list[float]]) -> Rects:
-    rects = np.fromiter(chain.from_iterable(bounds), np.float64, 4 * len(bounds)).reshape(-1, 4)
+def _rects(bounds: Sequence[list[float]]) -> Rects:
+    if isinstance(bounds, Rectangles):
+        rects = bounds.values.copy()
+    else:
+        rects = np.fromiter(chain.from_iterable(bounds), np.float64, 4 * len(bounds)).reshape(-1, 4)
     rects[:, 2:] += rects[:, :2]
     return rects
 

@@ -49,8 +49,8 @@ class Rig:
 
 @asynccontextmanager
 async def rig(*, signals: bool = False) -> AsyncIterator[Rig]:
-    process = await ChromiumProcess.start(find_chromium(), LAUNCH_ARGS)
-    port, path = re.findall(r":(\d+)(/.*)", process.address)[0]
+    process = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
+    port, path = re.findall(r":(\d+)(/.*)", await process.address())[0]
     try:
         async with TcpProxy(int(port)) as proxy:
             browser = await Browser.connect(f"ws://127.0.0.1:{proxy.port}{path}", TIMES)
@@ -205,7 +205,7 @@ def test_a_page_that_went_away_meanwhile_is_dead() -> None:
         rig.proxy.refuse = True
         rig.proxy.drop()
         await rig.until(ConnectionState.RECONNECTING)
-        direct = await Browser.connect(rig.process.address)  # somebody else closes the page
+        direct = await Browser.connect(await rig.process.address())  # somebody else closes the page
         await direct.connection.browser.send("Target.closeTarget", {"targetId": rig.tab.cdp.target_id})
         await direct.connection.close()
         rig.proxy.refuse = False

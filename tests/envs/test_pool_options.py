@@ -151,10 +151,11 @@ async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleMode:
 
 def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     async def run() -> None:
-        theirs = await ChromiumProcess.start(find_chromium(), LAUNCH_ARGS)
+        theirs = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
         try:
-            http = "http://" + theirs.address.removeprefix("ws://").split("/")[0]
-            for address in (theirs.address, http):
+            socket = await theirs.address()
+            http = "http://" + socket.removeprefix("ws://").split("/")[0]
+            for address in (socket, http):
                 async with pages({"index.html": TITLE}, external=address) as (pool, site):
                     assert await episode(pool, site, page_task("/index.html")) == "seen"
                     assert pool.counters.launches == 0

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from envs.browser import BrowserPool, StepResult
-from envs.browser.cdp import _read_message
+from envs.browser.json_format import read
 from envs.oracles import oracle_action
 from envs.sites import Site
 from envs.types import Action, BrowserError, Click, Invalid, Select, Type, WebTask
@@ -199,7 +199,7 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(
 
 def test_only_the_half_is_replaced_in_a_message() -> None:
     raw = b'{"id":1,"result":{"a\\ud83d":["x\\ud83d\\ude00","\\ude00y\\ud83d",1.5,null,true]}}'
-    assert _read_message(raw) == {
+    assert read(raw) == {
         "id": 1,
         "result": {"a\ufffd": ["x\U0001f600", "\ufffdy\ufffd", 1.5, None, True]},
     }

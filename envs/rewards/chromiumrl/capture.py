@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from envs.cdp import Cdp
@@ -53,7 +54,7 @@ def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
         "nodes": {name: _before(table, most) for name, table in document["nodes"].items()},
         "layout": {
             name: [table[row] for row in rows]
-            if isinstance(table, list) and len(table) == len(layout["nodeIndex"])
+            if isinstance(table, Sequence) and len(table) == len(layout["nodeIndex"])
             else table
             for name, table in layout.items()
         },
@@ -63,7 +64,7 @@ def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
 
 def _before(table: Any, most: int) -> Any:
     """A column of nodes (a list, or sparse: numbers of nodes with or without values) without the rows from a number on."""
-    if isinstance(table, list):
+    if isinstance(table, Sequence):
         return table[:most]
     kept = [at for at, node in enumerate(table["index"]) if node < most]
     return {name: [column[at] for at in kept] for name, column in table.items()}

@@ -1,0 +1,37 @@
+"""Messages of the DevTools protocol in JSON, as a debugging port speaks it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+from envs.browser.wire import Format
+
+LONE_HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which JavaScript's strings may have and text may not."""
+
+
+def read(raw: bytes) -> dict[str, Any]:
+    """A message of the browser. Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD."""
+    try:
+        message: dict[str, Any] = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        message = _whole(json.loads(raw.decode("utf-8", "replace")))
+    return message
+
+
+def _whole(value: Any) -> Any:
+    """A JSON value without halves of surrogate pairs."""
+    if isinstance(value, str):
+        return LONE_HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, dict):
+        return {_whole(name): _whole(each) for name, each in value.items()}
+    return value
+
+
+JSON = Format(write=orjson.dumps, read=read, read_result=lambda _method, result: result)

@@ -1,0 +1,211 @@
+"""Messages in Chromium's dialect of CBOR: what is written, what a real Chromium writes, and what only looks like an envelope."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import cbor2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.browser import cbor
+from envs.browser.cdp import CdpClient, CdpError, connect_client
+from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.process import ChromiumProcess
+from envs.cdp import Rectangles, Rows, binary
+from envs.observation.dom import STYLES
+from envs.observation.snapshot import decode
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**31), 2**31 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+def result_of(value: Any) -> bytes:
+    """An answer's result as `cbor.read` leaves it."""
+    result: bytes = cbor.read(cbor.write({"id": 1, "result": value}))["result"]
+    return result
+
+
+@given(st.dictionaries(st.text(), JSON_VALUES))
+def test_what_is_written_is_read(value: dict[str, Any]) -> None:
+    assert cbor.read_result("Runtime.evaluate", result_of(value)) == value
+    assert cbor.read(cbor.write({"method": "Page.event", "params": value, "sessionId": "s"})) == {
+        "method": "Page.event",
+        "params": value,
+        "sessionId": "s",
+    }
+
+
+def test_a_number_of_more_than_32_bits_is_a_float() -> None:
+    assert b"\xfb" in cbor.write({"id": 2**31})
+
+
+@pytest.mark.parametrize("thing", [b"bytes", {1, 2}, object(), np.float32(1)])
+def test_what_json_does_not_have_cannot_be_sent(thing: object) -> None:
+    with pytest.raises(TypeError, match="cannot be sent to a browser"):
+        cbor.write({"params": {"it": thing}})
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b'{"id":1}\0', cbor2.dumps({"id": 1}), b"\xd8\x18\x5a\0\0\0\1\x9f"])
+def test_what_is_no_message_is_told(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="no message of Chromium's"):
+        cbor.read(raw)
+
+
+def test_a_message_that_ends_too_early_is_told() -> None:
+    whole = cbor.write({"id": 1, "params": {"a": [1, 2, 3]}})
+    with pytest.raises(ValueError, match="cannot be read"):
+        cbor.read(whole[:-1])
+
+
+def test_a_byte_string_is_text_of_two_bytes_a_letter_and_with_the_tag_it_is_bytes() -> None:
+    def envelope(content: bytes) -> bytes:
+        return cbor.ENVELOPE + len(content).to_bytes(4, "big") + content
+
+    parts = [cbor2.dumps("é\ud83d".encode("utf-16-le", "surrogatepass")), cbor2.dumps(cbor2.CBORTag(22, b"\xff\xd8"))]
+    raw = cbor.MAP + cbor2.dumps("all") + envelope(cbor.ARRAY + b"".join(parts) + cbor.BREAK) + cbor.BREAK
+    text, data = cbor.read_result("Some.method", raw)["all"]
+    assert text == "é\ufffd" and binary(data) == b"\xff\xd8" == binary("/9g=")
+
+
+ROWS = st.lists(
+    st.lists(st.integers(-1, 70_000) | st.sampled_from([216, 90, 24, 0x9F, 0xBF, 255, 0x18D8])), min_size=80
+)
+
+
+@given(ROWS)
+def test_rows_of_a_snapshot_are_those_that_were_written(rows: list[list[int]]) -> None:
+    raw = result_of({"documents": [{"attributes": rows}], "strings": []})
+    read = cbor.read_result(cbor.SNAPSHOT, raw)["documents"][0]["attributes"]
+    if isinstance(read, Rows):
+        assert len(read.distinct) <= len(rows) and [read[at] for at in range(len(read))] == rows == read[:]
+    assert list(read) == rows
+
+
+def test_numbers_that_look_like_an_envelope_are_numbers() -> None:
+    fake = [216, 90, 0, 0, 0, 24, 159, 255]  # 18 d8 18 5a: two numbers that hold an envelope's first bytes
+    rows = [[1, 2, 3], fake] * 60
+    raw = cbor._written(rows)[cbor.HEADER :]
+    assert raw.count(cbor.ENVELOPE) > len(rows) and cbor._members(raw) is None
+    assert cbor._table(raw) == rows
+
+
+def test_rectangles_of_a_snapshot_are_an_array() -> None:
+    rectangles = [[0.0, 1.5, -2.25, 1e9]] * 30
+    read = cbor._table(cbor._written(rectangles)[cbor.HEADER :])
+    assert isinstance(read, Rectangles) and list(read) == rectangles == read[:] and read[1] == rectangles[1]
+
+
+# --------------------------------------------------------------------------------------------------------- a real Chromium
+
+
+@asynccontextmanager
+async def chromium(*args: str) -> Any:
+    """A Chromium, the client of its pipe, and a page's session id."""
+    process = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, *args))
+    client = process.client()
+    try:
+        yield process, client, await attached(client)
+    finally:
+        await process.stop()
+
+
+async def attached(client: CdpClient, target: str = "") -> str:
+    target = target or (await client.call("Target.createTarget", {"url": "about:blank"}, None))["targetId"]
+    answer = await client.call("Target.attachToTarget", {"targetId": target, "flatten": True}, None)
+    return str(answer["sessionId"])
+
+
+def with_page(work: Callable[[CdpClient, str], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with chromium() as (_process, client, session):
+            await work(client, session)
+
+    asyncio.run(run())
+
+
+VALUES = {
+    "({'ü': 'é', x: [1, 'ü', {a: ['ß', null]}], 'ä': true})": {"ü": "é", "x": [1, "ü", {"a": ["ß", None]}], "ä": True},
+    "'\\ud83d' + 'x'": "\ufffdx",
+    "'a\\u0000b'": "a\0b",
+    "'😀'": "😀",
+    "'\\u18d8Z\\u0001\\u0002\\u9fff'.repeat(200)": "\u18d8Z\x01\x02\u9fff" * 200,  # an envelope's bytes, in text
+    "[[1, 2], ['\\u18d8Z\\u0001\\u0002\\u9fff'], []]": [[1, 2], ["\u18d8Z\x01\x02\u9fff"], []],
+    "7": 7,
+    "[2 ** 40, -0.5, 1e20, 1e22]": [2**40, -0.5, 10**20, 1e22],
+}
+
+
+def test_values_of_scripts_come_as_they_are() -> None:
+    async def work(client: CdpClient, session: str) -> None:
+        for expression, value in VALUES.items():
+            params = {"expression": expression, "returnByValue": True}
+            told = (await client.call("Runtime.evaluate", params, session))["result"]["value"]
+            assert told == value and type(told) is type(value), expression
+
+    with_page(work)
+
+
+def test_an_answer_that_is_nested_too_deep_fails_its_call_alone() -> None:
+    deep = "(() => { const top = {}; let at = top; for (let i = 0; i < 900; i++) at = at.a = {}; return top })()"
+
+    async def work(client: CdpClient, session: str) -> None:
+        with pytest.raises(CdpError, match=r"Runtime\.evaluate: its answer cannot be read: it is .* nested too deeply"):
+            await client.call("Runtime.evaluate", {"expression": deep, "returnByValue": True}, session)
+        answer = await client.call("Runtime.evaluate", {"expression": "6 * 7", "returnByValue": True}, session)
+        assert answer["result"]["value"] == 42
+
+    with_page(work)
+
+
+def test_what_the_browser_refuses_is_told_in_its_words() -> None:
+    async def work(client: CdpClient, session: str) -> None:
+        with pytest.raises(CdpError, match=r"No\.such: 'No\.such' wasn't found"):
+            await client.call("No.such", None, session)
+        with pytest.raises(CdpError, match=r"Runtime\.evaluate: Invalid parameters"):
+            await client.call("Runtime.evaluate", {"expression": 5}, session)
+
+    with_page(work)
+
+
+PAGE = """<title>Ünïcode</title><style>b::before {content: "→"}</style><body>
+<iframe srcdoc="<p>in a frame <input value='ä'>"></iframe><b>bold</b><input type=checkbox checked>
+<div id=host></div><script>host.attachShadow({mode: 'closed'}).innerHTML = '<button>in the shadow</button>';
+for (let i = 0; i < 300; i++) document.body.insertAdjacentHTML('beforeend', `<p class="row r${i % 7}">Row ${i} <a href="/x${i}">é</a></p>`)
+</script>"""
+
+
+def test_a_snapshot_is_the_same_over_the_pipe_and_over_a_socket() -> None:
+    async def run() -> None:
+        async with chromium("--remote-debugging-port=0") as (process, client, session):
+            frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
+            await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
+            socket = await connect_client(await process.address(), 5)
+            targets = (await socket.call("Target.getTargets", None, None))["targetInfos"]
+            target = next(each["targetId"] for each in targets if each["type"] == "page")
+            await asyncio.sleep(0.3)  # the frame is loaded
+            params = {"computedStyles": list(STYLES), "includePaintOrder": True}
+            over_pipe = await client.call(cbor.SNAPSHOT, params, session)
+            over_socket = await socket.call(cbor.SNAPSHOT, params, await attached(socket, target))
+            socket.close()
+        assert isinstance(over_pipe["documents"][0]["nodes"]["attributes"], Rows)
+        assert isinstance(over_pipe["documents"][0]["layout"]["bounds"], Rectangles)
+        ours, theirs = decode(over_pipe), decode(over_socket)
+        assert len(ours.documents) == 2 and ours.closed and len(ours.parent) > 1000 and ours.title == "Ünïcode"
+        for name in ours.__slots__:
+            one, other = getattr(ours, name), getattr(theirs, name)
+            assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
+
+    asyncio.run(run())

@@ -1,0 +1,181 @@
+"""The pipe to a Chromium of ours: messages in pieces, messages that are none, browsers that end or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from envs.browser import cbor
+from envs.browser.browser import Browser
+from envs.browser.cdp import ConnectionLost
+from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.connection import ConnectionTimes
+from envs.browser.context import ContextOptions, Device
+from envs.browser.pipe import Pipe
+from envs.browser.process import ChromiumProcess
+from envs.browser.states import ConnectionState
+from envs.types import BrowserError
+
+MAX_SIZE = 100_000
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[tuple[Pipe, list[bytes], int, int]]:
+    """A pipe, the messages that it hears, and the other side's ends: to read from and to write to."""
+    (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+    pipe = await Pipe.open(ours_in, ours_out, max_size=MAX_SIZE)
+    heard: list[bytes] = []
+    pipe.on_message = heard.append
+    try:
+        yield pipe, heard, theirs_in, theirs_out
+    finally:
+        pipe.close()
+        for end in (theirs_in, theirs_out):
+            os.close(end)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_messages_in_pieces_and_several_at_once() -> None:
+    async def run() -> None:
+        async with opened() as (_pipe, heard, _in, out):
+            messages = [cbor.write({"id": number, "text": "x" * 20 * number}) for number in range(5)]
+            raw = b"".join(messages)
+            for at in range(0, len(raw), 7):
+                os.write(out, raw[at : at + 7])
+                await asyncio.sleep(0)
+            os.write(out, raw)
+            await until(lambda: len(heard) == 10)
+            assert heard == messages * 2
+
+    asyncio.run(run())
+
+
+def test_more_is_sent_than_a_browser_reads() -> None:
+    """It is stopped, say: what is sent waits, and nobody is held up."""
+
+    async def run() -> None:
+        async with opened() as (pipe, _heard, theirs, _out):
+            message = cbor.write({"id": 1, "text": "x" * 50_000})
+            for _ in range(40):
+                pipe.send(message)
+            read = b""
+            while len(read) < 40 * len(message):
+                read += await asyncio.to_thread(os.read, theirs, 2**16)
+            assert read == message * 40
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b'{"id": 1, "result": {}}\0', "begins with 7b 22 69 64"),
+        (cbor.ENVELOPE + (MAX_SIZE + 1).to_bytes(4, "big"), f"a message of {MAX_SIZE + 8} bytes"),
+    ],
+)
+def test_what_is_no_message_ends_the_pipe(raw: bytes, why: str) -> None:
+    async def run() -> None:
+        async with opened() as (pipe, heard, _in, out):
+            os.write(out, raw)
+            assert why in await asyncio.wait_for(pipe.ended, 5) and not heard
+
+    asyncio.run(run())
+
+
+def test_a_browser_that_closes_its_end() -> None:
+    async def run() -> None:
+        (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+        pipe = await Pipe.open(ours_in, ours_out, max_size=MAX_SIZE)
+        os.close(theirs_out)
+        assert await asyncio.wait_for(pipe.ended, 5) == "the browser closed it"
+        os.close(theirs_in)
+        pipe.send(b"to nobody")
+        pipe.close()
+
+    asyncio.run(run())
+
+
+# --------------------------------------------------------------------------------------------------------- a real Chromium
+
+TIMES = ConnectionTimes(connect=3, heartbeat=0.3, answer=0.5, backoff=0.05, longest_backoff=0.2, attempts=20)
+
+
+@asynccontextmanager
+async def launched() -> AsyncIterator[Browser]:
+    browser = await Browser.launch(find_chromium(), LAUNCH_ARGS, TIMES)
+    try:
+        yield browser
+    finally:
+        await browser.close()
+
+
+@pytest.mark.chaos
+def test_a_browser_that_hung_is_spoken_to_again_over_the_same_pipe() -> None:
+    async def run() -> None:
+        async with launched() as browser:
+            context = await browser.open_context(ContextOptions("test", Device((300, 200))))
+            await context.active.load("data:text/html,<script>kept=41</script>")
+            assert browser.process is not None
+            os.kill(browser.process.pid, signal.SIGSTOP)
+            with pytest.raises(BrowserError):
+                await context.guard(context.active.evaluate("1"), 30, "it")
+            await until(lambda: browser.connection.state is ConnectionState.RECONNECTING)
+            os.kill(browser.process.pid, signal.SIGCONT)
+            await until(lambda: browser.connection.reconnects == 1)
+            assert await context.active.evaluate("kept + 1") == 42
+            before = await context.active.evaluate("Date.now()")
+            await context.active.clock.settle(250)
+            assert await context.active.evaluate("Date.now()") == before + 250, "the page has two clocks, or none"
+            # Of the sessions of before none is left, or each event would come twice.
+            targets = (await browser.connection.browser.send("Target.getTargets"))["targetInfos"]
+            assert sum(target["attached"] for target in targets) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.chaos
+def test_a_browser_that_is_killed_is_given_up_at_once() -> None:
+    async def run() -> None:
+        async with launched() as browser:
+            assert browser.process is not None
+            os.kill(browser.process.pid, signal.SIGKILL)
+            assert await asyncio.wait_for(browser.connection.gave_up, 5) == "its process is gone"
+            with pytest.raises(ConnectionLost):
+                await browser.connection.browser.send("Browser.getVersion")
+
+    asyncio.run(run())
+
+
+def test_a_program_that_is_no_browser_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "chromium"
+    script.write_text("#!/bin/sh\necho no display >&2\n")
+    script.chmod(0o755)
+
+    async def run() -> None:
+        with pytest.raises(BrowserError, match=r"chromium did not start: .*: no display"):
+            await ChromiumProcess.start(script, ())
+
+    asyncio.run(run())
+
+
+def test_nobody_else_can_speak_to_it() -> None:
+    """It listens on no port."""
+
+    async def run() -> None:
+        async with launched() as browser:
+            assert browser.process is not None
+            listening = [each for member in browser.process.family() for each in member.net_connections("inet")]
+            assert not [each for each in listening if each.status == "LISTEN"]
+
+    asyncio.run(run())
