@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +46,17 @@ class Rows(Sequence[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         return map(self.distinct.__getitem__, self.place.tolist())
+
+
+class Integers(list[int]):
+    """A list of integers of a snapshot. Nobody changes it."""
+
+    @cached_property
+    def array(self) -> NDArray[np.int64]:
+        """The same as an array."""
+        array = np.fromiter(self, np.int64, len(self))
+        array.setflags(write=False)
+        return array
 
 
 class Rectangles(Sequence[list[float]]):

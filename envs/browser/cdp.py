@@ -48,6 +48,8 @@ class _Call(NamedTuple):
     method: str
     session_id: str | None
     answer: asyncio.Future[dict[str, Any]]
+    memory: dict[str, Any]
+    """Of its session, for `Format.read_result`."""
 
     def fail(self, why: str) -> None:
         if not self.answer.done():
@@ -85,8 +87,17 @@ class CdpClient:
         """Pass (method, session id, parameters) of every event to ``handler``."""
         self._on_event = handler
 
-    async def call(self, method: str, params: dict[str, Any] | None, session_id: str | None) -> dict[str, Any]:
+    async def call(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        session_id: str | None,
+        memory: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """The result of a method.
+
+        Args:
+            memory: What the format keeps from one answer to this session to the next; empty at first.
 
         Raises:
             CdpError: the browser refused it.
@@ -99,7 +110,7 @@ class CdpClient:
         if session_id is not None:
             message["sessionId"] = session_id
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._calls[number] = _Call(method, session_id, answer)
+        self._calls[number] = _Call(method, session_id, answer, {} if memory is None else memory)
         if len(self._calls) == 1:
             self.on_load(True)
         try:
@@ -138,7 +149,7 @@ class CdpClient:
             call.answer.set_exception(CdpError(call.method, message["error"].get("message", "no message")))
             return
         try:
-            call.answer.set_result(self._format.read_result(call.method, message["result"]))
+            call.answer.set_result(self._format.read_result(call.method, message["result"], call.memory))
         except (ValueError, RecursionError) as error:
             call.answer.set_exception(CdpError(call.method, f"its answer cannot be read: {error}"))
 
@@ -183,6 +194,8 @@ class CdpSession:
         self._session_id: str | None = None
         self._handlers: dict[str, list[Handler]] = {}
         self._enabled: list[tuple[str, dict[str, Any]]] = []
+        self.memory: dict[str, Any] = {}
+        """What the wire's format keeps of this target's answers; may be cleared at any time."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call a method of this target.
@@ -193,7 +206,7 @@ class CdpSession:
         """
         if self._client is None:
             raise ConnectionLost(f"{method}: there is no connection to the browser")
-        return await self._client.call(method, params, self._session_id)
+        return await self._client.call(method, params, self._session_id, self.memory)
 
     async def enable(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Like `send`, and again whenever the session gets a new wire: for what a session sets up for its own lifetime."""

@@ -34,4 +34,4 @@ def _whole(value: Any) -> Any:
     return value
 
 
-JSON = Format(write=orjson.dumps, read=read, read_result=lambda _method, result: result)
+JSON = Format(write=orjson.dumps, read=read, read_result=lambda _method, result, _memory: result)

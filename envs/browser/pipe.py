@@ -10,13 +10,13 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from envs.browser.cbor import ENVELOPE, HEADER
+from envs.browser.envelopes import ENVELOPE, HEADER
 
 
 class Pipe(asyncio.Protocol):
     """Our ends, read and written by one event loop. Made by `open`.
 
-    Messages are envelopes (`envs.browser.cbor`), which say how long they are.
+    Messages are envelopes (`envs.browser.envelopes`), which say how long they are.
     """
 
     def __init__(self, max_size: int) -> None:

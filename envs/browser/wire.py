@@ -33,5 +33,5 @@ class Format(NamedTuple):
     write: Callable[[dict[str, Any]], bytes]
     read: Callable[[bytes], dict[str, Any]]
     """A message; the ``result`` of a call may still be to be read."""
-    read_result: Callable[[str, Any], dict[str, Any]]
-    """What a method (by name) answered, from the ``result`` that was read."""
+    read_result: Callable[[str, Any, dict[str, Any]], dict[str, Any]]
+    """What a method (by name) answered, from the ``result`` that was read and what a session keeps from one answer to the next."""

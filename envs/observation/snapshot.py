@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.cdp import Cdp, Rectangles, Rows
+from envs.cdp import Cdp, Integers, Rectangles, Rows
 from envs.observation.dom import LEFT, STYLES, TEXT, TOP, Dom, Indices, Rects, pixels
 
 
@@ -136,7 +136,7 @@ def _index(dom: Dom, nodes: list[dict[str, Any]]) -> None:
     flat, counts = (np.concatenate(parts) for parts in zip(*of_documents, strict=True))
     dom.attribute_names, dom.attribute_values = flat[::2], flat[1::2]
     dom.attribute_nodes = np.repeat(np.arange(len(counts)), counts // 2)
-    dom.name_index = _indices(chain.from_iterable(one["nodeName"] for one in nodes), len(counts))
+    dom.name_index = np.concatenate([_indices(one["nodeName"]) for one in nodes])
 
 
 def _attributes(attributes: Sequence[list[int]]) -> tuple[Indices, Indices]:
@@ -155,7 +155,8 @@ def _rows(rows: Sequence[list[int]]) -> tuple[list[list[int]], Indices]:
 
 
 def _indices(values: Iterable[int], count: int = -1) -> Indices:
-    return np.fromiter(values, np.int64, count)
+    """As an array, which is not to be changed: it may be that of the next snapshot too."""
+    return values.array if isinstance(values, Integers) else np.fromiter(values, np.int64, count)
 
 
 def _rects(bounds: Sequence[list[float]]) -> Rects:

@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.browser import cbor
+from envs.browser import cbor, tables
 from envs.browser.cdp import CdpClient, CdpError, connect_client
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.envelopes import ARRAY, BREAK, ENVELOPE, HEADER, MAP
 from envs.browser.process import ChromiumProcess
+from envs.browser.tables import SNAPSHOT
 from envs.cdp import Rectangles, Rows, binary
-from envs.observation.dom import STYLES
+from envs.observation.dom import STYLES, Dom
 from envs.observation.snapshot import decode
 
 JSON_VALUES = st.recursive(
@@ -40,7 +42,7 @@ def result_of(value: Any) -> bytes:
 
 @given(st.dictionaries(st.text(), JSON_VALUES))
 def test_what_is_written_is_read(value: dict[str, Any]) -> None:
-    assert cbor.read_result("Runtime.evaluate", result_of(value)) == value
+    assert cbor.read_result("Runtime.evaluate", result_of(value), {}) == value
     assert cbor.read(cbor.write({"method": "Page.event", "params": value, "sessionId": "s"})) == {
         "method": "Page.event",
         "params": value,
@@ -72,11 +74,11 @@ def test_a_message_that_ends_too_early_is_told() -> None:
 
 def test_a_byte_string_is_text_of_two_bytes_a_letter_and_with_the_tag_it_is_bytes() -> None:
     def envelope(content: bytes) -> bytes:
-        return cbor.ENVELOPE + len(content).to_bytes(4, "big") + content
+        return ENVELOPE + len(content).to_bytes(4, "big") + content
 
     parts = [cbor2.dumps("é\ud83d".encode("utf-16-le", "surrogatepass")), cbor2.dumps(cbor2.CBORTag(22, b"\xff\xd8"))]
-    raw = cbor.MAP + cbor2.dumps("all") + envelope(cbor.ARRAY + b"".join(parts) + cbor.BREAK) + cbor.BREAK
-    text, data = cbor.read_result("Some.method", raw)["all"]
+    raw = MAP + cbor2.dumps("all") + envelope(ARRAY + b"".join(parts) + BREAK) + BREAK
+    text, data = cbor.read_result("Some.method", raw, {})["all"]
     assert text == "é\ufffd" and binary(data) == b"\xff\xd8" == binary("/9g=")
 
 
@@ -88,7 +90,7 @@ ROWS = st.lists(
 @given(ROWS)
 def test_rows_of_a_snapshot_are_those_that_were_written(rows: list[list[int]]) -> None:
     raw = result_of({"documents": [{"attributes": rows}], "strings": []})
-    read = cbor.read_result(cbor.SNAPSHOT, raw)["documents"][0]["attributes"]
+    read = cbor.read_result(SNAPSHOT, raw, {})["documents"][0]["attributes"]
     if isinstance(read, Rows):
         assert len(read.distinct) <= len(rows) and [read[at] for at in range(len(read))] == rows == read[:]
     assert list(read) == rows
@@ -97,14 +99,14 @@ def test_rows_of_a_snapshot_are_those_that_were_written(rows: list[list[int]]) -
 def test_numbers_that_look_like_an_envelope_are_numbers() -> None:
     fake = [216, 90, 0, 0, 0, 24, 159, 255]  # 18 d8 18 5a: two numbers that hold an envelope's first bytes
     rows = [[1, 2, 3], fake] * 60
-    raw = cbor._written(rows)[cbor.HEADER :]
-    assert raw.count(cbor.ENVELOPE) > len(rows) and cbor._members(raw) is None
-    assert cbor._table(raw) == rows
+    raw = cbor._written(rows)[HEADER:]
+    assert raw.count(ENVELOPE) > len(rows) and tables._rows(raw) is None
+    assert tables.Tables()._array(raw) == rows
 
 
 def test_rectangles_of_a_snapshot_are_an_array() -> None:
     rectangles = [[0.0, 1.5, -2.25, 1e9]] * 30
-    read = cbor._table(cbor._written(rectangles)[cbor.HEADER :])
+    read = tables.Tables()._array(cbor._written(rectangles)[HEADER:])
     assert isinstance(read, Rectangles) and list(read) == rectangles == read[:] and read[1] == rectangles[1]
 
 
@@ -146,6 +148,41 @@ VALUES = {
     "7": 7,
     "[2 ** 40, -0.5, 1e20, 1e22]": [2**40, -0.5, 10**20, 1e22],
 }
+
+
+def test_what_changes_from_snapshot_to_snapshot_is_read_again() -> None:
+    """And what does not is the same object: nobody may change it."""
+    changes = [
+        "document.querySelectorAll('p')[7].textContent = 'changed'",
+        "document.querySelectorAll('p')[9].remove()",
+        "document.body.style.fontSize = '20px'",
+        "scrollTo(0, 500)",
+        "document.body.insertAdjacentHTML('afterbegin', '<p>ü new</p>')",
+    ]
+
+    async def work(client: CdpClient, session: str) -> None:
+        memory: dict[str, Any] = {}
+        params = {"computedStyles": list(STYLES), "includePaintOrder": True}
+        frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
+        await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
+        before = await client.call(SNAPSHOT, params, session, memory)
+        again = await client.call(SNAPSHOT, params, session, memory)
+        assert again["documents"][0]["nodes"]["attributes"] is before["documents"][0]["nodes"]["attributes"]
+        for change in changes:
+            await client.call("Runtime.evaluate", {"expression": change}, session)
+            kept, new = (
+                await client.call(SNAPSHOT, params, session, memory),
+                await client.call(SNAPSHOT, params, session),
+            )
+            same_page(decode(kept), decode(new))
+
+    with_page(work)
+
+
+def same_page(ours: Dom, theirs: Dom) -> None:
+    for name in ours.__slots__:
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
 
 
 def test_values_of_scripts_come_as_they_are() -> None:
@@ -197,15 +234,13 @@ def test_a_snapshot_is_the_same_over_the_pipe_and_over_a_socket() -> None:
             target = next(each["targetId"] for each in targets if each["type"] == "page")
             await asyncio.sleep(0.3)  # the frame is loaded
             params = {"computedStyles": list(STYLES), "includePaintOrder": True}
-            over_pipe = await client.call(cbor.SNAPSHOT, params, session)
-            over_socket = await socket.call(cbor.SNAPSHOT, params, await attached(socket, target))
+            over_pipe = await client.call(SNAPSHOT, params, session)
+            over_socket = await socket.call(SNAPSHOT, params, await attached(socket, target))
             socket.close()
         assert isinstance(over_pipe["documents"][0]["nodes"]["attributes"], Rows)
         assert isinstance(over_pipe["documents"][0]["layout"]["bounds"], Rectangles)
         ours, theirs = decode(over_pipe), decode(over_socket)
         assert len(ours.documents) == 2 and ours.closed and len(ours.parent) > 1000 and ours.title == "Ünïcode"
-        for name in ours.__slots__:
-            one, other = getattr(ours, name), getattr(theirs, name)
-            assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
+        same_page(ours, theirs)
 
     asyncio.run(run())

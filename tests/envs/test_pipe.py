@@ -17,6 +17,7 @@ from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import ContextOptions, Device
+from envs.browser.envelopes import ENVELOPE
 from envs.browser.pipe import Pipe
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
@@ -81,7 +82,7 @@ def test_more_is_sent_than_a_browser_reads() -> None:
     ("raw", "why"),
     [
         (b'{"id": 1, "result": {}}\0', "begins with 7b 22 69 64"),
-        (cbor.ENVELOPE + (MAX_SIZE + 1).to_bytes(4, "big"), f"a message of {MAX_SIZE + 8} bytes"),
+        (ENVELOPE + (MAX_SIZE + 1).to_bytes(4, "big"), f"a message of {MAX_SIZE + 8} bytes"),
     ],
 )
 def test_what_is_no_message_ends_the_pipe(raw: bytes, why: str) -> None:
