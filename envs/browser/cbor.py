@@ -6,8 +6,11 @@ Chromium's own messages are CBOR; over a WebSocket it translates each into JSON,
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import lru_cache
+from math import isfinite
 from struct import Struct
+from struct import error as StructError
 from typing import Any
 
 import cbor2
@@ -20,22 +23,23 @@ INT32 = range(-(2**31), 2**31)
 
 NUMBER = Struct(">Bd")
 
-SHORT = 64
+NAMES = 1024
+"""Names of parameters whose bytes are kept."""
 
-LONGEST = 1e21
-"""From here JavaScript writes whole numbers with an exponent."""
-
-KEPT = 4096
-"""Short texts (names of methods and parameters, ids of sessions) whose bytes are kept."""
+LONGEST = 2**63
+"""From here a whole number that comes as JSON is a float too."""
 
 
 def write(message: dict[str, Any]) -> bytes:
     """A message for the browser.
 
     Raises:
-        TypeError: there is something in it that JSON does not have either.
+        TypeError: there is something in it that JSON does not have either, or half of a surrogate pair.
     """
-    return _written(message)
+    try:
+        return _written(message)
+    except (UnicodeEncodeError, OverflowError, StructError) as error:
+        raise TypeError(f"a message cannot be sent to a browser: {error}") from error
 
 
 def read(raw: bytes) -> dict[str, Any]:
@@ -82,25 +86,29 @@ def _cause(error: cbor2.CBORError) -> str:
 def _written(value: Any) -> bytes:
     kind = type(value)
     if kind is str:
-        return _short(value) if len(value) < SHORT else cbor2.dumps(value)
+        return cbor2.dumps(value)
     if kind is float:
-        return NUMBER.pack(DOUBLE, value)
+        return NUMBER.pack(DOUBLE, value) if isfinite(value) else cbor2.dumps(None)
     if kind is dict:
-        content = MAP + b"".join([_short(name) + _written(part) for name, part in value.items()]) + BREAK
+        content = MAP + b"".join([_name(name) + _written(part) for name, part in value.items()]) + BREAK
     elif isinstance(value, list | tuple):
         content = ARRAY + b"".join(map(_written, value)) + BREAK
     elif value is None or kind is bool:
         return cbor2.dumps(value)
     elif kind is int:
         return cbor2.dumps(value) if value in INT32 else NUMBER.pack(DOUBLE, value)
+    elif isinstance(value, Enum):
+        return _written(value.value)
     else:
         raise TypeError(f"a {kind.__name__} cannot be sent to a browser")
     return ENVELOPE + len(content).to_bytes(4, "big") + content
 
 
-@lru_cache(KEPT)
-def _short(text: str) -> bytes:
-    return cbor2.dumps(text)
+@lru_cache(NAMES)
+def _name(name: str) -> bytes:
+    if type(name) is not str:
+        raise TypeError(f"{name!r} cannot be a name in a message to a browser")
+    return cbor2.dumps(name)
 
 
 def _content(raw: bytes, _immutable: bool = False) -> Any:
@@ -109,10 +117,12 @@ def _content(raw: bytes, _immutable: bool = False) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """The value as JSON would have it, changed in place: byte strings are text, and whole numbers integers."""
+    """The value as JSON would have it, changed in place: byte strings are text, whole numbers integers, and what is no number is ``None``."""
     kind = type(value)
     if kind is float:
-        return int(value) if value.is_integer() and abs(value) < LONGEST else value
+        if value.is_integer() and -LONGEST <= value < LONGEST:
+            return int(value)
+        return value if isfinite(value) else None
     if kind is bytes:
         return value.decode("utf-16-le", "replace")
     if kind is list:

@@ -131,10 +131,16 @@ class CdpClient:
         """Leave the wire without waiting for the other side's goodbye; pending calls fail."""
         self._fail(why)
         self._wire.ended.remove_done_callback(self._on_end)
-        self._wire.abort()
+        if self._wire.on_message == self._read:  # and nobody else has taken it
+            self._wire.abort()
 
     def _read(self, raw: bytes) -> None:
-        message = self._format.read(raw)
+        try:
+            message = self._format.read(raw)
+        except (ValueError, RecursionError):
+            # The next one begins where this one ends, and it may be of one page alone.
+            logger.exception("a message of the browser was left out: %s", raw[:200])
+            return
         self.heard_at = asyncio.get_running_loop().time()
         if "id" in message:
             self._answer(message)
@@ -244,6 +250,6 @@ class CdpSession:
         try:
             await self.send(method, params)
         except CdpError as error:
-            # The browser has not noticed yet that the old socket is dead, and its session still holds the override.
+            # The browser has not noticed yet that the old connection is dead, and its session still holds the override.
             if "already in effect" not in str(error):
                 raise

@@ -1,8 +1,8 @@
 """A connection to one browser that comes back: heartbeat, reconnect with backoff, targets attached to again.
 
-A socket can be dropped, stall, or be open at one end only; the browser and its pages may well live on. So targets are attached to anew on
-the next socket (contexts are made not to end with theirs), sessions keep their handlers, and what they had enabled is played back. A call
-that was pending has failed by then, because nobody can know whether it took effect.
+A socket can be dropped, stall, or be open at one end only, and a browser may hang; it and its pages may well live on. So targets are attached to
+anew, on the next socket or over the same pipe (contexts are made not to end with theirs), sessions keep their handlers, and what they had enabled is
+played back. A call that was pending has failed by then, because nobody can know whether it took effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ AUTO_ATTACH = {
 """Pages only: workers and frames are under the clock of their page."""
 
 
-DETACH = {"autoAttach": False, "waitForDebuggerOnStart": False, "flatten": True}
+NO_AUTO_ATTACH = {"autoAttach": False, "waitForDebuggerOnStart": False, "flatten": True}
+"""Ends the sessions of pages that were attached to so far."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ class Connection:
         self._by_session.clear()
         self.browser.bind(client, None)
         # On a pipe the sessions of the client before are still there.
-        await self.browser.send("Target.setAutoAttach", DETACH)
+        await self.browser.send("Target.setAutoAttach", NO_AUTO_ATTACH)
         await self.browser.play_back()
         await self.browser.send("Target.setDiscoverTargets", {"discover": True})
         # Answered when all pages that are there have been attached to: their events come first.

@@ -7,63 +7,82 @@ closed, Chromium ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 
 from envs.browser.envelopes import ENVELOPE, HEADER
 
+logger = logging.getLogger(__name__)
+
 
 class Pipe(asyncio.Protocol):
-    """Our ends, read and written by one event loop. Made by `open`.
+    """Our ends, read and written by one event loop: `open` it, and `close` it in any case.
 
     Messages are envelopes (`envs.browser.envelopes`), which say how long they are.
     """
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, reading: int, writing: int, *, max_size: int) -> None:
+        """
+        Args:
+            reading: Descriptor to read from, and…
+            writing: …one to write to; both belong to the pipe from now on.
+            max_size: Bytes of one message; a longer one, which a page can bring about, is left out.
+        """
+        self._files = os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
         self._max_size = max_size
         self._reading: asyncio.ReadTransport | None = None
         self._writing: asyncio.WriteTransport | None = None
         self._came = bytearray()
+        self._left_out = 0
+        self._leaving: list[bytes] = []
         self.on_message: Callable[[bytes], None] = lambda _message: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Done when the browser has closed its ends or wrote what is no message, with the reason."""
 
-    @classmethod
-    async def open(cls, reading: int, writing: int, *, max_size: int) -> Pipe:
-        """Take these descriptors over.
-
-        Args:
-            max_size: Bytes of one message; a longer one ends the pipe.
-        """
-        pipe, loop = cls(max_size), asyncio.get_running_loop()
-        pipe._reading, _ = await loop.connect_read_pipe(lambda: pipe, os.fdopen(reading, "rb", 0))
-        pipe._writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(writing, "wb", 0))
-        return pipe
+    async def open(self) -> None:
+        """Have the event loop read and write."""
+        loop = asyncio.get_running_loop()
+        self._reading, _ = await loop.connect_read_pipe(lambda: self, self._files[0])
+        self._writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._files[1])
 
     def send(self, message: bytes) -> None:
-        """Send a message. To a browser that is gone it is dropped: `ended` tells."""
-        if self._writing is not None and not self._writing.is_closing():
-            self._writing.write(message)
+        """Send a message, with all others of this turn of the loop: each write wakes the browser, which takes our core. To a browser that is gone
+        it is dropped: `ended` tells."""
+        if not self._leaving:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._leaving.append(message)
 
     def abort(self) -> None:
         """Hand nothing on any more, until somebody else takes the pipe."""
         self.on_message = lambda _message: None
 
     def close(self) -> None:
-        """Close our ends; Chromium ends by itself."""
-        for transport in (self._reading, self._writing):
-            if transport is not None:
-                transport.close()
+        """Close our ends, whatever is still to be written; Chromium ends by itself."""
+        if self._reading is not None:
+            self._reading.close()
+        if self._writing is not None and not self._writing.is_closing():
+            self._writing.abort()
+        if self._reading is None or self._writing is None:
+            for file in self._files:
+                file.close()
 
     # ------------------------------------------------------------------------------- called by the event loop
 
     def data_received(self, data: bytes) -> None:
+        if self._left_out:
+            data, self._left_out = data[self._left_out :], max(0, self._left_out - len(data))
         self._came += data
         while len(self._came) >= HEADER:
-            size = HEADER + int.from_bytes(self._came[len(ENVELOPE) : HEADER], "big")
-            if not self._came.startswith(ENVELOPE) or size > self._max_size:
-                self._end(f"a message of {size} bytes came, which begins with {self._came[:HEADER].hex(' ')}")
+            if not self._came.startswith(ENVELOPE):
+                self._end(f"what came is no message: it begins with {self._came[:HEADER].hex(' ')}")
                 return
+            size = HEADER + int.from_bytes(self._came[len(ENVELOPE) : HEADER], "big")
+            if size > self._max_size:
+                logger.error("a message of %d bytes was left out; at most %d are read", size, self._max_size)
+                self._left_out = max(0, size - len(self._came))
+                del self._came[:size]
+                continue
             if len(self._came) < size:
                 return
             message = bytes(self._came[:size])
@@ -75,6 +94,12 @@ class Pipe(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(str(exc or "it was closed"))
+
+    def _write(self) -> None:
+        data = b"".join(self._leaving)
+        self._leaving.clear()
+        if self._writing is not None and not self._writing.is_closing():
+            self._writing.write(data)
 
     def _end(self, why: str) -> None:
         if not self.ended.done():

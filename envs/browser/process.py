@@ -93,10 +93,15 @@ class ChromiumProcess:
         """
         profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
         arguments = [*ARGS, *args, f"--user-data-dir={profile}"]
-        pid, (reading, writing) = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
-        pipe = await Pipe.open(reading, writing, max_size=MAX_MESSAGE)
+        try:
+            pid, (reading, writing) = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
+        except BrowserError:
+            shutil.rmtree(profile, ignore_errors=True)
+            raise
+        pipe = Pipe(reading, writing, max_size=MAX_MESSAGE)
         process = cls(psutil.Process(pid), profile, pipe)
         try:
+            await pipe.open()
             await process._answer(executable)
         except BaseException:
             await process.stop()

@@ -6,7 +6,6 @@ time that they differ, and rectangles not one by one.
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from envs.cdp import Integers, Rectangles, Rows
 
 SNAPSHOT = "DOMSnapshot.captureSnapshot"
 
-COLUMN = range(256, 2**15)
-"""Bytes of columns that are kept: those of pages of up to some thousand nodes, for which a session then has up to 5 MB."""
+COLUMN, COLUMNS = range(256, 2**15), 2**18
+"""Bytes of a column that is kept, and of all that are kept of a page: those of some thousand nodes. What is read of them takes ten times as much."""
 
 RECTANGLE = np.dtype([("before", ">u8"), ("values", [("type", "u1"), ("value", ">f8")], 4), ("after", "u1")])
 """An array of four numbers in its envelope."""
@@ -35,6 +34,7 @@ class Tables:
     def __init__(self) -> None:
         self._before: dict[bytes, Any] = {}
         self._columns: dict[bytes, Any] = {}
+        self._room = 0
         self._decoders = {ENVELOPE_TAG: self._column}
 
     def read(self, raw: bytes) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Tables:
         Raises:
             CBORError: it is not whole.
         """
-        self._before, self._columns = self._columns, {}
+        self._before, self._columns, self._room = self._columns, {}, COLUMNS
         snapshot: dict[str, Any] = loads(raw, self._decoders)
         self._before = {}
         return snapshot
@@ -56,7 +56,9 @@ class Tables:
         column = self._before.get(raw)
         if column is None:
             column = self._array(raw)
-        self._columns[raw] = column
+        if self._room > 0:
+            self._columns[raw] = column
+            self._room -= len(raw)
         return column
 
     def _array(self, raw: bytes) -> Any:
@@ -83,7 +85,7 @@ def _rectangles(raw: bytes) -> Rectangles | None:
 def _rows(raw: bytes) -> Rows | None:
     """``None`` if not every envelope is a row, as in rows that hold envelopes, or numbers that look like one."""
     first, *rows = raw[1:-1].split(ENVELOPE)
-    distinct = dict(zip(dict.fromkeys(rows), count(), strict=False))
+    distinct = {row: number for number, row in enumerate(dict.fromkeys(rows))}
     if first or any(int.from_bytes(row[:4], "big") != len(row) - 4 for row in distinct):
         return None
     place = np.fromiter(map(distinct.__getitem__, rows), np.int64, len(rows))

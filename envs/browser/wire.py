@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 MAX_MESSAGE = 256 * 2**20
-"""Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; a longer one ends the connection for all pages."""
+"""Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; of a longer one a
+pipe is read on, and a socket is given up."""
 
 
 class Wire(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 
 import cbor2
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from envs.browser.tables import SNAPSHOT
 from envs.cdp import Rectangles, Rows, binary
 from envs.observation.dom import STYLES, Dom
 from envs.observation.snapshot import decode
+from envs.settle import SettleMode
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -40,6 +42,10 @@ def result_of(value: Any) -> bytes:
     return result
 
 
+def envelope(content: bytes) -> bytes:
+    return ENVELOPE + len(content).to_bytes(4, "big") + content
+
+
 @given(st.dictionaries(st.text(), JSON_VALUES))
 def test_what_is_written_is_read(value: dict[str, Any]) -> None:
     assert cbor.read_result("Runtime.evaluate", result_of(value), {}) == value
@@ -50,13 +56,18 @@ def test_what_is_written_is_read(value: dict[str, Any]) -> None:
     }
 
 
+def test_members_of_enumerations_are_their_values_and_what_is_no_number_is_null() -> None:
+    assert cbor.write({"it": SettleMode.VIRTUAL}) == cbor.write({"it": "virtual"})
+    assert cbor.write({"it": float("nan")}) == cbor.write({"it": None})
+
+
 def test_a_number_of_more_than_32_bits_is_a_float() -> None:
     assert b"\xfb" in cbor.write({"id": 2**31})
 
 
-@pytest.mark.parametrize("thing", [b"bytes", {1, 2}, object(), np.float32(1)])
+@pytest.mark.parametrize("thing", [b"bytes", {1, 2}, object(), np.float32(1), {1: 2}, {None: 1}, 10**400, "\ud83d"])
 def test_what_json_does_not_have_cannot_be_sent(thing: object) -> None:
-    with pytest.raises(TypeError, match="cannot be sent to a browser"):
+    with pytest.raises(TypeError, match="to a browser"):
         cbor.write({"params": {"it": thing}})
 
 
@@ -73,9 +84,6 @@ def test_a_message_that_ends_too_early_is_told() -> None:
 
 
 def test_a_byte_string_is_text_of_two_bytes_a_letter_and_with_the_tag_it_is_bytes() -> None:
-    def envelope(content: bytes) -> bytes:
-        return ENVELOPE + len(content).to_bytes(4, "big") + content
-
     parts = [cbor2.dumps("é\ud83d".encode("utf-16-le", "surrogatepass")), cbor2.dumps(cbor2.CBORTag(22, b"\xff\xd8"))]
     raw = MAP + cbor2.dumps("all") + envelope(ARRAY + b"".join(parts) + BREAK) + BREAK
     text, data = cbor.read_result("Some.method", raw, {})["all"]
@@ -108,6 +116,54 @@ def test_rectangles_of_a_snapshot_are_an_array() -> None:
     rectangles = [[0.0, 1.5, -2.25, 1e9]] * 30
     read = tables.Tables()._array(cbor._written(rectangles)[HEADER:])
     assert isinstance(read, Rectangles) and list(read) == rectangles == read[:] and read[1] == rectangles[1]
+
+
+def test_an_event_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    class Loose:
+        """A wire that leads nowhere."""
+
+        def __init__(self) -> None:
+            self.ended = asyncio.get_running_loop().create_future()
+            self.on_message: Callable[[bytes], None] = lambda _message: None
+            self.send: Callable[[bytes], None] = lambda _message: None
+            self.abort: Callable[[], None] = lambda: None
+
+    deep = envelope(MAP + BREAK)
+    for _ in range(500):
+        deep = envelope(MAP + cbor2.dumps("a") + deep + BREAK)
+    broken = envelope(MAP + cbor2.dumps("method") + cbor2.dumps("a.deep") + cbor2.dumps("params") + deep + BREAK)
+
+    async def run() -> list[str]:
+        wire, heard = Loose(), []
+        client = CdpClient(wire, cbor.CBOR)
+        client.on_event(lambda method, _session, _params: heard.append(method))
+        for message in (broken, cbor.write({"method": "a.plain", "params": {}})):
+            wire.on_message(message)
+        assert not client.lost.done()
+        return heard
+
+    assert asyncio.run(run()) == ["a.plain"] and "was left out" in caplog.text
+
+
+def test_of_a_page_with_too_many_columns_only_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "COLUMNS", 2000)
+    columns = {str(number): [number] * 400 for number in range(10)}
+    raw = result_of({"documents": columns, "strings": []})
+    memory: dict[str, Any] = {}
+    for _ in range(3):
+        assert cbor.read_result(SNAPSHOT, raw, memory)["documents"] == columns
+        assert sum(map(len, memory[SNAPSHOT]._columns)) < 3000
+
+
+def test_who_closed_does_not_deafen_who_came_after() -> None:
+    async def run() -> None:
+        async with chromium() as (process, first, _session):
+            second = process.client()
+            first.close()
+            async with asyncio.timeout(5):
+                assert "product" in await second.call("Browser.getVersion", None, None)
+
+    asyncio.run(run())
 
 
 # --------------------------------------------------------------------------------------------------------- a real Chromium
@@ -146,7 +202,7 @@ VALUES = {
     "'\\u18d8Z\\u0001\\u0002\\u9fff'.repeat(200)": "\u18d8Z\x01\x02\u9fff" * 200,  # an envelope's bytes, in text
     "[[1, 2], ['\\u18d8Z\\u0001\\u0002\\u9fff'], []]": [[1, 2], ["\u18d8Z\x01\x02\u9fff"], []],
     "7": 7,
-    "[2 ** 40, -0.5, 1e20, 1e22]": [2**40, -0.5, 10**20, 1e22],
+    "[2 ** 40, -0.5, 2 ** 63, 1e22, NaN, -1 / 0]": [2**40, -0.5, 2.0**63, 1e22, None, None],
 }
 
 
@@ -222,6 +278,61 @@ PAGE = """<title>Ünïcode</title><style>b::before {content: "→"}</style><body
 <div id=host></div><script>host.attachShadow({mode: 'closed'}).innerHTML = '<button>in the shadow</button>';
 for (let i = 0; i < 300; i++) document.body.insertAdjacentHTML('beforeend', `<p class="row r${i % 7}">Row ${i} <a href="/x${i}">é</a></p>`)
 </script>"""
+
+
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("Page.getLayoutMetrics", {}),
+    ("Page.getFrameTree", {}),
+    ("Page.getNavigationHistory", {}),
+    ("DOM.getDocument", {"depth": -1, "pierce": True}),
+    ("CSS.enable", {}),
+    ("DOM.getNodeForLocation", {"x": 20, "y": 150}),
+    ("DOM.getBoxModel", {"nodeId": 1}),
+    (
+        "Runtime.evaluate",
+        {
+            "expression": "({a: 0.1, b: [1e3, -0, 2**53, -(2**63), 2**63, 1e20, 1e21, NaN, 1/0, 'é', null], c: new Array(3)})",
+            "returnByValue": True,
+        },
+    ),
+    ("Runtime.evaluate", {"expression": "({é: {x: 1}, f: () => 1, d: new Date(0)})", "generatePreview": True}),
+    ("Runtime.evaluate", {"expression": "throw new TypeError('ünknown')"}),
+]
+
+
+def test_answers_are_the_same_over_the_pipe_and_over_a_socket() -> None:
+    """To the type of each number; ids that are counted up are left out."""
+
+    def told(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: told(part)
+                for name, part in value.items()
+                if name not in ("objectId", "nodeId", "parentId", "scriptId", "exceptionId")
+            }
+        return [told(part) for part in value] if isinstance(value, list) else value
+
+    async def run() -> None:
+        async with chromium("--remote-debugging-port=0") as (process, client, session):
+            frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
+            await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
+            socket = await connect_client(await process.address(), 5)
+            targets = (await socket.call("Target.getTargets", None, None))["targetInfos"]
+            theirs = await attached(socket, next(each["targetId"] for each in targets if each["type"] == "page"))
+            for domain in ("DOM", "Page"):
+                await client.call(f"{domain}.enable", None, session)
+                await socket.call(f"{domain}.enable", None, theirs)
+            for method, params in METHODS:
+                answers: list[Any] = []
+                for side, name in ((client, session), (socket, theirs)):
+                    try:
+                        answers.append(told(await side.call(method, params, name)))
+                    except CdpError as error:
+                        answers.append(str(error))
+                assert orjson.dumps(answers[0]) == orjson.dumps(answers[1]), method
+            socket.close()
+
+    asyncio.run(run())
 
 
 def test_a_snapshot_is_the_same_over_the_pipe_and_over_a_socket() -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from envs.browser import cbor
@@ -17,7 +18,7 @@ from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import ContextOptions, Device
-from envs.browser.envelopes import ENVELOPE
+from envs.browser.envelopes import ENVELOPE, HEADER
 from envs.browser.pipe import Pipe
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
@@ -30,7 +31,8 @@ MAX_SIZE = 100_000
 async def opened() -> AsyncIterator[tuple[Pipe, list[bytes], int, int]]:
     """A pipe, the messages that it hears, and the other side's ends: to read from and to write to."""
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
-    pipe = await Pipe.open(ours_in, ours_out, max_size=MAX_SIZE)
+    pipe = Pipe(ours_in, ours_out, max_size=MAX_SIZE)
+    await pipe.open()
     heard: list[bytes] = []
     pipe.on_message = heard.append
     try:
@@ -62,6 +64,22 @@ def test_messages_in_pieces_and_several_at_once() -> None:
     asyncio.run(run())
 
 
+def test_what_is_sent_in_one_turn_is_written_at_once() -> None:
+    async def run() -> None:
+        async with opened() as (pipe, _heard, theirs, _out):
+            transport = pipe._writing
+            assert transport is not None
+            written: list[int] = []
+            write = transport.write
+            transport.write = lambda data: (written.append(len(data)), write(data))[1]  # type: ignore[method-assign,assignment,arg-type,return-value]
+            messages = [cbor.write({"id": number}) for number in range(3)]
+            for message in messages:
+                pipe.send(message)
+            assert await asyncio.to_thread(os.read, theirs, 2**16) == b"".join(messages) and len(written) == 1
+
+    asyncio.run(run())
+
+
 def test_more_is_sent_than_a_browser_reads() -> None:
     """It is stopped, say: what is sent waits, and nobody is held up."""
 
@@ -78,26 +96,72 @@ def test_more_is_sent_than_a_browser_reads() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("raw", "why"),
-    [
-        (b'{"id": 1, "result": {}}\0', "begins with 7b 22 69 64"),
-        (ENVELOPE + (MAX_SIZE + 1).to_bytes(4, "big"), f"a message of {MAX_SIZE + 8} bytes"),
-    ],
-)
-def test_what_is_no_message_ends_the_pipe(raw: bytes, why: str) -> None:
+def test_what_is_no_message_ends_the_pipe() -> None:
     async def run() -> None:
         async with opened() as (pipe, heard, _in, out):
-            os.write(out, raw)
-            assert why in await asyncio.wait_for(pipe.ended, 5) and not heard
+            os.write(out, b'{"id": 1, "result": {}}\0')
+            assert "begins with 7b 22 69 64" in await asyncio.wait_for(pipe.ended, 5) and not heard
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("longer", [1, 100_000])
+def test_a_message_that_is_too_long_is_left_out(longer: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A page can bring one about: the others' go on."""
+
+    async def run() -> None:
+        async with opened() as (_pipe, heard, _in, out):
+            raw = ENVELOPE + (MAX_SIZE + longer).to_bytes(4, "big") + bytes(MAX_SIZE + longer)
+            after = cbor.write({"id": 2})
+            for part in (raw[:3], raw[3:20], raw[20:], after, raw + after):
+                await asyncio.to_thread(os.write, out, part)
+            await until(lambda: len(heard) == 2)
+            assert heard == [after, after]
+
+    asyncio.run(run())
+    assert f"a message of {MAX_SIZE + longer + HEADER} bytes was left out" in caplog.text
+
+
+def test_closing_does_not_wait_for_a_browser_that_does_not_read() -> None:
+    async def run() -> None:
+        async with opened() as (pipe, _heard, theirs, _out):
+            pipe.send(bytes(2**20))
+            await asyncio.sleep(0.01)
+            pipe.close()
+            await asyncio.sleep(0.01)
+            read = 0
+            while part := await asyncio.wait_for(asyncio.to_thread(os.read, theirs, 2**16), 5):
+                read += len(part)
+            assert 0 < read < 2**20
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_start_that_is_cancelled_leaves_nothing(turns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    descriptors, us = len(os.listdir("/proc/self/fd")), psutil.Process()
+
+    async def run() -> None:
+        starting = asyncio.create_task(ChromiumProcess.start(find_chromium(), LAUNCH_ARGS))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await asyncio.sleep(0.01)  # the loop closes what it had
+
+    before = set(us.children(recursive=True))
+    asyncio.run(run())
+    assert not list(tmp_path.iterdir()) and not set(us.children(recursive=True)) - before
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_a_browser_that_closes_its_end() -> None:
     async def run() -> None:
         (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
-        pipe = await Pipe.open(ours_in, ours_out, max_size=MAX_SIZE)
+        pipe = Pipe(ours_in, ours_out, max_size=MAX_SIZE)
+        await pipe.open()
         os.close(theirs_out)
         assert await asyncio.wait_for(pipe.ended, 5) == "the browser closed it"
         os.close(theirs_in)
@@ -156,6 +220,17 @@ def test_a_browser_that_is_killed_is_given_up_at_once() -> None:
                 await browser.connection.browser.send("Browser.getVersion")
 
     asyncio.run(run())
+
+
+def test_a_program_that_is_not_there_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def run() -> None:
+        with pytest.raises(BrowserError, match="nowhere did not start"):
+            await ChromiumProcess.start(tmp_path / "nowhere", ())
+
+    asyncio.run(run())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_program_that_is_no_browser_is_named(tmp_path: Path) -> None:
