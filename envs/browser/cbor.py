@@ -54,7 +54,7 @@ def read(raw: bytes) -> dict[str, Any]:
         message: dict[str, Any] = loads(raw[HEADER:], UNREAD)
         for name, value in message.items():
             if name != "result" and type(value) is bytes:
-                message[name] = as_json(_content(value))
+                message[name] = _as_json(_content(value))
     except cbor2.CBORError as error:
         raise ValueError(f"a message of Chromium's cannot be read: {_cause(error)}") from error
     return message
@@ -69,10 +69,10 @@ def read_result(method: str, result: bytes, memory: dict[str, Any]) -> dict[str,
     """
     try:
         if method != SNAPSHOT:
-            answer: dict[str, Any] = as_json(_content(result))
+            answer: dict[str, Any] = _as_json(_content(result))
         else:
             answer = memory.setdefault(SNAPSHOT, Tables()).read(result)
-            answer["strings"] = as_json(answer["strings"])  # all its text
+            answer["strings"] = _as_json(answer["strings"])  # all its text
     except cbor2.CBORError as error:
         raise ValueError(_cause(error)) from error
     return answer
@@ -116,7 +116,7 @@ def _content(raw: bytes, _immutable: bool = False) -> Any:
     return loads(raw, DECODERS)
 
 
-def as_json(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """The value as JSON would have it, changed in place: byte strings are text, whole numbers integers, and what is no number is ``None``."""
     kind = type(value)
     if kind is float:
@@ -128,13 +128,13 @@ def as_json(value: Any) -> Any:
     if kind is list:
         for place, part in enumerate(value):
             if type(part) in CHANGED:
-                value[place] = as_json(part)
+                value[place] = _as_json(part)
     elif kind is dict:
         for name, part in value.items():
             if type(part) in CHANGED:
-                value[name] = as_json(part)
+                value[name] = _as_json(part)
         if bytes in map(type, value):
-            return {as_json(name): part for name, part in value.items()}
+            return {_as_json(name): part for name, part in value.items()}
     return value
 
 

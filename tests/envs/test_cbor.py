@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -280,6 +280,19 @@ for (let i = 0; i < 300; i++) document.body.insertAdjacentHTML('beforeend', `<p 
 </script>"""
 
 
+@asynccontextmanager
+async def both_wires() -> AsyncIterator[list[tuple[CdpClient, str]]]:
+    """The clients of a pipe and of a socket, each with its session of one page."""
+    async with chromium("--remote-debugging-port=0") as (process, client, session):
+        frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
+        await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
+        socket = await connect_client(await process.address(), 5)
+        targets = (await socket.call("Target.getTargets", None, None))["targetInfos"]
+        target = next(each["targetId"] for each in targets if each["type"] == "page")
+        yield [(client, session), (socket, await attached(socket, target))]
+        socket.close()
+
+
 METHODS: list[tuple[str, dict[str, Any]]] = [
     ("Page.getLayoutMetrics", {}),
     ("Page.getFrameTree", {}),
@@ -313,41 +326,28 @@ def test_answers_are_the_same_over_the_pipe_and_over_a_socket() -> None:
         return [told(part) for part in value] if isinstance(value, list) else value
 
     async def run() -> None:
-        async with chromium("--remote-debugging-port=0") as (process, client, session):
-            frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
-            await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
-            socket = await connect_client(await process.address(), 5)
-            targets = (await socket.call("Target.getTargets", None, None))["targetInfos"]
-            theirs = await attached(socket, next(each["targetId"] for each in targets if each["type"] == "page"))
+        async with both_wires() as sides:
             for domain in ("DOM", "Page"):
-                await client.call(f"{domain}.enable", None, session)
-                await socket.call(f"{domain}.enable", None, theirs)
+                for side, session in sides:
+                    await side.call(f"{domain}.enable", None, session)
             for method, params in METHODS:
                 answers: list[Any] = []
-                for side, name in ((client, session), (socket, theirs)):
+                for side, session in sides:
                     try:
-                        answers.append(told(await side.call(method, params, name)))
+                        answers.append(told(await side.call(method, params, session)))
                     except CdpError as error:
                         answers.append(str(error))
                 assert orjson.dumps(answers[0]) == orjson.dumps(answers[1]), method
-            socket.close()
 
     asyncio.run(run())
 
 
 def test_a_snapshot_is_the_same_over_the_pipe_and_over_a_socket() -> None:
     async def run() -> None:
-        async with chromium("--remote-debugging-port=0") as (process, client, session):
-            frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
-            await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
-            socket = await connect_client(await process.address(), 5)
-            targets = (await socket.call("Target.getTargets", None, None))["targetInfos"]
-            target = next(each["targetId"] for each in targets if each["type"] == "page")
+        async with both_wires() as sides:
             await asyncio.sleep(0.3)  # the frame is loaded
             params = {"computedStyles": list(STYLES), "includePaintOrder": True}
-            over_pipe = await client.call(SNAPSHOT, params, session)
-            over_socket = await socket.call(SNAPSHOT, params, await attached(socket, target))
-            socket.close()
+            over_pipe, over_socket = [await side.call(SNAPSHOT, params, session) for side, session in sides]
         assert isinstance(over_pipe["documents"][0]["nodes"]["attributes"], Rows)
         assert isinstance(over_pipe["documents"][0]["layout"]["bounds"], Rectangles)
         ours, theirs = decode(over_pipe), decode(over_socket)
