@@ -130,7 +130,7 @@ async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | H
             own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
             if own is not None:
                 await fields.close_list(surface, nodes, own)
-    return Effect(spot.point)
+    return Effect(spot.point, spot.handle.backend_node_id if spot.handle is not None else None)
 
 
 async def _press(surface: Surface, nodes: Nodes, action: Press) -> Outcome:

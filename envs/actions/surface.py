@@ -165,6 +165,8 @@ class Effect:
 
     point: tuple[float, float] | None = None
     """Where the mouse went, in CSS pixels."""
+    node: int | None = None
+    """The element that it went to (backendNodeId), where one was named."""
     navigation: str | None = None
     """The address (or ``back``, ``forward``, ``refresh``) of a navigation that was begun by the action itself; a click may begin others."""
     wait_ms: float = 0.0

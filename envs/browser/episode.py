@@ -31,6 +31,8 @@ from envs.sites.base import ForeignSite, Site
 from envs.types import (
     Action,
     BrowserError,
+    Click,
+    DoubleClick,
     Drag,
     Needs,
     Observation,
@@ -159,6 +161,8 @@ class EpisodePage:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
+        if isinstance(action, Click | DoubleClick):
+            self._tell_of_foreign_link(effect)
         settled, result = await self._seen(effect, error, early=self._may_be_early(action))
         return replace(result, settled=settled, error=error.code if error else None)
 
@@ -204,6 +208,14 @@ class EpisodePage:
             if not self.context.goes_on_without(tab):
                 raise
             return Effect()
+
+    def _tell_of_foreign_link(self, effect: Effect) -> None:
+        """Say that a link which was clicked is for another program; Chromium says nothing."""
+        reading, node = self._reading, effect.node
+        if reading is not None and node is None and effect.point is not None:
+            node = reading.listed_at(effect.point)
+        if reading is not None and node is not None and (scheme := reading.foreign_scheme(node)):
+            self._notices.append(f"links with {scheme}: open nothing in this browser")
 
     def _still_seen(self) -> Seen | None:
         """What the last reading tells of the page, if that has stood still since."""

@@ -18,6 +18,7 @@ from envs.observation.hashes import dom_hash
 from envs.observation.ids import IdBook, Places
 from envs.observation.kinds import Kinds, classify
 from envs.observation.labels import Namer
+from envs.observation.links import foreign_scheme
 from envs.observation.listeners import hover_listeners
 from envs.observation.occlusion import Scene, stage
 from envs.observation.options import FULL, ObservationOptions
@@ -83,6 +84,22 @@ class Reading:
         except ValueError:
             return False
         return own <= at <= dom.end[own]
+
+    def listed_at(self, point: tuple[float, float]) -> int | None:
+        """The smallest listed element at a point of the viewport (backendNodeId), ``None`` where there is none."""
+        x, y = point
+        at = [
+            (width * height, element.index)
+            for element in self.observation.elements
+            for left, top, width, height in (element.box,)
+            if left <= x < left + width and top <= y < top + height
+        ]
+        return self.handles[min(at)[1]].backend_node_id if at else None
+
+    def foreign_scheme(self, node: int) -> str:
+        """`envs.observation.links.foreign_scheme` of a node (backendNodeId)."""
+        dom = self.kinds.dom
+        return foreign_scheme(dom, dom.backend.index(node)) if node in dom.backend else ""
 
     def marked(self, screenshot: bytes) -> bytes:
         """The screenshot as JPEG with the elements' boxes and numbers drawn."""

@@ -47,6 +47,24 @@ def test_an_error_of_the_browser_is_named() -> None:
     assert seen.status is None
 
 
+def test_a_link_for_another_program_says_so_however_it_is_named() -> None:
+    (first,) = steps(Click(element="stay"))
+    viewport, mail = first.observation.viewport, next(at for at in first.observation.elements if at.text == "mail")
+    middle = (
+        1000 * (mail.box[0] + mail.box[2] / 2) / viewport[0],
+        1000 * (mail.box[1] + mail.box[3] / 2) / viewport[1],
+    )
+    seen = steps(Click(element="mail"), Click(at=middle), Click(element="call"), Click(element="stay"))
+    said = "links with {}: open nothing in this browser"
+    assert [each.observation.notices for each in seen] == [
+        (said.format("mailto"),),
+        (said.format("mailto"),),
+        (said.format("tel"),),
+        (),
+    ]
+    assert {each.observation.title for each in seen} == {"nowhere"}
+
+
 def test_a_window_for_a_file_says_so() -> None:
     (seen,) = steps(Click(element="window"))
     assert seen.observation.notices == (f"a file was sent (application/zip), which is not shown: {STAYS}",)
