@@ -57,6 +57,8 @@ class Dom:
     """Of the main document."""
     scrolled_frames: set[int] = field(default_factory=set)
     """Documents of frames that are scrolled."""
+    guessed: list[int] = field(default_factory=list)
+    """Frames that may have their documents elsewhere than these were placed; see `envs.observation.placing`."""
     page_size: tuple[float, float] = (0.0, 0.0)
     """Width and height of the main document's content."""
     documents: list[int] = field(default_factory=list)

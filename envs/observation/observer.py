@@ -22,6 +22,7 @@ from envs.observation.links import foreign_scheme
 from envs.observation.listeners import hover_listeners
 from envs.observation.occlusion import Scene, stage
 from envs.observation.options import FULL, ObservationOptions
+from envs.observation.placing import Quad, content_quads
 from envs.observation.snapshot import capture, decode
 from envs.observation.text import Page, describe, lay_out, render
 from envs.settle import Look
@@ -171,6 +172,8 @@ class Observer:
         else:
             raw, focus, hover = await self._ask_all(cdp, self._focus, world, focus=looked is None)
         dom = decode(raw)
+        if dom.guessed:
+            dom = await _placed(cdp, raw, dom)
         if looked is not None and looked.focus is not None:
             node = dom.at_path(looked.focus)
             focus = await self._focus.read(world) if node < 0 or dom.hides(node) else dom.backend[node]
@@ -189,6 +192,18 @@ class Observer:
             _, others = failures.split(BrowserError)
             raise (others or failures).exceptions[0] from None
         return raw.result(), asked.result() if asked else None, hover.result() if hover else frozenset()
+
+
+async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom) -> Dom:
+    """The snapshot with documents where their frames have them, from the outermost inwards."""
+    quads: dict[int, Quad] = {}
+    while asked := {dom.backend[frame] for frame in dom.guessed} - quads.keys():
+        found = await content_quads(cdp, asked)
+        if not found:
+            break
+        quads |= found
+        dom = decode(raw, quads)
+    return dom
 
 
 def compose(

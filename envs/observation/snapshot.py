@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.cdp import Cdp, Integers, Rectangles, Rows
-from envs.observation.dom import LEFT, STYLES, TEXT, TOP, Dom, Indices, Rects, pixels
+from envs.observation.dom import STYLES, TEXT, Dom, Indices, Rects
+from envs.observation.placing import Quad, guess, place
 
 
 async def capture(cdp: Cdp) -> dict[str, Any]:
@@ -25,8 +25,12 @@ async def capture(cdp: Cdp) -> dict[str, Any]:
     return await cdp.send("DOMSnapshot.captureSnapshot", params)
 
 
-def decode(raw: dict[str, Any]) -> Dom:
-    """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale (Chromium 156)."""
+def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
+    """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale (Chromium 156).
+
+    Args:
+        quads: Where frames (backendNodeId) have their documents, of those that were asked for (`envs.observation.placing`).
+    """
     dom = Dom(raw["strings"])
     dom.style_table = np.concatenate([_styles(document) for document in raw["documents"]])
     frames: dict[int, int] = {}  # document -> frame element, which always comes before it
@@ -38,7 +42,7 @@ def decode(raw: dict[str, Any]) -> Dom:
         for node, content in _pairs(document["nodes"].get("contentDocumentIndex"), first):
             frames[content] = node
         boxes, lines = _add_boxes(dom, document, first)
-        _place(dom, document, frames.get(number, -1), first, boxes, lines)
+        _place(dom, document, frames.get(number, -1), first, boxes, lines, quads or {})
         dom.rects = np.concatenate([dom.rects, boxes]) if first else boxes
         dom.line_rects = np.concatenate([dom.line_rects, lines]) if first else lines
     _index(dom, [document["nodes"] for document in raw["documents"]])
@@ -168,27 +172,32 @@ def _rects(bounds: Sequence[list[float]]) -> Rects:
     return rects
 
 
-def _place(dom: Dom, document: dict[str, Any], frame: int, first: int, boxes: Rects, lines: Rects) -> None:
+def _place(
+    dom: Dom,
+    document: dict[str, Any],
+    frame: int,
+    first: int,
+    boxes: Rects,
+    lines: Rects,
+    quads: Mapping[int, Quad],
+) -> None:
     """Move a document's rectangles to where they are seen in the main viewport."""
     if not len(boxes):
         return
     scroll = np.array([document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)] * 2)
-    root = boxes[dom.box_of[first] - dom.box_of[dom.box_node[-len(boxes)]]]  # the document's own viewport, not scrolled
-    origin = _content_origin(dom, frame, root) if frame >= 0 else np.zeros(4)
-    boxes += origin - scroll
-    lines += origin - scroll
-    root += scroll
-
-
-def _content_origin(dom: Dom, frame: int, inner: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Top left corner of a frame's content, twice: inside its border, and its padding taken to be even."""
-    box = dom.box_of[frame]
-    if box < 0:
-        return np.zeros(4)
-    outer = dom.rects[box]
-    origin = outer[:2].copy()
-    for axis, column in ((0, LEFT), (1, TOP)):
-        border = pixels(dom.style(frame, column))
-        rest = (outer[axis + 2] - outer[axis]) - (inner[axis + 2] - inner[axis]) - 2 * border
-        origin[axis] += border + max(0.0, rest / 2)
-    return np.concatenate([origin, origin])
+    root = dom.box_of[first] - dom.box_of[dom.box_node[-len(boxes)]]  # the document's own viewport, not scrolled
+    inner = boxes[root].copy()
+    boxes -= scroll
+    lines -= scroll
+    boxes[root] = inner
+    if frame < 0:
+        return
+    quad = quads.get(dom.backend[frame])
+    if quad is not None and (inner[2:] > inner[:2]).all():
+        boxes[:], lines[:] = place(boxes, inner, quad), place(lines, inner, quad)
+        return
+    corner, certain = guess(dom, frame, inner)
+    boxes += np.tile(corner, 2)
+    lines += np.tile(corner, 2)
+    if not certain and quad is None:
+        dom.guessed.append(frame)

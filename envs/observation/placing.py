@@ -1,0 +1,67 @@
+"""Where a frame's document lies in the page: in its element, inside of the border and the padding, under whatever transforms it.
+
+A snapshot says how large the element is and how large the document thinks it is, not what lies between. Where that is the border alone, the place is
+certain; else the page is asked (`content_quads`), which few pages make necessary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.cdp import Cdp
+from envs.observation.dom import LEFT, TOP, Dom, Rects, pixels
+from envs.types import BrowserError
+
+Quad = Sequence[float]
+"""x and y of four corners, from the top left one clockwise, in CSS pixels of the main viewport."""
+
+TOLERANCE = 1.0
+"""CSS pixels by which rounding may make a frame and its document differ."""
+
+NO_BOX = ("compute box model", "No node", "Could not find node")
+"""Parts of what Chromium says of a frame that is not laid out any more, or has gone."""
+
+
+async def content_quads(cdp: Cdp, frames: Iterable[int]) -> dict[int, Quad]:
+    """What frame elements (backendNodeId) have their documents in. Those that have gone meanwhile are left out."""
+
+    async def ask(frame: int) -> tuple[int, Quad] | None:
+        try:
+            answer = await cdp.send("DOM.getBoxModel", {"backendNodeId": frame})
+        except BrowserError as error:
+            if not any(words in str(error) for words in NO_BOX):
+                raise
+            return None
+        return frame, answer["model"]["content"]
+
+    return dict(found for found in await asyncio.gather(*map(ask, frames)) if found is not None)
+
+
+def place(rects: Rects, inner: NDArray[np.float64], quad: Quad) -> Rects:
+    """Rectangles of a document where they are seen: what is turned is given the rectangle around it.
+
+    Args:
+        rects: (n, 4) in the document's viewport, which is ``inner``.
+        quad: What the frame has its document in.
+    """
+    corners = np.array(quad, dtype=np.float64).reshape(4, 2)
+    # The columns are where one pixel to the right and one down lead to.
+    turn = np.stack([corners[1] - corners[0], corners[3] - corners[0]], axis=1) / (inner[2:] - inner[:2])
+    middles = (rects[:, :2] + rects[:, 2:]) / 2 @ turn.T + corners[0]
+    halves = (rects[:, 2:] - rects[:, :2]) / 2 @ np.abs(turn).T
+    return np.hstack([middles - halves, middles + halves])
+
+
+def guess(dom: Dom, frame: int, inner: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
+    """Top left corner of a frame's content if it has no transform, its padding even; and whether that is certain."""
+    box = dom.box_of[frame]
+    if box < 0:
+        return np.zeros(2), True
+    outer = dom.rects[box]
+    border = np.array([pixels(dom.style(frame, column)) for column in (LEFT, TOP)])
+    rest = (outer[2:] - outer[:2]) - (inner[2:] - inner[:2]) - 2 * border
+    return outer[:2] + border + np.maximum(0.0, rest / 2), bool((np.abs(rest) <= TOLERANCE).all())

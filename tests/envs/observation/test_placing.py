@@ -1,0 +1,81 @@
+"""Frames that are padded, scaled and turned: what is in them is listed where it is seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import CDPSession, Page
+
+from envs.observation import Observer, Reading
+
+VIEWPORT = (1280, 720)
+
+BUTTON = "<body style='margin: 0; height: 900px'><button style='position: absolute; left: 60px; top: 40px; width: 80px; height: 30px'>{}</button>"
+
+
+def frame(style: str, document: str) -> str:
+    escaped = document.replace("&", "&amp;").replace('"', "&quot;")
+    return f'<iframe width=300 height=200 style="{style}" srcdoc="{escaped}"></iframe>'
+
+
+FRAMES = {
+    "plain": frame("border: 3px solid", BUTTON.format("Go")),
+    "padded unevenly": frame("padding: 5px 50px 20px 10px", BUTTON.format("Go")),
+    "smaller": frame("transform: scale(0.5); transform-origin: 0 0; border: 4px solid", BUTTON.format("Go")),
+    "larger": frame("transform: scale(1.5, 1.25) translate(40px, 30px)", BUTTON.format("Go")),
+    "turned": frame("transform: rotate(90deg)", BUTTON.format("Go")),
+    "in a smaller one": frame(
+        "transform: scale(0.8); transform-origin: 0 0; padding: 7px",
+        frame("transform: scale(0.5); padding: 9px", BUTTON.format("Go")),
+    ),
+}
+
+
+async def look(cdp: CDPSession) -> Reading:
+    return await Observer().observe(cdp, viewport=VIEWPORT, instruction="Press it.")
+
+
+@pytest.mark.parametrize(("name", "scale"), [*((name, 1.0) for name in FRAMES), ("smaller", 2.0)])
+def test_an_element_is_where_the_engine_draws_it(on_page: Any, name: str, scale: float) -> None:
+    async def script(page: Page, cdp: CDPSession) -> tuple[Any, Any, int]:
+        inner = page.frames[-1]
+        await inner.evaluate(
+            "document.querySelector('button').addEventListener('click', () => { window.clicks = (window.clicks || 0) + 1; })"
+        )
+        await inner.evaluate("scrollTo(0, 15)")
+        reading = await look(cdp)
+        (handle,) = reading.handles.values()
+        assert handle.point is not None, "it is to be seen"
+        await page.mouse.click(*handle.point)
+        (element,) = reading.observation.elements
+        return element.box, await inner.locator("button").bounding_box(), await inner.evaluate("window.clicks")
+
+    seen, drawn, clicks = on_page(FRAMES[name], script, scale)
+    assert seen == pytest.approx((drawn["x"], drawn["y"], drawn["width"], drawn["height"]), abs=0.51)
+    assert clicks == 1, "the point is the element's"
+
+
+def test_only_frames_that_may_lie_elsewhere_are_asked(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[str]:
+        asked: list[str] = []
+        send = cdp.send
+
+        async def counted(method: str, params: Any = None) -> Any:
+            asked.append(method)
+            return await send(method, params)
+
+        cdp.send = counted  # type: ignore[method-assign]
+        await look(cdp)
+        return [method for method in asked if method == "DOM.getBoxModel"]
+
+    assert on_page(FRAMES["plain"], script) == []
+    assert on_page(FRAMES["plain"] + FRAMES["smaller"], script) == ["DOM.getBoxModel"]
+
+
+def test_a_frame_that_shows_nothing_is_no_error(on_page: Any) -> None:
+    async def script(page: Page, cdp: CDPSession) -> list[str]:
+        return [element.text for element in (await look(cdp)).observation.elements]
+
+    hidden = frame("transform: scale(0)", BUTTON.format("In")) + frame("display: none", BUTTON.format("In"))
+    assert on_page(f"{hidden}<button>Out</button>", script) == ["Out"]
