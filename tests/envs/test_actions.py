@@ -35,8 +35,9 @@ POINTS = """<button data-t=go style='position:absolute;left:100px;top:100px;widt
 
 def test_pointing() -> None:
     async def play(here: Stage) -> None:
-        outcome = await here.act(Click(element=1))
-        assert outcome == Effect(point=(140.0, 115.0))
+        button = here.surface.targets.by_index(1)
+        assert button is not None
+        assert await here.act(Click(element=1)) == Effect(point=(140.0, 115.0), node=button.backend_node_id)
         assert [each for each in await here.log() if not each.startswith("mouse")] == ["click:go"]
         for target in (Click(element="go"), Click(mark=101), Click(at=(175, 191.7))):
             assert isinstance(await here.act(target), Effect)
