@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,8 +30,8 @@ class Dialogs(Protocol):
         """The open one; a page has at most one."""
         ...
 
-    async def opened(self) -> None:
-        """Returns as soon as one is open."""
+    def calling(self, opened: Callable[[], None]) -> AbstractContextManager[None]:
+        """Have ``opened`` called whenever one opens, as long as it is entered."""
         ...
 
     async def answer(self, accept: bool, text: str | None) -> None:
@@ -44,7 +45,7 @@ class CdpDialogs:
     def __init__(self, cdp: Cdp) -> None:
         self._cdp = cdp
         self._pending: PendingDialog | None = None
-        self._opened = asyncio.Event()
+        self._called: list[Callable[[], None]] = []
         cdp.on("Page.javascriptDialogOpening", self._on_opening)
         cdp.on("Page.javascriptDialogClosed", self._on_closed)
 
@@ -53,9 +54,14 @@ class CdpDialogs:
         """The open one."""
         return self._pending
 
-    async def opened(self) -> None:
-        """Returns as soon as one is open."""
-        await self._opened.wait()
+    @contextmanager
+    def calling(self, opened: Callable[[], None]) -> Iterator[None]:
+        """Have ``opened`` called whenever one opens, as long as it is entered."""
+        self._called.append(opened)
+        try:
+            yield
+        finally:
+            self._called.remove(opened)
 
     async def answer(self, accept: bool, text: str | None) -> None:
         """Answer the open one; without a text a prompt gets what it suggests."""
@@ -67,8 +73,8 @@ class CdpDialogs:
 
     def _on_opening(self, event: dict[str, Any]) -> None:
         self._pending = PendingDialog(event["type"], event["message"], event.get("defaultPrompt", ""))
-        self._opened.set()
+        for opened in self._called:
+            opened()
 
     def _on_closed(self, _event: dict[str, Any]) -> None:
         self._pending = None
-        self._opened.clear()

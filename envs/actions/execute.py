@@ -18,6 +18,7 @@ from envs.actions.locate import Spot, control, locate
 from envs.actions.nodes import GONE, UNFOCUSABLE, Nodes, says
 from envs.actions.refuse import find, named, refuse
 from envs.actions.surface import Effect, Surface
+from envs.scope import Scope
 from envs.types import (
     Action,
     Answer,
@@ -225,15 +226,13 @@ def _waiting_dialog(surface: Surface) -> ActionError | None:
 
 async def _until_dialog(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
     """Await ``work``, or until a dialog opens: from then on the page answers no input, and what is left of the gesture is given up."""
-    gesture = asyncio.ensure_future(_within(surface, work, action))
-    opened = asyncio.ensure_future(surface.dialogs.opened())
+    scope = Scope(surface.deadline)
     try:
-        await asyncio.wait({gesture, opened}, return_when=asyncio.FIRST_COMPLETED)
-        return gesture.result() if gesture.done() else Effect(dialog=True)
-    finally:
-        for task in (gesture, opened):
-            task.cancel()
-        await asyncio.gather(gesture, opened, return_exceptions=True)
+        async with scope:
+            with surface.dialogs.calling(scope.cut):
+                return await work
+    except TimeoutError:
+        return Effect(dialog=True) if scope.was_cut else _not_taken(surface, action)
 
 
 async def _within(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
@@ -241,5 +240,9 @@ async def _within(surface: Surface, work: Coroutine[Any, Any, Outcome], action: 
         async with asyncio.timeout(surface.deadline):
             return await work
     except TimeoutError:
-        what = f"the page did not take the {action.type} within {surface.deadline:g} s"
-        return ActionError(ErrorCode.TIMEOUT, what, "wait, or go somewhere else")
+        return _not_taken(surface, action)
+
+
+def _not_taken(surface: Surface, action: Action) -> ActionError:
+    what = f"the page did not take the {action.type} within {surface.deadline:g} s"
+    return ActionError(ErrorCode.TIMEOUT, what, "wait, or go somewhere else")

@@ -17,6 +17,7 @@ from envs.browser.evidence import DownloadFolder
 from envs.browser.popups import FirstRequest, show_something
 from envs.browser.tab import Tab
 from envs.egress import PROXY_BYPASS, harden, harden_page
+from envs.scope import Scope
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
 from envs.signals import SignalReader
 from envs.types import BrowserError
@@ -93,8 +94,9 @@ class BrowserContext:
         self._setting_up: set[asyncio.Task[None]] = set()
         self._loading: set[asyncio.Future[dict[str, Any]]] = set()
         """Navigations of windows that were opened, until their sites answer."""
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._interrupted: asyncio.Future[None] | None = None
+        self._lost: BrowserError | None = None
+        self._interrupted: BrowserError | None = None
+        self._guarded: Scope | None = None
 
     @classmethod
     async def open(cls, connection: Connection, options: ContextOptions) -> BrowserContext:
@@ -150,17 +152,18 @@ class BrowserContext:
     @property
     def lost(self) -> bool:
         """Nothing of it can be used any more."""
-        return self._lost.done()
+        return self._lost is not None
 
     def fail(self, error: BrowserError) -> None:
         """Mark all of it as lost; whoever waits for it gets the error."""
         self.broken = True
-        _fail(self._lost, error)
+        self._lost = self._lost or error
+        self._cut()
 
     def interrupt(self, error: BrowserError) -> None:
         """Fail what is being done at the moment; the context itself may go on."""
-        if self._interrupted is not None:
-            _fail(self._interrupted, error)
+        self._interrupted = error
+        self._cut()
 
     async def guard(self, work: Coroutine[Any, Any, T], deadline: float, what: str) -> T:
         """Await ``work``, but no longer than ``deadline`` seconds and not after the loss of the context or its socket.
@@ -170,21 +173,31 @@ class BrowserContext:
         Raises:
             BrowserError: with the cause chained.
         """
-        task = asyncio.ensure_future(work)
-        self._interrupted = asyncio.get_running_loop().create_future()
+        self._interrupted = None
         try:
-            async with asyncio.timeout(deadline):
-                waited: set[asyncio.Future[Any]] = {task, self._lost, self._interrupted}
-                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for end in (self._lost, self._interrupted):
-                if end.done():
-                    end.result()
-            return task.result()
+            async with Scope(deadline) as self._guarded:
+                if self._lost is None:
+                    result = await work
+            if self._gone is not None:
+                raise self._gone
+            return result
         except TimeoutError as error:
-            raise BrowserError(f"{what} took longer than {deadline:g} s") from error
+            raise self._gone or BrowserError(f"{what} took longer than {deadline:g} s") from error
+        except BrowserError as error:
+            raise self._gone or error from None
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            self._guarded = None
+            work.close()
+
+    @property
+    def _gone(self) -> BrowserError | None:
+        """Why what is being done cannot be ended as it should."""
+        return self._lost or self._interrupted
+
+    def _cut(self) -> None:
+        """End what is being done."""
+        if self._guarded is not None:
+            self._guarded.cut()
 
     def tab_gone(self, target: str, error: BrowserError) -> bool:
         """A target is not there any more; True if it was one of ours. The context is lost with its last tab, or if a page crashed."""
@@ -354,9 +367,3 @@ async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, An
             await connection.browser.send("Target.disposeBrowserContext", made)
     except (BrowserError, TimeoutError) as error:
         logger.warning("a context that nobody waits for any more did not close: %s", error)
-
-
-def _fail(future: asyncio.Future[None], error: BrowserError) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # seen: it may be that nobody waits

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from envs.scope import Scope
 from envs.settle.animations import Animations
 from envs.settle.limits import (
     ANSWER_SECONDS,
@@ -92,8 +93,8 @@ class VirtualClock:
         self._document_is_new = False
         self._never_silent = False
         self._dialog = False
-        self._asked: asyncio.Future[None] | None = None
-        """Done when a dialog opens during a `settle`, or is open when it begins."""
+        self._settling: Scope | None = None
+        """Cut when a dialog opens, or is open when it begins."""
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
         self._watch = Watch(cdp)
@@ -208,25 +209,17 @@ class VirtualClock:
         self._looked, self.still = None, False
         self._stillness.unmark()
         self._since = self._time.now
-        work = asyncio.create_task(self._wait(budget_ms, drawing))
-        self._asked = dialog = asyncio.get_running_loop().create_future()
-        self._dialog_is(self._dialog)
-        waited: set[asyncio.Future[Any]] = {work, dialog}
+        complete, reason = True, SettleReason.DIALOG
+        self._settling = scope = Scope(seconds)
         try:
-            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            complete = work.done() or dialog.done()
-            if work.done():
-                reason = work.result()
-            elif dialog.done():
-                reason = SettleReason.DIALOG
-            else:
-                work.cancel()
-                reason = await self._cut_off()
-            if not complete or dialog.done():
-                self._looked, self.still = None, False
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            async with scope:
+                self._dialog_is(self._dialog)
+                reason = await self._wait(budget_ms, drawing)
+        except TimeoutError:
+            if not scope.was_cut:
+                complete, reason = False, await self._cut_off()
+        if not complete or scope.was_cut:
+            self._looked, self.still = None, False
         mode = SettleMode.VIRTUAL if self._virtual else SettleMode.QUIET
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
@@ -250,7 +243,6 @@ class VirtualClock:
         for turn in range(1 + ROUNDS):
             loading = self._document_is_new or self.requests.navigating()
             if not loading:  # else there is nothing to draw yet
-                await self._answered()
                 self._read(await self._drawn(drawing if turn == 0 else None), turn == 0)
             await self._time.give(max(until - self._time.now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
             await self._listen()
@@ -279,26 +271,33 @@ class VirtualClock:
         if first and look.now:
             self._since, self._time.now = min(self._since, look.now), look.now
 
-    async def _answered(self) -> None:
-        """All requests are answered, before anything is drawn: how answers and the events of frames are ordered must not depend on which is faster.
+    async def _answered(self) -> bool:
+        """All requests are answered, those that are waited for; whether there were any.
 
         They are waited for with the clock stopped, so that the page sees the same time however long they take.
         """
-        await self._watch.clock()  # what an action began is said before the answer to this
+        some = False
         # A document that is being loaded, in a frame, is not read while the clock stands.
         while self.requests.waiting() and not self.requests.navigating(frames=True):
+            some = True
             heard = await self.requests.hear(min(self.requests.patience(), ANSWERED_SECONDS))
             self.requests.give_up()
             if not heard:
                 await self._time.give(REQUESTS_MS)  # one that the page put off until its clock goes on
-                return
+                break
+        return some
 
     async def _drawn(self, drawing: Callable[[], None] | None) -> Look:
-        """A frame has been drawn, and the animations that began with it have ended. What is ``drawing`` is told before, and the frame is marked."""
+        """A frame has been drawn after all requests were answered, and the animations that began with it have ended. What is ``drawing`` is told
+        before, and the frame is marked."""
         if drawing is not None:
+            await self._watch.clock()  # what an action began is said before the answer to this
+            await self._answered()
             self._stillness.listen()
             drawing()
         look = await self._watch.frame()
+        if await self._answered():  # a frame is cheaper than to ask before each whether there are requests
+            look = await self._watch.frame()
         for number in range(FRAMES):
             if not (await self._animations.end() or look.animating):
                 if drawing is not None and not number:
@@ -361,8 +360,8 @@ class VirtualClock:
 
     def _dialog_is(self, open_: bool) -> None:
         self._dialog = open_
-        if open_ and self._asked is not None and not self._asked.done():
-            self._asked.set_result(None)
+        if open_ and self._settling is not None:
+            self._settling.cut()
 
     def _navigated(self, event: dict[str, Any]) -> None:
         if "parentId" not in event["frame"]:

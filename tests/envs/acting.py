@@ -151,10 +151,7 @@ class Stage:
 
     async def settle(self) -> None:
         """Let the page settle, or until a dialog opens: then its clock does not run."""
-        waits = [asyncio.ensure_future(each) for each in (self.clock.settle(SETTLE_MS), self.surface.dialogs.opened())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for task in waits:
-            task.cancel()
+        await self.clock.settle(SETTLE_MS)
 
     async def look(self) -> None:
         """Read the marked elements anew, as an observation does."""

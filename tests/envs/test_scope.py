@@ -1,0 +1,126 @@
+"""Work that is cut short by somebody else: it ends in its own task, at once, and nobody else is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from envs.scope import Scope
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(5):
+            await scene()
+
+    asyncio.run(run())
+
+
+def test_cut_from_outside() -> None:
+    async def scene() -> None:
+        scope, cleaned = Scope(60), []
+        asyncio.get_running_loop().call_later(0.01, scope.cut)
+        with pytest.raises(TimeoutError):
+            async with scope:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(0)
+                    cleaned.append(True)
+        assert scope.was_cut and cleaned
+        await asyncio.sleep(0.01)  # the task itself goes on
+        scope.cut()
+
+    play(scene)
+
+
+def test_the_deadline_is_no_cut() -> None:
+    async def scene() -> None:
+        scope = Scope(0.01)
+        with pytest.raises(TimeoutError):
+            async with scope:
+                await asyncio.Event().wait()
+        assert not scope.was_cut
+
+    play(scene)
+
+
+def test_what_ends_first_holds() -> None:
+    async def scene() -> None:
+        for cut_before in (False, True):
+            scope = Scope(60)
+            async with scope:
+                if cut_before:
+                    scope.cut()
+                said = "done"
+            assert said == "done" and scope.was_cut is cut_before
+            scope.cut()
+            await asyncio.sleep(0.01)
+            assert scope.was_cut is cut_before, "nothing is left to cut"
+
+    play(scene)
+
+
+def test_cut_before_the_first_wait() -> None:
+    async def scene() -> None:
+        scope = Scope(60)
+        with pytest.raises(TimeoutError):
+            async with scope:
+                scope.cut()
+                await asyncio.Event().wait()
+
+    play(scene)
+
+
+def test_the_inner_one_and_the_outer_one() -> None:
+    async def scene() -> None:
+        outer, inner = Scope(60), Scope(60)
+        asyncio.get_running_loop().call_later(0.01, inner.cut)
+        async with outer:
+            with pytest.raises(TimeoutError):
+                async with inner:
+                    await asyncio.Event().wait()
+        assert not outer.was_cut
+
+        outer, inner = Scope(60), Scope(60)
+        asyncio.get_running_loop().call_later(0.01, lambda: (outer.cut(), inner.cut()))
+        after = []
+        with pytest.raises(TimeoutError):
+            async with outer:
+                async with inner:
+                    await asyncio.Event().wait()
+                after.append("not reached")
+        assert outer.was_cut and inner.was_cut and not after
+
+    play(scene)
+
+
+def test_a_cancelled_caller_is_cancelled() -> None:
+    async def scene() -> None:
+        scope = Scope(60)
+
+        async def work() -> None:
+            async with scope:
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not scope.was_cut
+
+    play(scene)
+
+
+def test_other_errors_pass() -> None:
+    async def scene() -> None:
+        scope = Scope(60)
+        with pytest.raises(ValueError, match="its own"):
+            async with scope:
+                scope.cut()
+                raise ValueError("its own")
+
+    play(scene)
