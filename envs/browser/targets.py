@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from envs.browser.context import BrowserContext
 from envs.browser.tab import Tab
@@ -13,7 +13,7 @@ class ObservedTargets:
     """`envs.actions.Targets` of a reading. Marks are the elements' numbers."""
 
     def __init__(self, reading: Reading | None) -> None:
-        self._all = {} if reading is None else reading.handles
+        self._all: Mapping[int, Handle] = {} if reading is None else reading.handles
 
     def by_index(self, index: int) -> Handle | None:
         """The element with this number."""

@@ -51,10 +51,11 @@ def _word(value: object) -> str:
 
 def _more(these: Sequence[str], those: Sequence[str]) -> tuple[str, ...]:
     """Lines of ``these`` that are more often there than in ``those``, in order."""
-    left = Counter(these) - Counter(those)
+    there = Counter(those)
     found = []
     for line in these:
-        if left[line] > 0:
-            left[line] -= 1
+        if there.get(line):
+            there[line] -= 1
+        else:
             found.append(line)
     return tuple(found)

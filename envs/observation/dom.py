@@ -38,6 +38,9 @@ DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW,
 ELEMENT, TEXT, DOCUMENT, FRAGMENT = 1, 3, 9, 11
 """DOM node types."""
 
+Styles = tuple[str, ...]
+"""Computed values of `STYLES`; empty for what has none of its own."""
+
 Indices = NDArray[np.int64]
 
 Flags = NDArray[np.bool_]
@@ -101,8 +104,10 @@ class Dom:
     line_box: list[int] = field(default_factory=list)
     """Box of each piece of a line of text, ascending."""
     line_rects: Rects = field(default_factory=lambda: np.zeros((0, 4)))
-    style_table: Indices = field(default_factory=lambda: np.zeros((0, len(STYLES)), dtype=np.int64))
-    """(boxes, `STYLES`): string indices of computed styles; -1 for text and documents."""
+    styles: list[Styles] = field(default_factory=list)
+    """The computed styles of the page, each combination once; the first, which is empty, is that of text and documents."""
+    style_at: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Which of `styles` each box has."""
     pseudo: set[int] = field(default_factory=set)
     """What style sheets put before and after elements."""
     name_index: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -114,10 +119,8 @@ class Dom:
     _string_index: dict[str, int] = field(default_factory=dict)
     _by_name: dict[str, list[int]] = field(default_factory=dict)
     _by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)
-    _columns: dict[int, list[int]] = field(default_factory=dict)
-    """Columns of `style_table` that were asked for."""
-    _distinct: dict[int, list[int]] = field(default_factory=dict)
-    """What columns that were asked for by `styled` hold, each once."""
+    _style_at: list[int] = field(default_factory=list)
+    """`style_at`, once it was asked for box by box."""
     _hidden: list[bool] = field(default_factory=list)
 
     def text(self, node: int) -> str:
@@ -154,10 +157,10 @@ class Dom:
 
     def style_of(self, box: int, column: int) -> str:
         """A box's computed style, ``""`` for text."""
-        values = self._columns.get(column)
-        if values is None:
-            values = self._columns[column] = self.style_table[:, column].tolist()
-        return self.string(values[box])
+        if not self._style_at:
+            self._style_at.extend(self.style_at.tolist())
+        style = self.styles[self._style_at[box]]
+        return style[column] if style else ""
 
     @property
     def hidden(self) -> list[bool]:
@@ -168,13 +171,8 @@ class Dom:
 
     def styled(self, column: int, wanted: Callable[[str], bool]) -> Flags:
         """Which boxes have a computed style that ``wanted`` accepts; never text or documents."""
-        values = self.style_table[:, column]
-        accepted = np.zeros(len(self.strings) + 1, dtype=np.bool_)  # the last is for -1
-        if column not in self._distinct:
-            self._distinct[column] = [value - 1 for value in np.flatnonzero(np.bincount(values + 1)).tolist() if value]
-        for value in self._distinct[column]:
-            accepted[value] = wanted(self.strings[value])
-        flags: Flags = accepted[values]
+        accepted = np.array([bool(style) and wanted(style[column]) for style in self.styles], dtype=np.bool_)
+        flags: Flags = accepted[self.style_at]
         return flags
 
     def with_attribute(self, name: str) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -33,12 +33,9 @@ KEPT = 4096
 those)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Handle:
-    """What an action needs to know about an element (`envs.actions.Handle`); stays outside of the page and of the observation.
-
-    Not frozen, as one is made for each element at each look and a frozen one takes three times as long; nobody changes it.
-    """
+    """What an action needs to know about an element (`envs.actions.Handle`); stays outside of the page and of the observation."""
 
     index: int
     name: str
@@ -56,12 +53,34 @@ class Handle:
     """What is covered is not listed, so nothing listed is."""
 
 
+class Handles(Mapping[int, Handle]):
+    """The handles of a page, each made when it is asked for: an action needs one of fifty."""
+
+    def __init__(self, dom: Dom, found: Sequence[Found], elements: Sequence[Element]) -> None:
+        """What was ``found``, and the elements that were made of it, in order."""
+        self._dom, self._found, self._elements = dom, found, elements
+
+    def __getitem__(self, index: int) -> Handle:
+        if not 1 <= index <= len(self._found):
+            raise KeyError(index)
+        at, dom, element = self._found[index - 1], self._dom, self._elements[index - 1]
+        options = at.options if dom.name[at.node] == "SELECT" else None
+        backend = dom.backend[at.node]
+        return Handle(element.index, element.id, at.kind, at.label, at.point, options, backend, at.disabled)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(1, len(self._found) + 1))
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 @dataclass(frozen=True)
 class Reading:
     """One look at a page."""
 
     observation: Observation
-    handles: dict[int, Handle]
+    handles: Mapping[int, Handle]
     """By the elements' numbers."""
     kinds: Kinds = field(repr=False, compare=False)
     """The snapshot that it was made of."""
@@ -246,9 +265,10 @@ def compose(
         scroll=dom.scroll,
         page_size=dom.page_size,
     )
-    handles = {element.index: _handle(dom, at, element) for element, at in zip(elements, found, strict=True)}
     document = Places(dom, kinds).key(0)[0]
-    return Reading(observation, handles, kinds, tuple(page.words()), document, seen_frames(dom, scene))
+    return Reading(
+        observation, Handles(dom, found, elements), kinds, tuple(page.words()), document, seen_frames(dom, scene)
+    )
 
 
 def with_diff(reading: Reading, last: Reading) -> Reading:
@@ -339,9 +359,3 @@ def _page(kinds: Kinds, scene: Scene, namer: Namer, found: list[Found], said: di
     # Of a card, the label says only how it begins; of everything else it is all that there is.
     told = {at.node for at in found if at.kind not in ("item", "hover", "text") or not at.shortened}
     return lay_out(kinds, scene, listed, said, told | namer.used)
-
-
-def _handle(dom: Dom, at: Found, element: Element) -> Handle:
-    options = at.options if dom.name[at.node] == "SELECT" else None
-    backend = dom.backend[at.node]
-    return Handle(element.index, element.id, at.kind, at.label, at.point, options, backend, at.disabled)

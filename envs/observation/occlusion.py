@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -228,11 +229,8 @@ def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
 def _nested_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
     """`_clips` where every box is in the flow: a container cuts off all that is in it."""
     clips = np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
-    low, high = clips[:, :2], clips[:, 2:]
-    for box, edges in zip(containers, np.array(list(containers.values())), strict=True):
-        inside = slice(box + 1, bisect_right(dom.box_node, dom.end[dom.box_node[box]]))
-        np.maximum(low[inside], edges[:2], out=low[inside])
-        np.minimum(high[inside], edges[2:], out=high[inside])
+    for box, edges in containers.items():  # the outer ones first
+        clips[box + 1 : bisect_right(dom.box_node, dom.end[dom.box_node[box]])] = _cut(clips[box].tolist(), edges)
     return clips
 
 
@@ -251,7 +249,7 @@ def _containers(dom: Dom) -> dict[int, Clip]:
     return dict(zip(boxes, map(tuple, edges.tolist()), strict=True))
 
 
-def _cut(one: Clip, other: Clip) -> Clip:
+def _cut(one: Sequence[float], other: Clip) -> Clip:
     return max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])
 
 
@@ -259,7 +257,7 @@ def _phases(dom: Dom, above: Indices, paint: Indices) -> Indices:
     """0 for blocks, 1 for floats, 2 for inline content; what is inside of a float or an inline block belongs to it."""
     inline = dom.styled(DISPLAY, lambda display: display.startswith("inline"))
     floats = dom.styled(FLOAT, lambda side: side != "none")
-    text = dom.style_table[:, DISPLAY] < 0
+    text = dom.style_at == 0
     phases: Indices = np.where(inline | text, 2, np.where(floats, 1, 0))
     around = np.where((above >= 0) & (paint[above] == paint), above, np.arange(len(above)))
     while (phases[around] > phases).any():  # then the box around it, the one two further out, four…
@@ -278,7 +276,7 @@ def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     hit[_boxes(dom, "g")] = False
     for box in _boxes(dom, *SHAPES):
         hit[box] &= dom.style_of(box, FILL) != "none"
-    plain = np.flatnonzero(dom.style_table[:, DISPLAY] < 0)
+    plain = np.flatnonzero(dom.style_at == 0)
     around = above[plain]
     hit[plain] = np.where(around >= 0, hit[around], True)  # text is reached where its element is
     for frame in (dom.parent[document] for document in dom.documents[1:]):

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from envs.cdp import Cdp, Integers, Rectangles, Rows
-from envs.observation.dom import STYLES, TEXT, Dom, Indices, Rects
+from envs.observation.dom import STYLES, TEXT, Dom, Indices, Rects, Styles
 from envs.observation.placing import Quad, guess, place
 
 
@@ -32,7 +32,7 @@ def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
         quads: Where frames (backendNodeId) have their documents, of those that were asked for (`envs.observation.placing`).
     """
     dom = Dom(raw["strings"])
-    dom.style_table = np.concatenate([_styles(document) for document in raw["documents"]])
+    _add_styles(dom, raw["documents"])
     frames: dict[int, int] = {}  # document -> frame element, which always comes before it
     for number, document in enumerate(raw["documents"]):
         first = len(dom.parent)
@@ -111,18 +111,18 @@ def _box_above(dom: Dom, node: int) -> int:
     return dom.box_of[node] if node >= 0 else -1
 
 
-def _styles(document: dict[str, Any]) -> Indices:
-    """(boxes, `STYLES`): string indices. A text's row is that of its element, whose position, float and overflow are not the text's: -1, as of
-    a document, which has none."""
-    layout, kinds = document["layout"], _indices(document["nodes"]["nodeType"])
-    distinct, place = _rows(layout["styles"])
-    full = _indices(map(len, distinct), len(distinct)) > 0
-    rows = np.full((len(distinct), len(STYLES)), -1, dtype=np.int64)
-    written = chain.from_iterable(compress(distinct, full.tolist()))
-    rows[full] = _indices(written, len(STYLES) * int(full.sum())).reshape(-1, len(STYLES))
-    table = rows[place]
-    table[kinds[_indices(layout["nodeIndex"])] == TEXT] = -1
-    return table
+def _add_styles(dom: Dom, documents: list[dict[str, Any]]) -> None:
+    """A text's styles are given as those of its element, whose position, float and overflow are not the text's: it has none, as a document."""
+    known: dict[Styles, int] = {(): 0}
+    places = []
+    for document in documents:
+        layout, kinds = document["layout"], _indices(document["nodes"]["nodeType"])
+        distinct, place = _rows(layout["styles"])
+        named = (tuple(map(dom.strings.__getitem__, row)) for row in distinct)
+        at = _indices((known.setdefault(style, len(known)) for style in named), len(distinct))[place]
+        at[kinds[_indices(layout["nodeIndex"])] == TEXT] = 0
+        places.append(at)
+    dom.styles, dom.style_at = list(known), np.concatenate(places)
 
 
 def _ends(parents: Indices) -> Indices:

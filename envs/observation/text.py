@@ -165,8 +165,8 @@ def _words(dom: Dom, box: int, node: int) -> str:
 
 def _line_starts(dom: Dom) -> list[bool]:
     """Which boxes begin a line (cells of a table share theirs)."""
-    starts = ~dom.styled(DISPLAY, lambda display: display.startswith(("inline", "table-cell")))
-    flags: list[bool] = (starts & (dom.style_table[:, DISPLAY] >= 0)).tolist()
+    starts = dom.styled(DISPLAY, lambda display: not display.startswith(("inline", "table-cell")))
+    flags: list[bool] = starts.tolist()
     return flags
 
 
