@@ -89,6 +89,12 @@ def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
         Figure(f"CPU of a step, {sessions}", ours.cpu_ms_per_step, "ms", "<= 60"),
         Figure(f"CPU of a bare step, {sessions}", rates["bare"].cpu_ms_per_step, "ms", ""),
         Figure(f"CPU of a text-only step, {sessions}", rates["ours, text only"].cpu_ms_per_step, "ms", "<= 12"),
+        Figure(
+            f"text-only / bare with a held clock, {sessions}",
+            rates["ours, text only"].cpu_ms_per_step / rates["bare, held clock"].cpu_ms_per_step,
+            "ratio",
+            "<= 1.5",
+        ),
         Figure(f"CPU of a bare text-only step, {sessions}", rates["bare, text only"].cpu_ms_per_step, "ms", ""),
         Figure(f"CPU of one with a held clock, {sessions}", rates["bare, held clock"].cpu_ms_per_step, "ms", ""),
     ]
