@@ -23,6 +23,11 @@ class Scope:
         self._timeout = asyncio.timeout(seconds)
         self._open = False
 
+    @property
+    def expired(self) -> bool:
+        """It was ended, by its deadline or because it was cut."""
+        return self._timeout.expired()
+
     def cut(self) -> None:
         """End what is inside; nothing where it has ended."""
         if self._open and not self._timeout.expired():

@@ -14,6 +14,7 @@ from envs.browser.pool import BrowserPool
 from envs.memory import EpisodeMemory, typed_secret
 from envs.rewards import score
 from envs.rewards.webarena import Helper
+from envs.scope import Scope
 from envs.signals import aggregate
 from envs.sites import LiveOptions
 from envs.sites.base import Site
@@ -40,12 +41,16 @@ from tasks_lib.ending import EpisodeWatch
 from tasks_lib.evidence import read_end
 from tasks_lib.live import Doing, Slot
 from tasks_lib.looks import PageEvidence
+from tasks_lib.spares import Spares
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
 from training.policy.parsing import parse
 
 NOT_GRADED = "it was not graded yet"
 """Cause of the abstention that an episode has for a reward until it went through the reward stage."""
+
+NOT_NEEDED = "enough other episodes of its group were over"
+"""Cause of the abstention of an episode that was given up (`rollout.spare`)."""
 
 
 @dataclass(slots=True)
@@ -67,6 +72,8 @@ class EpisodeRunner:
     """Stores a blob and gives its name, for the last page's picture; ``None``: that is not kept."""
     helpers: Mapping[str, Helper] = field(default_factory=dict)
     """What WebArena's checks may call beside those that need no site."""
+    spares: Spares = field(default_factory=Spares)
+    """Of the lot, for all its runners."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
@@ -77,26 +84,36 @@ class EpisodeRunner:
         attempts: list[Trajectory] = []
         for attempt in range(self.rollout.attempts):
             attempts.append(await self._attempt(group, sample, attempt, slot))
+            last = attempts[-1]
             # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
-            if attempts[-1].error is None or attempts[-1].wall:
+            if last.error is None or last.wall or last.stop_reason is StopReason.ABANDONED:
                 break
+        if last.error is None:
+            self.spares.one_more(group)
         return attempts
 
     async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
         episode = _Episode(self, group, sample, attempt, slot)
         started = time.perf_counter()
-        limit = asyncio.timeout(self.rollout.episode_deadline)
+        limit = Scope(self.rollout.episode_deadline)
         try:
+            if self.spares.has_enough(group):
+                episode.abstain(StopReason.ABANDONED, NOT_NEEDED)
+                return episode.trajectory(0.0)
             async with limit:
-                await episode.play()
+                with self.spares.running(group, limit):
+                    await episode.play()
         except PageCrashed as error:
             episode.abstain(StopReason.CRASH, str(error))
         except BrowserError as error:
             episode.abstain(StopReason.BROWSER_ERROR, str(error))
         except TimeoutError:
-            if not limit.expired():
+            if not limit.expired:
                 raise  # of something within, whose deadline says nothing of the episode
-            episode.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
+            if limit.was_cut:
+                episode.abstain(StopReason.ABANDONED, NOT_NEEDED)
+            else:
+                episode.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
         return episode.trajectory(time.perf_counter() - started)
 
 

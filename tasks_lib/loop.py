@@ -96,7 +96,7 @@ class SynchronousLoop:
         """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
         config, version = self.run.config, self.run.version
         iterations = config.iterations - version
-        episodes = config.rollout.groups_per_iteration * config.algorithm.group_size
+        episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
         evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
         seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
         self._progress.say(

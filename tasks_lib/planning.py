@@ -32,9 +32,13 @@ def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iter
 
 
 def training_groups(
-    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int
+    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int, spare: int = 0
 ) -> list[GroupSpec]:
-    """A group for each task, page seeds drawn uniformly. A task of few seeds that comes again gets another one while there is one."""
+    """A group for each task, page seeds drawn uniformly. A task of few seeds that comes again gets another one while there is one.
+
+    Args:
+        spare: Episodes that a group starts beyond its size, in case some are slow.
+    """
     groups = []
     used: defaultdict[str, set[int]] = defaultdict(set)
     for index, task in enumerate(tasks):
@@ -47,7 +51,8 @@ def training_groups(
             while page_seed in taken:
                 page_seed = chances.randrange(seeds.start, seeds.stop)
             taken.add(page_seed)
-        groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=sealed(task), seeds=(page_seed,) * group_size))
+        seeds_of_all, enough = (page_seed,) * (group_size + spare), group_size if spare else 0
+        groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=sealed(task), seeds=seeds_of_all, enough=enough))
     return groups
 
 

@@ -87,7 +87,11 @@ class Draws:
         horizon = config.rollout.horizon
         tasks = [with_horizon(task, horizon, Split.TRAIN, iteration) for task in self._tasks.take(rows)]
         groups = training_groups(
-            tasks, chances, phase=phase_name(iteration, draw), group_size=config.algorithm.group_size
+            tasks,
+            chances,
+            phase=phase_name(iteration, draw),
+            group_size=config.algorithm.group_size,
+            spare=config.rollout.spare,
         )
         return with_memories(groups, start.memories)
 

@@ -48,6 +48,7 @@ from tasks_lib.orders import (
 from tasks_lib.planning import plan_slots
 from tasks_lib.regraded import Regraded
 from tasks_lib.rewards import RewardStage, judge_account, part_sources
+from tasks_lib.spares import Spares
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
 from tasks_lib.worker_loop import WorkerLoop
 from training.groups import GroupSpec
@@ -175,9 +176,20 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
             return EpisodeRunner(
-                pool, self._sites, actor, turns, clock, rollout, order.live, diffs, store.put_blob, self._helpers
+                pool,
+                self._sites,
+                actor,
+                turns,
+                clock,
+                rollout,
+                order.live,
+                diffs,
+                store.put_blob,
+                self._helpers,
+                spares,
             )
 
+        spares = Spares()
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = self._stage(order, store, clock)
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))

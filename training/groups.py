@@ -18,6 +18,8 @@ class GroupSpec(Record):
     task: WebTask
     seeds: tuple[int, ...] = Field(min_length=1)
     """Page seed of each episode."""
+    enough: int = Field(0, ge=0)
+    """Episodes that may be over, with something to be graded, before the others are given up; 0: all are played."""
     greedy: bool = False
     """Decode greedily (evaluation)."""
     memory: Memory = ()

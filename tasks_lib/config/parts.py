@@ -108,6 +108,12 @@ class RolloutConfig(Settings):
     attempts: int = Field(
         3, ge=1, le=10, description="Tries of an episode that abstains before the group goes on without."
     )
+    spare: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Episodes that a training group starts beyond its size: when as many as its size are over, the others are given up.",
+    )
     horizon: HorizonPolicy | None = Field(
         None,
         description="Most steps of an episode: a number, by difficulty (bucketed: 10 for each three facts), or scheduled; null: the task's own.",

@@ -40,7 +40,12 @@ TASKS = [make_task("easy"), make_task("middling"), make_task("hopeless")]
 def test_a_group_shares_one_training_seed() -> None:
     for group in training_groups(TASKS * 10, random.Random(1), phase="i000000", group_size=4):
         assert len(set(group.seeds)) == 1 and len(group.seeds) == 4
-        assert 1000 <= group.seeds[0] < 2000
+        assert 1000 <= group.seeds[0] < 2000 and group.enough == 0
+
+
+def test_a_group_starts_its_spare_episodes_with_the_others() -> None:
+    (group,) = training_groups(TASKS[:1], random.Random(1), phase="i000000", group_size=4, spare=2)
+    assert len(set(group.seeds)) == 1 and len(group.seeds) == 6 and group.enough == 4
 
 
 @given(st.integers(1, 5), st.integers(1, 17))

@@ -1,0 +1,98 @@
+"""Groups with spare episodes: what is not needed any more is given up, recorded, and holds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+
+from envs.browser import BrowserPool
+from envs.sites import MiniWobSite
+from envs.types import StopReason, Trajectory
+from tasks_lib.activity import ActivityClock
+from tasks_lib.actors import EncodedSituation, Turn
+from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve
+from tasks_lib.episodes import NOT_NEEDED, EpisodeRunner
+from tasks_lib.live import Slot
+from tasks_lib.rollouts import Rollouts
+from tasks_lib.run import resolve_path, select_kinds
+from tasks_lib.turns import encode_stage, turn_pipeline
+from tasks_lib.worker import RolloutWorker
+from tests.tasks_lib.test_memory import Letters
+from training.groups import GroupSpec
+from training.journal import read_group
+from training.store import RunStore
+
+
+def group_of(samples: int, enough: int) -> GroupSpec:
+    (task,) = select_kinds(resolve_path("datasets/tasks/miniwob.jsonl"), ["click-test"])
+    return GroupSpec(group_id="i000000-g0000", task=task, seeds=(200_000,) * samples, enough=enough)
+
+
+class Thinker:
+    """An actor that clicks at once as the first sample of a group, and never comes to an end as any other."""
+
+    policy_version = 0
+
+    def __init__(self) -> None:
+        self.thinks = asyncio.Event()
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    async def act(self, asked: EncodedSituation) -> Turn:
+        if asked.situation.sample:
+            self.thinks.set()
+            await asyncio.Event().wait()
+        await self.thinks.wait()
+        return Turn(asked, "click [1]", (1,), (0.0,), 0)
+
+
+def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: Path) -> None:
+    group = group_of(3, enough=1)
+
+    async def main() -> tuple[list[list[Trajectory]], list[Trajectory]]:
+        site = MiniWobSite()
+        await site.start()
+        try:
+            with ThreadPoolExecutor(1) as threads:
+                async with BrowserPool(max_sessions=2) as pool:
+                    actor = Thinker()
+                    encode = encode_stage(Letters(), RunStore(tmp_path), "text", threads, 1000)
+                    turns = turn_pipeline(encode, actor, 2)
+                    clock = ActivityClock(("generate", "browser", "reward", "store"))
+                    runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, RolloutConfig())
+                    async with asyncio.timeout(60):
+                        both = await asyncio.gather(*(runner.run(group, sample, Slot()) for sample in (0, 1)))
+                        late = await runner.run(group, 2, Slot())
+                        async with pool.lease(site) as one, pool.lease(site) as two:  # neither place is held any more
+                            for session in (one, two):
+                                await session.reset(group.task, 200_000)
+                    return both, late
+        finally:
+            await site.close()
+
+    (first, second), late = asyncio.run(main())
+    assert [each.stop_reason for each in first] == [StopReason.DONE] and first[0].error is None
+    assert [each.stop_reason for each in second] == [StopReason.ABANDONED], "and it is not tried again"
+    assert second[0].error == NOT_NEEDED and second[0].reward.score is None
+    assert [each.stop_reason for each in late] == [StopReason.ABANDONED] and late[0].steps == () == second[0].steps
+
+
+def test_a_lot_plays_what_its_groups_need_and_commits_all_of_it(tmp_path: Path) -> None:
+    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "spares"})
+    store = RunStore(tmp_path)
+    store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
+    order = Rollouts(store, config.policy, config.rollout, seed=0).order([group_of(4, enough=2)], 0)
+    worker = RolloutWorker(order)
+    worker.setup(None)
+    try:
+        worker.roll_out(order)
+    finally:
+        worker.teardown(None)
+    record = read_group(store, "i000000-g0000")
+    assert len(record.episodes) == 4 and len(record.usable) == 2 and record.abstentions == 2
+    given_up = [episode for episode in record.episodes if episode.stop_reason is StopReason.ABANDONED]
+    assert [episode.abstained for episode in given_up] == [NOT_NEEDED] * 2
+    assert all(store.trajectory(episode.episode_id).steps == () for episode in given_up)
