@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from envs.types import Split, TrainingError
+from envs.types import Split, StopReason, TrainingError
 from tasks_lib.config import split_told
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import share, told
@@ -240,7 +240,9 @@ class _Stopwatch:
 
 def nothing_to_learn(iteration: int, records: Sequence[GroupRecord]) -> str:
     """Why an iteration without a passed episode ends the run: what abstained says nothing of the policy, what failed does. With what to do."""
-    episodes = [episode for record in records for episode in record.episodes]
+    episodes = [
+        episode for record in records for episode in record.episodes if episode.stop_reason is not StopReason.ABANDONED
+    ]
     causes = Counter(episode.abstained or "" for episode in episodes if episode.score is None)
     said = f"iteration {iteration}: "
     if causes:

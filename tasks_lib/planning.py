@@ -118,7 +118,7 @@ def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: 
 def plan_slots(groups: Sequence[GroupSpec], slots: int) -> list[list[tuple[int, int]]]:
     """Which (group index, sample) each slot runs, in order: longest chunks first onto the least loaded slot, kinds kept together.
 
-    Fixed beforehand, so that which episodes share a generation batch does not depend on timing.
+    Fixed beforehand, so that which episodes share a generation batch does not depend on timing (but where spare ones are given up).
     """
     chunks = [
         (groups[index].task.horizon * len(samples), index, samples)

@@ -183,8 +183,10 @@ class BrowserContext:
             return result
         except TimeoutError as error:
             raise self._gone or BrowserError(f"{what} took longer than {deadline:g} s") from error
-        except BrowserError as error:
-            raise self._gone or error from None
+        except Exception:
+            if self._gone is not None:
+                raise self._gone from None
+            raise
         finally:
             self._guarded = None
             work.close()

@@ -51,11 +51,10 @@ def _word(value: object) -> str:
 
 def _more(these: Sequence[str], those: Sequence[str]) -> tuple[str, ...]:
     """Lines of ``these`` that are more often there than in ``those``, in order."""
-    there = Counter(those)
+    left = Counter(these) - Counter(those)
     found = []
-    for line in these:
-        if there.get(line):
-            there[line] -= 1
-        else:
+    for line in these if left else ():
+        if left.get(line):
+            left[line] -= 1
             found.append(line)
     return tuple(found)

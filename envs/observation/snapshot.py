@@ -118,7 +118,7 @@ def _add_styles(dom: Dom, documents: list[dict[str, Any]]) -> None:
     for document in documents:
         layout, kinds = document["layout"], _indices(document["nodes"]["nodeType"])
         distinct, place = _rows(layout["styles"])
-        named = (tuple(map(dom.strings.__getitem__, row)) for row in distinct)
+        named = (tuple(map(dom.string, row)) for row in distinct)
         at = _indices((known.setdefault(style, len(known)) for style in named), len(distinct))[place]
         at[kinds[_indices(layout["nodeIndex"])] == TEXT] = 0
         places.append(at)

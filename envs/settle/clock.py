@@ -216,6 +216,8 @@ class VirtualClock:
                 self._dialog_is(self._dialog)
                 reason = await self._wait(budget_ms, drawing)
         except TimeoutError:
+            if not scope.expired:
+                raise  # of something within
             if not scope.was_cut:
                 complete, reason = False, await self._cut_off()
         if not complete or scope.was_cut:
@@ -296,11 +298,12 @@ class VirtualClock:
             self._stillness.listen()
             drawing()
         look = await self._watch.frame()
-        if await self._answered():  # a frame is cheaper than to ask before each whether there are requests
+        again = await self._answered()  # a frame is cheaper than to ask before each whether there are requests
+        if again:
             look = await self._watch.frame()
         for number in range(FRAMES):
             if not (await self._animations.end() or look.animating):
-                if drawing is not None and not number:
+                if drawing is not None and not number and not again:
                     await self._stillness.mark()
                 break
             look = await self._watch.frame()

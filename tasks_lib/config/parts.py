@@ -112,7 +112,7 @@ class RolloutConfig(Settings):
         0,
         ge=0,
         le=64,
-        description="Episodes that a training group starts beyond its size: when as many as its size are over, the others are given up.",
+        description="Episodes that a training group starts beyond its size: when as many as that are over, the others are given up (`abandoned`).",
     )
     horizon: HorizonPolicy | None = Field(
         None,

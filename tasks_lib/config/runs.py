@@ -96,7 +96,8 @@ class RunConfig(FolderConfig):
 
 
 class TrainConfig(RunConfig):
-    """Everything a training run is decided by. Same values and seed, one worker: the same run."""
+    """Everything a training run is decided by. Same values and seed, one worker: the same run (but with ``rollout.spare``, where it depends on
+    who is first)."""
 
     flow = "flows.train"
     unnamed = "custom"
@@ -118,11 +119,13 @@ class TrainConfig(RunConfig):
 
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""
-        episodes = self.rollout.groups_per_iteration * self.algorithm.group_size
+        size = self.algorithm.group_size + self.rollout.spare
+        episodes = self.rollout.groups_per_iteration * size
+        spare = f" ({self.rollout.spare} of them spare)" if self.rollout.spare else ""
         evaluations = 1 + -(-self.iterations // self.evaluation.every)
         split = split_told(self.evaluation.split)
         return (
-            f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {self.algorithm.group_size} = "
+            f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {size}{spare} = "
             f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
             f"{self.evaluation.episodes} {split} episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
             f"into {self.run_dir}"

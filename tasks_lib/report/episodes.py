@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from envs.types import Action, Click, Invalid, RewardBundle, Select, StorageError, Trajectory, Type, WebTask
+from envs.types import (
+    Action,
+    Click,
+    Invalid,
+    RewardBundle,
+    Select,
+    StopReason,
+    StorageError,
+    Trajectory,
+    Type,
+    WebTask,
+)
 from tasks_lib.report.data import RunData, place
 from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut
 from tasks_lib.report.regraded import Grade, GradedAgain, GradedEpisode, change
@@ -57,7 +68,8 @@ def choose(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen
     phases = sorted({group.phase for group in groups})
     evaluations = [phase for phase in phases if phase.startswith("e")]
     trainings = [phase for phase in phases if phase.startswith("i")]
-    abstained = [Chosen(g, m, "abstention") for g, m in _members(groups) if m.abstained is not None]
+    failed = ((g, m) for g, m in _members(groups) if m.abstained is not None)
+    abstained = [Chosen(g, m, "abstention") for g, m in failed if m.stop_reason is not StopReason.ABANDONED]
     chosen = abstained[-MOST_ABSTENTIONS:]
 
     training = [Chosen(g, m, "training") for g, m in _scored(groups, trainings[-1:])]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from envs.browser.context import BrowserContext, ContextOptions, Device
+from envs.browser.context import BrowserContext, ContextOptions, Device, PageCrashed
 from envs.types import BrowserError
 
 
@@ -39,3 +40,38 @@ def test_a_context_that_is_made_after_its_caller_has_given_up_is_closed(fails: b
 
     closed = [("Target.disposeBrowserContext", {"browserContextId": "C1"})]
     assert asyncio.run(run()) == ([] if fails else closed)
+
+
+def guarded(work: Callable[[], Awaitable[None]], *, lost_while: bool) -> BaseException:
+    """What comes of guarded work that fails, and whose context is lost just before if ``lost_while``."""
+
+    async def run() -> BaseException:
+        context = BrowserContext(SimpleNamespace(), "C1", ContextOptions("", Device((800, 600))))  # type: ignore[arg-type]
+
+        async def fails() -> None:
+            if lost_while:
+                context.fail(PageCrashed("the page is gone"))
+            await work()
+
+        with pytest.raises(Exception) as failure:
+            await context.guard(fails(), 5, "it")
+        return failure.value
+
+    return asyncio.run(run())
+
+
+def test_the_loss_of_a_context_is_told_before_what_came_of_it() -> None:
+    async def breaks() -> None:
+        raise KeyError("a reading of a page that was going away")
+
+    async def refuses() -> None:
+        raise BrowserError("it was refused") from OSError("why")
+
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    for work in (breaks, refuses, waits):
+        assert isinstance(guarded(work, lost_while=True), PageCrashed)
+    assert isinstance(guarded(breaks, lost_while=False), KeyError)
+    error = guarded(refuses, lost_while=False)
+    assert str(error) == "it was refused" and isinstance(error.__cause__, OSError)

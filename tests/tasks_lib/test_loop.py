@@ -11,6 +11,7 @@ import pytest
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.episodes import NOT_NEEDED
 from tasks_lib.loop import SynchronousLoop, _Stopwatch, nothing_to_learn
 from tasks_lib.rollouts import Rollout
 from tasks_lib.sampling import phase_name
@@ -31,7 +32,7 @@ def record(*causes: str | None) -> GroupRecord:
             passed=False,
             steps=1,
             response_tokens=1,
-            stop_reason=StopReason.HORIZON,
+            stop_reason=StopReason.ABANDONED if cause == NOT_NEEDED else StopReason.HORIZON,
             abstained=cause,
         )
         for sample, cause in enumerate(causes)
@@ -48,6 +49,11 @@ def test_abstentions_are_counted_with_their_commonest_cause_and_say_nothing_of_t
     said = nothing_to_learn(4, [record("no judge", "crash"), record("no judge")])
     assert said.startswith("iteration 4: 3 of 3 episodes abstained (commonest cause, 2 times: no judge)")
     assert "failed" not in said and "warm-start" not in said
+
+
+def test_what_was_not_needed_is_no_fault() -> None:
+    said = nothing_to_learn(4, [record(None, None, NOT_NEEDED), record(None, NOT_NEEDED)])
+    assert said.startswith("iteration 4: all 3 episodes failed") and "abstained" not in said
 
 
 def test_both_are_told_apart() -> None:

@@ -138,6 +138,26 @@ def test_a_slot_that_leaves_lets_the_wave_go(leaver):
     asyncio.run(main())
 
 
+def test_a_turn_that_is_given_up_is_not_in_the_wave_and_its_slot_comes_with_the_next():
+    async def main() -> list[list[str]]:
+        engine = RecordingEngine()
+        batcher = WaveBatcher(engine, deadline=0.2)
+        async with asyncio.timeout(5), batcher.slot(), batcher.slot():
+            given_up = asyncio.create_task(batcher.generate(request("e0/0")))
+            await asyncio.sleep(0.15)
+            given_up.cancel()
+            await asyncio.gather(given_up, return_exceptions=True)
+            first = asyncio.create_task(batcher.generate(request("e1/0")))
+            await asyncio.sleep(0.1)
+            assert not first.done(), "the deadline is that of this wave, not of the turn that was given up"
+            await asyncio.gather(first, batcher.generate(request("e2/0")))
+        batcher.close()
+        assert batcher.statistics.late_waves == 0
+        return engine.batches
+
+    assert asyncio.run(main()) == [["e1/0", "e2/0"]]
+
+
 def test_cohorts_take_turns_at_one_engine():
     """Two batchers never batch each other's turns, and the engine is never asked twice at a time."""
 

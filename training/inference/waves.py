@@ -1,8 +1,9 @@
 """Batches the turns of concurrent episodes: a *wave* closes when every slot of its *cohort* is waiting for its turn.
 
 A slot plays one episode after the other and has one turn in each wave. So the members of a wave are a function of the plan alone, not of
-timing, and a run can be repeated exactly. The slots of a worker are split into cohorts, each with a batcher of its own over one engine: while
-the model answers one cohort, the browser acts for the others. A slot that is late (a slow page) holds its cohort for ``deadline`` seconds at most.
+timing (but where episodes are given up), and a run can be repeated exactly. The slots of a worker are split into cohorts, each with a batcher of
+its own over one engine: while the model answers one cohort, the browser acts for the others. A slot that is late (a slow page) holds its cohort
+for ``deadline`` seconds at most.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ class WaveBatcher:
             self._timer = loop.call_later(self.deadline, self._close_late)
         self._waiting.append((request, future))
         self._close_if_complete()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._leave(future)
+            raise
 
     def close(self) -> None:
         """Let go of the engine's thread."""
@@ -71,6 +76,13 @@ class WaveBatcher:
 
     def _in_engine_thread(self, requests: list[GenerationRequest]) -> asyncio.Future[list[Generation]]:
         return asyncio.get_running_loop().run_in_executor(self.executor, self.engine.generate, requests)
+
+    def _leave(self, turn: asyncio.Future[Generation]) -> None:
+        """Nobody waits for this turn any more; its slot is still live, and comes with another one."""
+        self._waiting = [waiting for waiting in self._waiting if waiting[1] is not turn]
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _close_if_complete(self) -> None:
         if self._waiting and len(self._waiting) >= self._live:
