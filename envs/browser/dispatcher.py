@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from envs.browser.fairness import DeficitRoundRobin
 from envs.browser.operations import DispatcherMetrics, KindMetrics, Limit, Limits, OperationKind
+from envs.scope import Scope
 from envs.types import BrowserError
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class _Operation:
     begun_at: float | None = None
     stall_timer: asyncio.TimerHandle | None = None
     """Runs while the operation holds a slot."""
-    scope: asyncio.Timeout | None = None
+    scope: Scope | None = None
     """Ends it, at its deadline or when its environment is closed."""
     timed_out: bool = False
 
@@ -178,8 +179,8 @@ class _KindPool:
             self.counts.queued -= 1
             if not operation.granted.done():
                 operation.granted.set_result(None)
-        if lane.running is not None and lane.running.scope is not None and not lane.running.scope.expired():
-            lane.running.scope.reschedule(asyncio.get_running_loop().time())
+        if lane.running is not None and lane.running.scope is not None:
+            lane.running.scope.cut()
         self.turns.forget(environment)
 
     async def _execute(
@@ -188,10 +189,10 @@ class _KindPool:
         what = f"{self._kind} of {environment.name}"
         environment._refuse_if_closed(what)
         try:
-            async with asyncio.timeout(deadline) as operation.scope:
+            async with Scope(deadline) as operation.scope:
                 return await work()
         except TimeoutError as error:
-            if operation.scope is None or not operation.scope.expired():
+            if operation.scope is None or not operation.scope.expired:
                 raise  # the operation's own
             environment._refuse_if_closed(what)
             operation.timed_out = True
