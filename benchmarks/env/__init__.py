@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Iterable
 
 from benchmarks import Figure
-from benchmarks.env import episodes, neighbour, observation, safety, sessions, settle, steps
+from benchmarks.env import episodes, neighbour, observation, safety, sessions, settle, steps, text_only
 
 PARTS = {
     "steps": steps,
+    "text_only": text_only,
     "episodes": episodes,
     "sessions": sessions,
     "neighbour": neighbour,

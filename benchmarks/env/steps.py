@@ -14,11 +14,10 @@ import dask
 import distributed
 
 from benchmarks import Figure
-from benchmarks.bare_playwright import bare_rate
 from benchmarks.env.pages import PAGES, VIEWPORT, page_task
 from benchmarks.peers import PAGE, peer_arms
 from benchmarks.rates import Rate, cpu_seconds, interleave
-from envs.browser import BrowserPool, StepResult, WebSession, find_chromium
+from envs.browser import BrowserPool, StepResult, WebSession
 from envs.sites.static_server import StaticSite
 from envs.types import Click
 from tasks_lib.cluster import worker_settings
@@ -37,7 +36,7 @@ async def figures() -> list[Figure]:
     site = StaticSite("pages", PAGES, viewport=VIEWPORT)
     await site.start()
     try:
-        async with _worker() as client:
+        async with dask_worker() as client:
             for sessions in SESSIONS:
                 rates = await interleave(_arms(client, f"{site.origin}/{PAGE}", sessions), ROUNDS)
                 found += _figures(sessions, rates)
@@ -47,7 +46,7 @@ async def figures() -> list[Figure]:
 
 
 @asynccontextmanager
-async def _worker() -> AsyncIterator[distributed.Client]:
+async def dask_worker() -> AsyncIterator[distributed.Client]:
     """A Dask worker with the environment that a run gives its own."""
     with dask.config.set(worker_settings(1)):
         async with (
@@ -60,16 +59,17 @@ async def _worker() -> AsyncIterator[distributed.Client]:
 
 
 def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Callable[[], Awaitable[Rate]]]:
-    async def ours(**options: Any) -> Rate:
-        rate: Rate = await client.submit(_rate, str(PAGES), sessions, SECONDS, options, pure=False)
-        return rate
-
+    ours = partial(our_rate, client, sessions, SECONDS)
     peers = peer_arms(url, sessions, SECONDS)
     names = dict(zip(("bare", "gym", "gym without waits"), peers.values(), strict=True))
-    bare = partial(bare_rate, find_chromium(), url, sessions, SECONDS)
-    without = {"bare, text only": partial(bare, screenshots=False), "bare, held clock": partial(bare, held_clock=True)}
     mine: dict[str, Callable[[], Awaitable[Rate]]] = {"ours": ours, "ours, two Chromiums": partial(ours, processes=2)}
-    return {**mine, "ours, text only": partial(ours, screenshots=False), **without, **names}
+    return {**mine, **names}
+
+
+async def our_rate(client: distributed.Client, sessions: int, seconds: float, **options: Any) -> Rate:
+    """What so many sessions do in a worker; ``options`` are their pool's."""
+    rate: Rate = await client.submit(_rate, str(PAGES), sessions, seconds, options, pure=False)
+    return rate
 
 
 def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
@@ -88,15 +88,6 @@ def _figures(sessions: int, rates: dict[str, Rate]) -> list[Figure]:
         Figure(f"ours / BrowserGym without waits, {sessions}", ratio("gym without waits"), "ratio", ">= 3"),
         Figure(f"CPU of a step, {sessions}", ours.cpu_ms_per_step, "ms", "<= 60"),
         Figure(f"CPU of a bare step, {sessions}", rates["bare"].cpu_ms_per_step, "ms", ""),
-        Figure(f"CPU of a text-only step, {sessions}", rates["ours, text only"].cpu_ms_per_step, "ms", "<= 12"),
-        Figure(
-            f"text-only / bare with a held clock, {sessions}",
-            rates["ours, text only"].cpu_ms_per_step / rates["bare, held clock"].cpu_ms_per_step,
-            "ratio",
-            "<= 1.5",
-        ),
-        Figure(f"CPU of a bare text-only step, {sessions}", rates["bare, text only"].cpu_ms_per_step, "ms", ""),
-        Figure(f"CPU of one with a held clock, {sessions}", rates["bare, held clock"].cpu_ms_per_step, "ms", ""),
     ]
 
 
