@@ -70,9 +70,12 @@ class TrainerConfig(Settings):
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW beta 1.")
     adam_beta2: float = Field(0.95, ge=0, lt=1, description="AdamW beta 2.")
     weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
-    warmup_updates: int = Field(0, ge=0, description="Updates over which the learning rate rises from zero.")
+    warmup_updates: int = Field(
+        0, ge=0, description="Updates over which the learning rate rises to its peak, in equal parts."
+    )
     scheduler: Literal["constant_with_warmup", "cosine", "linear"] = Field(
-        "constant_with_warmup", description="Learning rate schedule over all updates of the run."
+        "constant_with_warmup",
+        description="Learning rate over the updates of the run; the falling ones would reach zero after the last update.",
     )
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm clip.")
     epochs: int = Field(1, ge=1, le=16, description="Passes over a batch in one update.")

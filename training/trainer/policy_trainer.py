@@ -18,10 +18,12 @@ from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers.trainer_utils import set_seed
 
 from training.losses import LossMetrics, behaviour_cloning_loss, decoupled_policy_loss, token_logprobs
 from training.trainer.collate import MicroBatch
+from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
 
 ADAPTER_STATE = "adapter.pt"
@@ -60,17 +62,27 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """The model carries LoRA adapters."""
         return self.spec.trainer.finetuning_type == "lora"
 
-    def begin_update(self, version: int) -> float:
-        """Seed torch for this update, move the schedule to it and return its learning rate.
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LRScheduler:
+        """The schedule in place of transformers', whose last step has rate 0. It stands at update 0 until ``begin_update``."""
+        self.lr_scheduler = LambdaLR(
+            self.optimizer if optimizer is None else optimizer,
+            lambda update: learning_rate_factor(self.spec.trainer, update, num_training_steps),
+        )
+        return self.lr_scheduler
 
-        Random numbers are a function of (seed, version), so that no generator's state needs saving. The schedule moves once per update,
-        however many minibatches that has, and before the steps: transformers' schedules start at zero.
+    def begin_update(self, version: int) -> float:
+        """Seed torch for this update, move the schedule to it and return the learning rate that it is trained with.
+
+        Both are functions of the version, so no generator's state needs saving, and a trainer state of an older Rollwright goes on with
+        today's schedule. The schedule moves once per update, however many minibatches that has.
         """
         set_seed(self.spec.seed * 1_000_003 + version)
+        self.lr_scheduler.last_epoch = version - 1
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             self.lr_scheduler.step()
-        return float(self.lr_scheduler.get_last_lr()[0])
+        (rate,) = {group["lr"] for group in self.optimizer.param_groups}
+        return float(rate)
 
     # -- forward passes
 

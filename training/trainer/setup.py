@@ -94,8 +94,6 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
         "adam_beta2": settings.adam_beta2,
         "weight_decay": settings.weight_decay,
         "max_grad_norm": settings.max_grad_norm,
-        "warmup_steps": settings.warmup_updates,
-        "lr_scheduler_type": settings.scheduler,
         "optim": "adamw_torch",
         "bf16": settings.bf16,
         "seed": spec.seed,

@@ -1,0 +1,101 @@
+"""Each update of a run has a learning rate above zero, the same after a restart, and it is the one that moves the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.config import TrainerConfig
+from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.rows import read_rows
+from training.trainer.schedule import learning_rate_factor
+from training.trainer.setup import build_trainer, state_path
+from training.trainer.update import Stopwatch, run_update
+
+from .conftest import HandMadeRun, make_spec
+
+SCHEDULERS = get_args(TrainerConfig.model_fields["scheduler"].annotation)
+PEAK, UPDATES = 1e-3, 4
+
+
+@given(st.sampled_from(SCHEDULERS), st.integers(1, 400), st.integers(0, 500))
+def test_no_update_is_trained_with_rate_zero(scheduler: str, updates: int, warmup: int) -> None:
+    settings = TrainerConfig(scheduler=scheduler, warmup_updates=warmup)
+    found = [learning_rate_factor(settings, update, updates) for update in range(1, updates + 1)]
+    assert all(0 < factor <= 1 for factor in found)
+    rising, falling = found[: max(1, warmup)], found[max(1, warmup) - 1 :]
+    assert rising == sorted(set(rising)) and (len(rising) < warmup or rising[-1] == 1)
+    assert falling == sorted(falling, reverse=True)
+    if scheduler != "constant_with_warmup":
+        assert len(set(falling)) == len(falling)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "warmup", "factors"),
+    [
+        ("constant_with_warmup", 0, [1, 1, 1, 1]),
+        ("constant_with_warmup", 2, [1 / 2, 1, 1, 1]),
+        ("linear", 0, [1, 3 / 4, 2 / 4, 1 / 4]),
+        ("linear", 2, [1 / 2, 1, 2 / 3, 1 / 3]),
+        ("cosine", 0, [1, (1 + 0.5**0.5) / 2, 1 / 2, (1 - 0.5**0.5) / 2]),
+        ("cosine", 2, [1 / 2, 1, 3 / 4, 1 / 4]),
+        ("linear", 9, [1 / 9, 2 / 9, 3 / 9, 4 / 9]),  # longer than the run
+    ],
+)
+def test_rates_worked_out_by_hand(scheduler: str, warmup: int, factors: list[float]) -> None:
+    settings = TrainerConfig(scheduler=scheduler, warmup_updates=warmup)
+    found = [learning_rate_factor(settings, update, UPDATES) for update in range(1, UPDATES + 1)]
+    assert found == pytest.approx(factors)
+
+
+def largest_steps(run: HandMadeRun, trainer: PolicyTrainer, versions: list[int]) -> list[tuple[float, float]]:
+    """For each update the rate that it reports and the largest change of a weight that it makes."""
+    found = []
+    for version in versions:
+        before = torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+        batch = run.fill(version, 3)
+        metrics = run_update(trainer, batch, read_rows(run.store, batch), Stopwatch())
+        after = torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+        found.append((metrics["learning_rate"], float((after - before).abs().max())))
+    return found
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_reported_rate_moves_the_weights_in_every_update_and_after_a_restart(
+    run: HandMadeRun, scheduler: str, tmp_path: Path
+) -> None:
+    """With both betas 0 Adam's step is the sign of the gradient times the rate, so the largest change of a weight *is* the rate."""
+    settings = {"scheduler": scheduler, "learning_rate": PEAK, "adam_beta1": 0.0, "adam_beta2": 0.0}
+    spec = make_spec(trainer=settings, deepspeed=False, total_updates=UPDATES)
+    trainer = build_trainer(run.store, spec, 0)
+    steps = largest_steps(run, trainer, [1, 2])
+    trainer.save_state(state_path(run.store, 2))
+    run.store.publish_policy(2, run.store.policy_path(0), {})
+    trainer.save_weights(run.store.policy_path(2))
+    steps += largest_steps(run, trainer, [3, 4])
+    for rate, step in steps:
+        assert rate > 0 and step == pytest.approx(rate, rel=2e-3)
+    assert largest_steps(run, build_trainer(run.store, spec, 2), [3, 4]) == steps[2:]
+
+
+def test_a_state_of_an_older_schedule_goes_on_with_today_s_rate(run: HandMadeRun) -> None:
+    """Older Rollwrights kept a scheduler of transformers, which had been moved once for each update and ended at zero."""
+    from transformers import get_linear_schedule_with_warmup
+
+    spec = make_spec(trainer={"scheduler": "linear", "learning_rate": PEAK}, deepspeed=False, total_updates=UPDATES)
+    trainer = build_trainer(run.store, spec, 0)
+    folder = state_path(run.store, 3)
+    trainer.save_state(folder)
+    groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in trainer.optimizer.param_groups]
+    old = get_linear_schedule_with_warmup(torch.optim.SGD(groups, lr=PEAK), 0, UPDATES)
+    for _ in range(3):
+        old.optimizer.step()
+        old.step()
+    torch.save(old.state_dict(), folder / "scheduler.pt")
+    run.store.publish_policy(3, run.store.policy_path(0), {})
+    assert build_trainer(run.store, spec, 3).begin_update(4) == pytest.approx(PEAK / 4)
