@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForImageTextToText, LogitsProcessor, LogitsProcessorList
+from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from envs.types import PolicyError
 from training.inference.engine import Generation, GenerationRequest
@@ -54,7 +54,25 @@ class TransformersEngine:
             raise PolicyError(
                 f"{checkpoint} is a {model.config.model_type} model without an image token; Qwen-VL ones are known"
             )
+        model.generation_config = GenerationConfig(
+            eos_token_id=self._end_ids(model.generation_config.eos_token_id),
+            pad_token_id=self._renderer.tokenizer.pad_token_id,
+        )
         self._model, self._image_token, self._version = model.to(self._device).eval(), image_token, version
+
+    def _end_ids(self, named: int | list[int] | None) -> list[int]:
+        """The tokens that end a turn: those that the checkpoint names, or else its tokenizer's.
+
+        The only part of a checkpoint's generation_config.json that counts. Its penalties, filters and lengths would change the distribution
+        that turns are sampled from, and the trainer would not know of it.
+        """
+        ends = [named] if isinstance(named, int) else named or [self._loaded().tokenizer.eos_token_id]
+        if None in ends:
+            raise PolicyError(
+                "the checkpoint names no end-of-turn token; set eos_token_id in its generation_config.json,"
+                " or eos_token in its tokenizer_config.json"
+            )
+        return list(ends)
 
     def _dtype(self) -> torch.dtype:
         return torch.bfloat16 if self._device.type == "cuda" else torch.float32
@@ -76,13 +94,14 @@ class TransformersEngine:
         inputs = self._batch(renderer, requests)
         # transformers keeps the M-RoPE offset of the last call on the model; a stale one would shift the positions of this batch.
         self._model.model.rope_deltas = None
+        ends = set(self._model.generation_config.eos_token_id)
         self._model.generate(
             **inputs,
             logits_processor=LogitsProcessorList([sampler]),
-            max_new_tokens=max(request.max_new_tokens for request in requests),
-            do_sample=False,
+            generation_config=GenerationConfig(
+                max_new_tokens=max(request.max_new_tokens for request in requests), do_sample=False
+            ),
         )
-        ends = self._end_ids()
         return [self._generation(renderer, *turn, ends) for turn in sampler.turns()]
 
     def _batch(self, renderer: PromptRenderer, requests: Sequence[GenerationRequest]) -> dict[str, torch.Tensor]:
@@ -110,10 +129,6 @@ class TransformersEngine:
         stop = min(stop, limit)
         assert self._version is not None
         return Generation(tuple(ids[:stop]), tuple(logprobs[:stop]), self._version, renderer.decode(ids[:stop]))
-
-    def _end_ids(self) -> set[int]:
-        end = self._model.generation_config.eos_token_id
-        return set(end) if isinstance(end, list) else {end}
 
     def _loaded(self) -> PromptRenderer:
         if self._renderer is None:
