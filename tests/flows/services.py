@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tasks_lib.config import PROJECT
 from training.trainer.launch import free_port
 
 SCRIPTS = Path(sys.executable).parent
+FAULT = re.compile(r"\bERROR\b|\bCRITICAL\b|^\S*(?:Error|Exception): ")
+"""A line of a server's log that tells of an error, or ends a traceback."""
 
 
 def as_from_a_terminal() -> None:
@@ -56,7 +59,11 @@ class Services:
 
     def log(self, name: str) -> str:
         """End of what a process wrote."""
-        return self._log(name).read_text(errors="replace")[-6000:]
+        return self.whole_log(name)[-6000:]
+
+    def whole_log(self, name: str) -> str:
+        """All that a process wrote."""
+        return self._log(name).read_text(errors="replace")
 
     def interrupt(self, name: str) -> int:
         """SIGINT, as Ctrl-C gives; the exit status. What it started itself is left to it."""
@@ -90,6 +97,7 @@ class PrefectServer:
 
     def __init__(self, services: Services, home: Path) -> None:
         self.home = home
+        self._services = services
         self.url = f"http://127.0.0.1:{free_port()}/api"
         self.environment = {
             "PREFECT_HOME": str(home),
@@ -109,6 +117,11 @@ class PrefectServer:
         except OSError:
             return False
 
+    def errors(self) -> list[str]:
+        """Lines of the server's log that tell of an error, but for a database that was locked, which the server tries again."""
+        lines = self._services.whole_log("server").splitlines()
+        return [line for line in lines if FAULT.search(line) and "database is locked" not in line]
+
     def cli(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
         """``prefect …``: exit status, and output on one line (rich wraps it at any width)."""
         done = subprocess.run(
@@ -122,15 +135,16 @@ class PrefectServer:
         )
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
-    def api(self, path: str, **body: Any) -> Any:
-        """POST to the API with a body, GET without."""
+    def api(self, path: str, *, method: str | None = None, **body: Any) -> Any:
+        """POST to the API with a body, GET without; or ``method``."""
         request = urllib.request.Request(
             f"{self.url}/{path}",
             data=orjson.dumps(body) if body else None,
             headers={"Content-Type": "application/json"},
+            method=method,
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
-            return orjson.loads(answer.read())
+            return orjson.loads(answer.read() or b"null")
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:
         """Flow runs with this name, oldest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer)
     assert [schedule["active"] for schedule in evaluation["schedules"]] == [False]
     for entry in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]:
         assert entry["description"] and entry["tags"]
+
+
+def test_an_active_schedule_creates_runs(deployed: PrefectServer) -> None:
+    """The example of prefect.yaml, switched on as its comment says. No worker runs, so that nothing is evaluated."""
+    deployment = deployed.api("deployments/name/evaluate/default")
+    chosen = {"deployments": {"id": {"any_": [deployment["id"]]}}}
+    assert deployed.api("flow_runs/filter", **chosen) == []
+    schedule = deployment["schedules"][0]["id"]
+    code, output = deployed.cli("deployment", "schedule", "resume", "evaluate/default", schedule)
+    assert code == 0, output
+    deadline = time.monotonic() + 60  # passes are 5 s apart
+    while not (runs := deployed.api("flow_runs/filter", **chosen)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    code, output = deployed.cli("deployment", "schedule", "pause", "evaluate/default", schedule)
+    assert code == 0, output
+    assert {run["state_type"] for run in runs} == {"SCHEDULED"} and len(runs) >= 3, deployed.errors()
+    assert {run["next_scheduled_start_time"][11:19] for run in runs} == {"03:00:00"}
 
 
 @pytest.mark.parametrize(
@@ -181,3 +199,8 @@ def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
     assert states == ["Completed", "Failed"]
     services.stop("plain")
     services.stop("scheduler")
+
+
+def test_no_service_of_the_server_failed_meanwhile(deployed: PrefectServer) -> None:
+    """The last of this file, after flow runs, schedules and cancellations: loops of the server only show in its log that they fail."""
+    assert deployed.errors() == []
