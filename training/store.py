@@ -18,6 +18,7 @@ import orjson
 from pydantic import ValidationError
 
 from envs.types import Rubric, StorageError, Trajectory, rubric_hash
+from envs.types.paths import AnyPath
 
 BLOB_KINDS = ("jpg", "json", "png", "webp", "bin")
 """Endings of blobs, the most frequent first, which is how they are looked for. ``jpg`` has to stay the first: it is what every blob of an
@@ -27,11 +28,12 @@ MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""
 
 
-def atomic_write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
+def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
     """Write ``data`` so that ``path`` is either absent (or as before) or holds all of it.
 
     ``sync=False`` leaves out the fsync: for content that is checked when read, whose loss in a power cut is noticed and repaired.
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     with open(temporary, "wb") as file:
@@ -42,17 +44,17 @@ def atomic_write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
     os.replace(temporary, path)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: AnyPath, value: Any) -> None:
     """Atomically write a JSON document (plain values, or anything with ``model_dump``)."""
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
     atomic_write_bytes(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: AnyPath) -> Any:
     """Read a JSON document; ``StorageError`` names the file when it is missing or torn."""
     try:
-        return orjson.loads(path.read_bytes())
+        return orjson.loads(Path(path).read_bytes())
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except orjson.JSONDecodeError as error:
@@ -72,7 +74,7 @@ def policy_name(version: int) -> str:
 class RunStore:
     """Paths, reads and writes of one run's folder. Holds no state, so any process may make its own."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: AnyPath) -> None:
         self.root = Path(run_dir)
 
     # -- paths
@@ -250,9 +252,9 @@ class RunStore:
         manifest: dict[str, Any] = read_json(self.policy_path(version) / MANIFEST)
         return manifest
 
-    def publish_policy(self, version: int, source: Path, details: dict[str, Any]) -> None:
+    def publish_policy(self, version: int, source: AnyPath, details: dict[str, Any]) -> None:
         """Copy a checkpoint folder in as ``version``, manifest last. A version that is already there is left alone."""
-        target = self.policy_path(version)
+        target, source = self.policy_path(version), Path(source)
         if (target / MANIFEST).exists():
             return
         if not (source / "config.json").exists():
@@ -277,8 +279,9 @@ def blob_kind(data: bytes) -> str:
     return "json" if data[:1] in (b"{", b"[") else "bin"
 
 
-def file_hashes(folder: Path) -> dict[str, dict[str, Any]]:
+def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
     """``{name: {size, sha256}}`` of a checkpoint's files, the manifest left out."""
+    folder = Path(folder)
     return {
         str(path.relative_to(folder)): {
             "size": path.stat().st_size,

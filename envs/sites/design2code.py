@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from envs.observation import ObservationOptions
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import SeedRange, SiteError, Split, WebTask
+from envs.types.paths import AnyPath
 
 FOLDER = Path(__file__).parents[2] / "datasets" / "design2code"
 """The bundled pages."""
@@ -85,9 +86,9 @@ class Design2CodeSite(StaticSite):
     observation = ObservationOptions(max_elements=0, text_chars=None, diff=False)
     """There is nothing but a picture."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: AnyPath = FOLDER) -> None:
         super().__init__("design2code", folder, viewport=VIEWPORT)
-        self._folder = folder
+        self._folder = Path(folder)
         self._server = PictureServer(folder)
 
     def reference(self, task: WebTask) -> str:

@@ -21,6 +21,7 @@ from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.rewards.server_state import SiteState
 from envs.sites.plain import PlainSite
 from envs.types import ConfigError, SiteError, WebTask
+from envs.types.paths import AnyPath
 
 VIEWPORT = (1280, 720)
 """Of a common laptop's window, as most benchmarks on real sites have it."""
@@ -96,7 +97,7 @@ class LiveSite(PlainSite):
         return LiveEpisode(self._below + task.path, SiteState(origin=self.origin, allow=AllowList.of(self.origin)))
 
 
-def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:
+def read_cookies(path: AnyPath) -> tuple[Mapping[str, Any], ...]:
     """The cookies of a storage state (``{"cookies": […], "origins": […]}``), as the browser is given them. What pages keep beside cookies is
     not restored.
 
@@ -104,7 +105,7 @@ def read_cookies(path: Path) -> tuple[Mapping[str, Any], ...]:
         SiteError: no such file, or not of this form. The message has none of its values.
     """
     try:
-        given = orjson.loads(path.read_bytes())["cookies"]
+        given = orjson.loads(Path(path).read_bytes())["cookies"]
     except OSError as error:
         raise SiteError(f"log-in {path}: cannot be read: {error.strerror}") from None
     except (orjson.JSONDecodeError, KeyError, TypeError):

@@ -13,6 +13,7 @@ from envs.observation import SMALL
 from envs.sites.miniwob_kinds import KINDS, UNKNOWN
 from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, SiteError, Split, WebTask
+from envs.types.paths import AnyPath
 
 VIEWPORT = (168, 224)
 """Smallest multiples of 28 (a merged patch of Qwen2-VL) around the 160 x 210 px of a task: 48 image tokens, no
@@ -97,9 +98,9 @@ SEEDS = {
 """Page seeds by split, the same for every kind."""
 
 
-def import_tasks(folder: Path | None = None) -> list[WebTask]:
+def import_tasks(folder: AnyPath | None = None) -> list[WebTask]:
     """One task for each page of the package, by name. ``datasets/tasks/miniwob.jsonl`` is this list, saved."""
-    pages = sorted(path.stem for path in ((folder or html_folder()) / "miniwob").glob("*.html"))
+    pages = sorted(path.stem for path in (Path(folder or html_folder()) / "miniwob").glob("*.html"))
     return [_task(kind) for kind in pages]
 
 
@@ -126,7 +127,7 @@ class MiniWobSite(StaticSite):
     observation = SMALL
     exclude = "#query, #sync-task-cover, #reward-display, #click-canvas"
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: AnyPath | None = None) -> None:
         super().__init__("miniwob", folder or html_folder(), viewport=VIEWPORT)
 
     def reload_for(self, task: WebTask) -> bool:

@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 from envs.sites.app_server import AppServer
 from envs.sites.plain import PlainSite
 from envs.types import SiteError
+from envs.types.paths import AnyPath
 
 
 class _CachedFiles(StaticFiles):
@@ -27,8 +28,8 @@ class _CachedFiles(StaticFiles):
 class StaticServer(AppServer):
     """Serves ``folder`` at ``origin``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: AnyPath) -> None:
+        self.folder = Path(folder)
         super().__init__(Starlette(routes=self.routes()), str(folder))
 
     def routes(self) -> list[BaseRoute]:
@@ -45,7 +46,7 @@ class StaticServer(AppServer):
 class StaticSite(PlainSite):
     """Pages of a folder."""
 
-    def __init__(self, name: str, folder: Path, *, viewport: tuple[int, int] = (448, 448)) -> None:
+    def __init__(self, name: str, folder: AnyPath, *, viewport: tuple[int, int] = (448, 448)) -> None:
         self.name = name
         self.viewport = viewport
         self._server = StaticServer(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from envs.tasks.rows import TaskProblem
 from envs.tasks.stream import iter_tasks, json_row
 from envs.types import TaskError, WebTask
+from envs.types.paths import AnyPath
 
 MAX_SHOWN = 20
 """Problems listed in one error; the count of the rest is given."""
@@ -28,7 +29,7 @@ class TaskRead:
         return len({(problem.path, problem.row) for problem in self.problems if problem.row})
 
 
-def load_tasks(path: Path) -> list[WebTask]:
+def load_tasks(path: AnyPath) -> list[WebTask]:
     """All tasks of a file (``.parquet``, ``.json``, else JSON lines), in its order.
 
     Raises:
@@ -41,7 +42,7 @@ def load_tasks(path: Path) -> list[WebTask]:
     return read.tasks
 
 
-def read_tasks(*paths: Path) -> TaskRead:
+def read_tasks(*paths: AnyPath) -> TaskRead:
     """The good rows of files, and what is wrong with the others. Never raises for what is in a file."""
     problems: list[TaskProblem] = []
     return TaskRead(list(iter_tasks(paths, on_problem=problems.append)), problems)
@@ -53,6 +54,6 @@ def listed(problems: Sequence[TaskProblem]) -> str:
     return "\n".join([*map(str, problems[:MAX_SHOWN]), *rest])
 
 
-def save_tasks(path: Path, tasks: Iterable[WebTask]) -> None:
+def save_tasks(path: AnyPath, tasks: Iterable[WebTask]) -> None:
     """Write tasks as JSON lines, in the form that `load_tasks` reads."""
-    path.write_text("".join(f"{json_row(task)}\n" for task in tasks), encoding="utf-8")
+    Path(path).write_text("".join(f"{json_row(task)}\n" for task in tasks), encoding="utf-8")

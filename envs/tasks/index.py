@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from envs.ends import Bucket, bucket_of
 from envs.tasks.rows import OnProblem, digest, refuse
 from envs.tasks.stream import iter_tasks, json_row
 from envs.types import Split, TaskError, WebTask
+from envs.types.paths import AnyPath
 
 BLOCK = 8
 """Rows compressed together: more is smaller, and slower to get one row from (8 take some 20 microseconds)."""
@@ -61,7 +61,7 @@ class TaskIndex:
         self._strata = _Strata(self.bucket_code.astype(np.int64) * max(len(sites), 1) + self.site_code)
 
     @classmethod
-    def open(cls, paths: Iterable[Path], on_problem: OnProblem = refuse) -> TaskIndex:
+    def open(cls, paths: AnyPath | Iterable[AnyPath], on_problem: OnProblem = refuse) -> TaskIndex:
         """Read and check files (`iter_tasks`).
 
         Raises:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.tasks.rows import SCHEMA_VERSION, VERSION_FIELD
 from envs.types import TaskError, WebTask
+from envs.types.paths import AnyPath
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -41,7 +41,7 @@ def parquet_schema() -> pa.Schema:
     return pa.schema([(name, pa.type_for_alias(alias)) for name, alias in {VERSION_FIELD: "int64", **types}.items()])
 
 
-def save_parquet(path: Path, tasks: Iterable[WebTask]) -> int:
+def save_parquet(path: AnyPath, tasks: Iterable[WebTask]) -> int:
     """Write tasks, `ROWS_PER_GROUP` at a time; returns how many.
 
     Raises:
@@ -64,7 +64,7 @@ def save_parquet(path: Path, tasks: Iterable[WebTask]) -> int:
     return written
 
 
-def parquet_rows(path: Path) -> Iterator[str]:
+def parquet_rows(path: AnyPath) -> Iterator[str]:
     """The rows of a file as JSON text, to be checked as the lines of a JSONL file are.
 
     Raises:

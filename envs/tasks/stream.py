@@ -12,15 +12,17 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from envs.tasks.parquet import parquet_rows
 from envs.tasks.rows import OnProblem, SeenIds, TaskProblem, read_row, refuse
 from envs.types import TaskError, WebTask
+from envs.types.paths import AnyPath
 
 
-def task_files(*patterns: str, root: Path | None = None) -> list[Path]:
+def task_files(*patterns: str, root: AnyPath | None = None) -> list[Path]:
     """Files that match glob patterns (``**`` is any depth), each once, sorted by path.
 
     Patterns are relative to ``root`` (the working folder). `[1-3]` is one character: it matches the folder ``1``, not ``2-3``.
@@ -29,7 +31,7 @@ def task_files(*patterns: str, root: Path | None = None) -> list[Path]:
         TaskError: a pattern matches no file.
     """
     found: set[Path] = set()
-    base = root or Path()
+    base = Path(root or ".")
     for pattern in patterns:
         here = {base / name for name in glob.glob(pattern, root_dir=base, recursive=True)}
         files = {path for path in here if path.is_file()}
@@ -40,12 +42,12 @@ def task_files(*patterns: str, root: Path | None = None) -> list[Path]:
 
 
 def iter_tasks(
-    paths: Iterable[Path], *, shard: int = 0, shards: int = 1, on_problem: OnProblem = refuse
+    paths: AnyPath | Iterable[AnyPath], *, shard: int = 0, shards: int = 1, on_problem: OnProblem = refuse
 ) -> Iterator[WebTask]:
     """Good tasks of files in their order, those of one shard.
 
     Args:
-        paths: Files, in any order (they are read sorted by path).
+        paths: Files, in any order (they are read sorted by path), or one.
         shard: Which of ``shards``, from 0.
         on_problem: Told of each problem in a row of this shard (of a file: by shard 0). By default the first is raised.
 
@@ -92,12 +94,13 @@ class UnreadableError(Exception):
     """A file itself cannot be read. Caught where files are read, where it becomes a problem of the file."""
 
 
-def raw_rows(path: Path) -> Iterator[bytes | str]:
+def raw_rows(path: AnyPath) -> Iterator[bytes | str]:
     """The JSON text of each row of a file, by its ending.
 
     Raises:
         UnreadableError: the file cannot be read.
     """
+    path = Path(path)
     try:
         if path.suffix == ".parquet":
             yield from parquet_rows(path)
@@ -125,5 +128,6 @@ def _json_rows(text: bytes) -> Iterator[bytes | str]:
         yield json.dumps(row)
 
 
-def _sorted(paths: Iterable[Path]) -> list[Path]:
-    return sorted(set(paths), key=lambda path: path.as_posix())
+def _sorted(paths: AnyPath | Iterable[AnyPath]) -> list[Path]:
+    each = [paths] if isinstance(paths, str | PathLike) else paths
+    return sorted({Path(path) for path in each}, key=lambda path: path.as_posix())

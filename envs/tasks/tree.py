@@ -15,6 +15,7 @@ from envs.ends import Bucket, bucket_of
 from envs.tasks.parquet import save_parquet
 from envs.tasks.stream import json_row
 from envs.types import TaskError, WebTask
+from envs.types.paths import AnyPath
 
 ROWS_PER_FILE = 10_000
 """Of JSONL and Parquet files: some megabytes each."""
@@ -34,7 +35,7 @@ class Form(StrEnum):
 
 
 def write_tree(
-    folder: Path, tasks: Iterable[WebTask], form: Form = Form.JSONL, rows_per_file: int = ROWS_PER_FILE
+    folder: AnyPath, tasks: Iterable[WebTask], form: Form = Form.JSONL, rows_per_file: int = ROWS_PER_FILE
 ) -> dict[Path, int]:
     """Write tasks below ``folder/difficulty``, each into its bucket, in the order given.
 
@@ -47,7 +48,7 @@ def write_tree(
         TaskError: there are task files already (old and new ones would be read as one set), or two tasks have one id (as far as
         it can be seen: in the JSON form).
     """
-    root = folder / "difficulty"
+    root = Path(folder) / "difficulty"
     if root.exists() and any(path.is_file() for path in root.rglob("*")):
         raise TaskError(f"{root} has files already; remove them or choose another folder")
     if form is Form.JSON:

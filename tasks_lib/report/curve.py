@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envs.types.paths import AnyPath
 from tasks_lib.report.charts import rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.summary import SMOOTH
@@ -21,7 +21,7 @@ HELD_OUT, TRAINING = "#0072b2", "#d55e00"
 INK, RULE = "#3d4247", "#e3e3df"
 
 
-def learning_curve_png(run_dir: Path) -> bytes:
+def learning_curve_png(run_dir: AnyPath) -> bytes:
     """Draw held-out success with its 95 % interval and training success over updates.
 
     Written to ``<run_dir>/report/learning_curve.png`` and returned. Works at any moment of a run.

@@ -15,6 +15,7 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
 from envs.types import StorageError, WebTask
+from envs.types.paths import AnyPath
 from training.groups import GroupRecord
 from training.store import RunStore, read_json
 
@@ -173,7 +174,7 @@ class RunData:
         return {task.kind for task in self.tasks.values() if task.needs_reading}
 
 
-def read_run(run_dir: Path) -> RunData:
+def read_run(run_dir: AnyPath) -> RunData:
     """Read the folder of a run that is finished, unfinished or being written right now."""
     store = RunStore(run_dir)
     run = read_measurements(run_dir)
@@ -182,7 +183,7 @@ def read_run(run_dir: Path) -> RunData:
     return run
 
 
-def read_measurements(run_dir: Path) -> RunData:
+def read_measurements(run_dir: AnyPath) -> RunData:
     """As `read_run`, without the tasks and the groups: what is read in no time, however long the run is."""
     store = RunStore(run_dir)
     run = RunData(run_id=store.root.resolve().name)

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from envs.types.paths import AnyPath
 from tasks_lib.report import grading, regraded, summary
 from tasks_lib.report.charts import duration, number
 from tasks_lib.report.data import RunData, read_run
@@ -24,7 +25,7 @@ SCRIPTS = ("evidence.js", "regraded.js", "page.js")
 """Parts of the page's one script, in this order: the last begins to work when it is read."""
 
 
-def build_report(run_dir: Path) -> Path:
+def build_report(run_dir: AnyPath) -> Path:
     """Write ``<run_dir>/report/index.html`` and return its path.
 
     The page stands alone: it makes no request, so it can be opened from the disk, mailed, or served. It may be built at

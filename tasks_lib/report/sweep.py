@@ -14,6 +14,7 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from envs.types import StorageError
+from envs.types.paths import AnyPath
 from tasks_lib.metrics import told as measured
 from tasks_lib.report.charts import LineChart, Series, line_chart
 from tasks_lib.report.data import Evaluation, read_measurements
@@ -36,12 +37,12 @@ class Curve:
     evaluations: tuple[Evaluation, ...]
 
 
-def summary_path(folder: Path) -> Path:
+def summary_path(folder: AnyPath) -> Path:
     """``sweep.json`` of a sweep's folder."""
-    return folder / "sweep.json"
+    return Path(folder) / "sweep.json"
 
 
-def read_summary(folder: Path) -> SweepSummary:
+def read_summary(folder: AnyPath) -> SweepSummary:
     """What is in ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
     path = summary_path(folder)
     try:
@@ -52,12 +53,13 @@ def read_summary(folder: Path) -> SweepSummary:
         ) from error
 
 
-def build_sweep_report(folder: Path) -> Path:
+def build_sweep_report(folder: AnyPath) -> Path:
     """Write ``<folder>/report/index.html`` and return its path. The arms' folders lie beside the sweep's.
 
     Raises:
         StorageError: ``sweep.json`` is missing or torn.
     """
+    folder = Path(folder)
     summary = read_summary(folder)
     curves, problems = [], list[str]()
     for arm in summary.compared:

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.types import Record, StorageError
+from envs.types.paths import AnyPath
 
 CACHE_VERSION = 1
 
@@ -33,10 +34,10 @@ class ReplyCache:
         StorageError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: AnyPath) -> None:
+        self.folder = Path(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{folder}: no folder for the judge's cache: {error}") from error
 

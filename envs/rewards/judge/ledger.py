@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 
 from envs.rewards.judge import holder
 from envs.types import Record, StorageError
+from envs.types.paths import AnyPath
 
 WIDTH = 96
 """Bytes of the file, always: it is overwritten in place, and numbers that grow leave no rest of others behind. Two 20-digit numbers fit."""
@@ -79,8 +80,8 @@ class Ledger:
         DamagedLedger: by each method; it holds something else.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: AnyPath) -> None:
+        self.path = Path(path)
         self._ours = threading.Lock()
         """Threads of one process wait here, and do not poll for the file's lock."""
         self._in_vain_since: float | None = None

@@ -20,6 +20,7 @@ from envs.egress import AllowList
 from envs.rewards.site_http import Server, asked, read_json
 from envs.rewards.webarena.helpers import Helper
 from envs.types import SiteError
+from envs.types.paths import AnyPath
 
 SITE = "shopping"
 """Name of the shop, as placeholders and ``tasks.addresses`` have it."""
@@ -58,14 +59,14 @@ class Account:
     password: str = field(repr=False)
 
 
-def read_account(path: Path) -> Account:
+def read_account(path: AnyPath) -> Account:
     """The account of a file ``{"username": …, "password": …}``.
 
     Raises:
         SiteError: no such file, or not of this form. The message has none of its values.
     """
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             given = orjson.loads(file.read(MOST_FILE))
     except OSError as error:
         raise SiteError(f"tasks.logins.{ADMIN}: {path} cannot be read: {error.strerror}") from None

@@ -16,6 +16,7 @@ from envs.ends import max_steps
 from envs.tasks.rows import CHECKS, Found, OnProblem, SeenIds, TaskProblem, field_name, parse_object, refuse
 from envs.tasks.stream import UnreadableError, raw_rows
 from envs.types import Record, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
+from envs.types.paths import AnyPath
 
 
 class ImportedTask(Record):
@@ -187,12 +188,12 @@ def start_of(url: str, field: str) -> dict[str, str]:
     return {"site": site, "path": path}
 
 
-def save_imported(path: Path, items: Iterable[ImportedTask]) -> None:
+def save_imported(path: AnyPath, items: Iterable[ImportedTask]) -> None:
     """Write tasks with their references as JSON lines."""
-    path.write_text("".join(f"{item.model_dump_json()}\n" for item in items), encoding="utf-8")
+    Path(path).write_text("".join(f"{item.model_dump_json()}\n" for item in items), encoding="utf-8")
 
 
-def load_imported(path: Path) -> list[ImportedTask]:
+def load_imported(path: AnyPath) -> list[ImportedTask]:
     """What `save_imported` wrote.
 
     Raises:

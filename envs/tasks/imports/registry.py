@@ -13,6 +13,7 @@ from envs.tasks.imports.w8 import W8
 from envs.tasks.imports.webarena import WebArena
 from envs.tasks.rows import OnProblem, refuse
 from envs.types import Split, TaskError, rubric_hash
+from envs.types.paths import AnyPath
 
 FORMATS: dict[str, Format] = {
     made.name: made
@@ -26,7 +27,7 @@ BY_THEIR_PAGES = (Design2Code.name, MiniWob.name)
 
 def import_tasks(
     source: str,
-    path: Path,
+    path: AnyPath,
     *,
     split: Split | None = None,
     on_problem: OnProblem = refuse,
@@ -45,7 +46,7 @@ def import_tasks(
     Raises:
         TaskError: the format is not known; or a problem, unless ``on_problem`` does otherwise.
     """
-    found = _format(source).read(path, split, on_problem)
+    found = _format(source).read(Path(path), split, on_problem)
     return map(_judged, found) if judged else found
 
 
@@ -59,7 +60,7 @@ def _judged(item: ImportedTask) -> ImportedTask:
     return item.model_copy(update={"task": task.model_copy(update=changed)})
 
 
-def export_tasks(path: Path, items: Iterable[ImportedTask]) -> None:
+def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
     """Write imported tasks back in their format (they must all be of one).
 
     Raises:
@@ -71,7 +72,7 @@ def export_tasks(path: Path, items: Iterable[ImportedTask]) -> None:
         raise TaskError(
             f"{path}: tasks of one format can be exported together; these are of {', '.join(sources) or 'none'}"
         )
-    _format(sources[0]).write(path, made)
+    _format(sources[0]).write(Path(path), made)
 
 
 def _format(source: str) -> Format:

@@ -1,0 +1,9 @@
+"""What public functions take as a path: text or any path object."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+AnyPath: TypeAlias = str | os.PathLike[str]
+"""``"tasks.jsonl"`` or ``Path("tasks.jsonl")``."""
