@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from envs.types import JudgeError, Split
 from tasks_lib.artifacts import artifact_key
-from tasks_lib.checkpoints import publish_base
+from tasks_lib.checkpoints import evaluated_version, publish_base
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
@@ -39,7 +39,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         config: Policy, tasks, number of episodes, split and decoding.
 
     Returns:
-        ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000000.json`` of the evaluation's folder.
+        ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000020.json`` of the evaluation's folder, for version 20 of a run;
+        ``v000000.json`` for a checkpoint that is no run's.
     """
     found = look_once(look_at_evaluation, config)
     tasks = open_tasks(config.tasks)
@@ -48,11 +49,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         for what in found:
             progress.say(what)
         freeze_config(config, store)
-        publish_base(store, resolve_path(config.policy.checkpoint))
+        checkpoint = resolve_path(config.policy.checkpoint).resolve()
+        version = evaluated_version(store, checkpoint)
+        if version not in store.versions():
+            publish_base(store, checkpoint, version)
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(
                 Rollouts(store, config.policy, config.rollout, seed=0, rewards=config.rewards, live=config.tasks.live),
-                0,
+                version,
                 tasks,
                 episodes=config.episodes,
                 workers=workers,
@@ -67,7 +71,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         for kind, entry in result["by_kind"].items():
             progress.say(f"{kind:28s} {told(entry)}  (n = {entry['n']})")
         progress.say(f"report:  {build_report(store.root)}")
-        progress.say(f"result:  {store.evaluation_path(0)}")
+        progress.say(f"result:  {store.evaluation_path(version)}")
         for cause, count in result.get("causes", {}).items():
             progress.say(f"{count} attempts without a reward: {escape(cause)}")
         progress.say(f"[bold]success {told(result)}, n = {result['n']}[/bold]")

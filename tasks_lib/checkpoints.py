@@ -1,11 +1,12 @@
-"""Policy checkpoints of a run: the base is published as version 0, later versions by the trainer."""
+"""Policy checkpoints of a run: the base is published as version 0, later versions by the trainer. An evaluation publishes what it evaluates."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from envs.types import PolicyError
-from training.store import RunStore
+from training.store import MANIFEST, RunStore, file_hashes
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Files of which a checkpoint has one at least."""
@@ -27,7 +28,34 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         )
 
 
-def publish_base(store: RunStore, checkpoint: Path) -> None:
-    """Publish ``checkpoint`` as version 0, unless it is there."""
+def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:
+    """Publish ``checkpoint`` as the first version of a folder, unless it is there."""
     check_checkpoint(checkpoint)
-    store.publish_policy(0, checkpoint, {"parent": None, "source": checkpoint.name})
+    store.publish_policy(version, checkpoint, {"parent": None, "source": checkpoint.name})
+
+
+def evaluated_version(store: RunStore, checkpoint: Path) -> int:
+    """The version that an evaluation of ``checkpoint`` has in its folder: a run's policy keeps its number, any other checkpoint is version 0.
+
+    A folder that has its policy already goes on with that: older evaluations have version 0 whatever they evaluate.
+    """
+    if (published := store.latest_policy()) is not None:
+        return published
+    name = re.fullmatch(r"v(\d{6})", checkpoint.name)
+    is_of_run = checkpoint.parent.name == "policies" and (checkpoint / MANIFEST).exists()
+    return int(name[1]) if name and is_of_run else 0
+
+
+def check_same(store: RunStore, version: int, checkpoint: Path) -> None:
+    """``PolicyError`` if ``checkpoint`` is not what ``store`` has published of it: the folder was written anew since.
+
+    One that is not there any more is not looked at: the evaluation has a copy.
+    """
+    if version not in store.versions() or not (checkpoint / "config.json").exists():
+        return
+    published, found = store.manifest(version)["files"], file_hashes(checkpoint)
+    if changed := sorted(name for name in published.keys() | found if published.get(name) != found.get(name)):
+        raise PolicyError(
+            f"policy.checkpoint: {checkpoint} is not what {store.root.name} evaluated: {', '.join(changed[:3])} changed since; "
+            f"give another run_id"
+        )

@@ -20,7 +20,7 @@ from envs.tasks.build import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, plan_of
-from tasks_lib.checkpoints import check_checkpoint
+from tasks_lib.checkpoints import check_checkpoint, check_same, evaluated_version
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.config.refusals import near, told
@@ -92,12 +92,15 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     store = RunStore(config.run_dir)
     _check_place(store.root)
     check_values(config, store)
-    if store.evaluation_path(0).exists():
+    checkpoint = resolve_path(config.policy.checkpoint).resolve()
+    version = evaluated_version(store, checkpoint)
+    check_same(store, version, checkpoint)
+    if store.evaluation_path(version).exists():
         return [f"{store.root} is finished: only its result is read"]
     split = Split(config.split)
     lines = _look(config, store, (split,), config.episodes, split)
     if store.latest_policy() is None:
-        check_checkpoint(resolve_path(config.policy.checkpoint))
+        check_checkpoint(checkpoint)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
     _check_browser(config.rollout, config.cluster)

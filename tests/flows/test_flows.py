@@ -25,7 +25,7 @@ from flows.evaluate import evaluate
 from flows.train import train
 from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.cluster import use_cluster, worker_settings
-from tasks_lib.config import ClusterConfig, EvaluateConfig, TrainConfig, resolve
+from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.preflight import look_once, looked_at
 from tasks_lib.run import run_lock
 from training.groups import GroupSpec
@@ -139,16 +139,20 @@ def test_a_run_that_ends_with_an_error_leaves_a_report(
 
 
 def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> None:
-    config = small_evaluation(tmp_path)
+    trained = RunStore(tmp_path / "trained")
+    trained.publish_policy(10, PROJECT / "datasets/policies/reader", {"parent": 9, "source": "reader"})
+    config = small_evaluation(tmp_path, policy={"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))})
     result = evaluate(config)
+    assert result["version"] == 10, "as the run calls it"
     assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"
     assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}
     assert 0 <= result["low"] <= result["mean"] <= result["high"] <= 1
     store = RunStore(tmp_path / "Small_Evaluation")
-    assert read_json(store.evaluation_path(0)) == result
+    assert [path.name for path in (store.root / "evaluations").iterdir()] == ["v000010.json"]
+    assert read_json(store.evaluation_path(10)) == result and store.versions() == [10]
     for episode_id in result["episodes"]:
         trajectory = store.trajectory(episode_id)
-        assert trajectory.policy_version == 0 and trajectory.seed >= 2_000_000
+        assert trajectory.policy_version == 10 and trajectory.seed >= 2_000_000
         assert all(store.blob(step.screenshot) for step in trajectory.steps)
 
     table = artifact("small-evaluation-evaluation")
@@ -163,6 +167,9 @@ def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> N
     assert "Rollwright evaluation" in page and "finished" in page and "Learning curve" not in page
     with pytest.raises(ConfigError, match="was started with other values of: greedy"):
         evaluate(config.model_copy(update={"greedy": not config.greedy}))
+    (trained.policy_path(10) / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(PolicyError, match=r"v000010 is not what .*: tokenizer_config\.json changed .*another run_id"):
+        evaluate(config)
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(prefect_api: None, tmp_path: Path) -> None:

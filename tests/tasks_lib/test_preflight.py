@@ -11,6 +11,7 @@ import pytest
 
 from envs.types import BrowserError, ConfigError, PolicyError, RollwrightError, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.checkpoints import check_same, evaluated_version
 from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.preflight import (
     look_at_build,
@@ -21,7 +22,7 @@ from tasks_lib.preflight import (
 )
 from tasks_lib.run import open_run, run_lock
 from tasks_lib.sweeps.config import SweepConfig
-from training.store import write_json
+from training.store import RunStore, write_json
 
 READER = "datasets/policies/reader"
 OF_PRESETS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
@@ -235,6 +236,40 @@ def test_a_finished_evaluation_is_only_read(tmp_path: Path) -> None:
     assert look_at_evaluation(config) == ["1 task of 1 kind on 1 site"]
     write_json(config.run_dir / "evaluations" / "v000000.json", {})
     assert look_at_evaluation(config)[-1] == f"{tmp_path / 'e'} is finished: only its result is read"
+
+
+@pytest.mark.parametrize(
+    ("folder", "version"),
+    [("run/policies/v000010", 10), ("run/policies/v000000", 0), ("plain/v000010", 0), ("run/policies/best", 0)],
+)
+def test_a_runs_policy_is_evaluated_under_its_number(tmp_path: Path, folder: str, version: int) -> None:
+    checkpoint = tmp_path / folder
+    shutil.copytree(READER, checkpoint)
+    (checkpoint / "manifest.json").write_text("{}")
+    (tmp_path / "link").symlink_to(checkpoint)
+    store = RunStore(tmp_path / "e")
+    assert evaluated_version(store, checkpoint) == version
+    (checkpoint / "manifest.json").unlink()
+    assert evaluated_version(store, checkpoint) == 0, "a version that was never published"
+    config = evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "link")})
+    (checkpoint / "manifest.json").write_text("{}")
+    write_json(store.evaluation_path(version), {})
+    assert look_at_evaluation(config)[-1].endswith("is finished: only its result is read"), "through a link too"
+
+
+def test_an_evaluation_of_before_goes_on_as_version_0(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "e")
+    store.publish_policy(0, Path(READER), {"parent": None, "source": "v000010"})
+    checkpoint = tmp_path / "run" / "policies" / "v000010"
+    shutil.copytree(READER, checkpoint)
+    write_json(checkpoint / "manifest.json", {})
+    assert evaluated_version(store, checkpoint) == 0
+    check_same(store, 0, checkpoint)
+    (checkpoint / "config.json").write_text("{}")
+    with pytest.raises(PolicyError, match=r"v000010 is not what e evaluated: config\.json changed since"):
+        check_same(store, 0, checkpoint)
+    shutil.rmtree(checkpoint)
+    check_same(store, 0, checkpoint)  # what was evaluated was copied
 
 
 def test_the_arms_of_a_sweep_are_looked_at(tmp_path: Path) -> None:
