@@ -16,7 +16,7 @@ from typing import Any
 
 import dask
 import distributed
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError
@@ -24,6 +24,7 @@ from tasks_lib.config import ClusterConfig
 from tasks_lib.interrupts import QuietNannies
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.orphans import end_with_us
+from tasks_lib.prefect_api import check_home
 from tasks_lib.worker import RolloutWorker
 from training.environment import TORCH_ENVIRONMENT
 
@@ -122,10 +123,14 @@ def api_url() -> str:
     """Address of the Prefect API that this process uses; the ephemeral server is started when there is none.
 
     Prefect sends its settings along with each task; without the address in them, every worker would start an ephemeral server of its own.
+
+    Raises:
+        ConfigError: the ephemeral server does not start.
     """
     configured = PREFECT_API_URL.value()
     if configured:
         return str(configured)
+    check_home()
     from prefect.server.api.server import (
         SubprocessASGIServer,
     )  # imports all of the server: seconds, in every worker too
@@ -135,6 +140,11 @@ def api_url() -> str:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         server.start()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the Prefect server of this run did not start ({' '.join(str(error).split())}); its database is in PREFECT_HOME="
+            f"{PREFECT_HOME.value()}: set that to an empty folder, or start a server (prefect server start) and set PREFECT_API_URL to its address"
+        ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if server.server_process is not None:

@@ -30,6 +30,7 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.interrupts import is_own_crash
+from tasks_lib.prefect_api import check_api
 from tasks_lib.preflight import looked_at
 from tasks_lib.regrading import RegradeConfig
 from tasks_lib.sweeps.config import SweepConfig
@@ -54,6 +55,7 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
         print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found)), end="")
         return 0
     try:
+        check_api()
         api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
         with told_once(), looked_at(config, found):
             flow(config)
