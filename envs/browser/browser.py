@@ -38,9 +38,12 @@ class Browser:
         self.episodes = 0
         self.retired = False
         """No new contexts; to be closed when the last one is given back."""
+        self.single_use = False
+        """It was given to one context and gets no other one; it ends with that one."""
         self.disconnects = 0
         """Times that the socket went away by itself."""
         self._opening = 0
+        self._closing = 0
         self._strangers: set[asyncio.Task[None]] = set()
         self.greed = GreedWatch(self._renderers)
         self._greed: asyncio.Task[None] | None = None
@@ -96,8 +99,8 @@ class Browser:
 
     @property
     def load(self) -> int:
-        """Contexts that it has or is about to have."""
-        return len(self.contexts) + self._opening
+        """Contexts that it has, is about to have, or is closing."""
+        return len(self.contexts) + self._opening + self._closing
 
     async def open_context(self, options: ContextOptions) -> BrowserContext:
         """A context with a blank tab.
@@ -117,7 +120,11 @@ class Browser:
     async def close_context(self, context: BrowserContext) -> None:
         """Close one of its contexts."""
         self.contexts.discard(context)
-        await context.close()
+        self._closing += 1  # until it is gone: a browser that seems to be free meanwhile would be given away, or ended
+        try:
+            await context.close()
+        finally:
+            self._closing -= 1
 
     async def close(self) -> None:
         """Close the connection, and end the process if it is ours."""

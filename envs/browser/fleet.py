@@ -54,12 +54,9 @@ class Fleet:
                 if browser in self.browsers:  # nobody else has removed it while we waited for the one before
                     self._counters.browsers_lost += 1
                     await self.remove(browser)
-            fit = [browser for browser in self.browsers if not browser.retired]
-            wanted = 1 if self._options.external else self._options.processes
-            if self._options.process_per_episode:
-                fit = [browser for browser in fit if not browser.load]
-                wanted = 1
-            if len(fit) < wanted:
+            fit = [browser for browser in self.browsers if not (browser.retired or browser.single_use)]
+            one = self._options.external or self._options.process_per_episode
+            if len(fit) < (1 if one else self._options.processes):
                 fit.append(await self._start())
             return min(fit, key=lambda browser: browser.load)
 
@@ -67,10 +64,12 @@ class Fleet:
         """A new context, on another browser if the chosen one turns out to be gone: that it died is known a moment after it did."""
         while True:
             browser = await self.browser()
+            browser.single_use = self._options.process_per_episode
             try:
                 return browser, await browser.open_context(options)
-            except ConnectionLost:
-                if not browser.lost:
+            except BaseException as error:
+                if not (isinstance(error, ConnectionLost) and browser.lost):
+                    await self.remove_if_over(browser)  # nothing came of it
                     raise
                 logger.info("a browser went away before a context was opened on it; another one is taken")
 
@@ -84,7 +83,7 @@ class Fleet:
 
     async def remove_if_over(self, browser: Browser) -> None:
         """End a browser after one of its contexts was closed, if nothing more is to come on it."""
-        if self._options.process_per_episode or (browser.retired and not browser.load):
+        if (browser.retired or self._options.process_per_episode) and not browser.load:
             await self.remove(browser)
 
     async def remove(self, browser: Browser) -> None:
@@ -149,5 +148,4 @@ class Fleet:
         # At each look: a context that was being opened when it was retired may have come to wait, or have failed, since.
         for context in self._shelf.withdraw(lambda context: context in browser.contexts):
             await self._shelf.close(context)
-        if not browser.load:
-            await self.remove(browser)
+        await self.remove_if_over(browser)

@@ -59,7 +59,7 @@ class PoolOptions:
     processes: int = 1
     """Chromium processes that share the contexts."""
     process_per_episode: bool = False
-    """A Chromium for each episode instead, ended with it. Isolates fully; costs 0.2 s and 100 MB each."""
+    """A Chromium for each episode instead, given to no other one and ended with it. Isolates fully; costs 0.2 s and 100 MB each."""
     external: str = ""
     """Debugging address of a browser that somebody else started; it is used instead of own ones and left running."""
     step_deadline: float = STEP_DEADLINE

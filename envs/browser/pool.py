@@ -149,12 +149,12 @@ class BrowserPool:
         """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
         for gone in self._shelf.withdraw(lambda context: not context.reusable):
-            self._in_background(self._shelf.close(gone))
+            self._in_background(self._close(gone))
         shelf, options, allow = self._shelf, self._context_options(site), AllowList.of(site.origin, *site.hosts)
         again = site.stateless_pages
         context = shelf.take(site, task, full=self._full) if again else shelf.take_ready(options, allow)
         while context is None and shelf.idle and self._full:
-            await shelf.close(shelf.idle.pop(0))  # another site's
+            await self._close(shelf.idle.pop(0))  # another site's
         if context is None:
             context = await self._open(options, allow)
         shelf.lent.add(context)
@@ -198,10 +198,7 @@ class BrowserPool:
             self.counters.contexts_broken += 1
         elif old:
             self.counters.contexts_recycled += 1
-        try:
-            await self._shelf.close(context)
-        finally:
-            await self._fleet.remove_if_over(browser)
+        await self._close(context)
 
     # ------------------------------------------------------------------------------------------------ contexts
 
@@ -220,6 +217,14 @@ class BrowserPool:
         self._shelf.put(context, browser, listener)
         self.counters.contexts_opened += 1
         return context
+
+    async def _close(self, context: BrowserContext) -> None:
+        """Close a context, and its browser if nothing more is to come on that."""
+        browser = self._shelf.browser_of(context)
+        try:
+            await self._shelf.close(context)
+        finally:
+            await self._fleet.remove_if_over(browser)
 
     def _context_options(self, site: Site) -> ContextOptions:
         """As a site's contexts are opened, but for their way out."""
@@ -269,7 +274,7 @@ class BrowserPool:
             self._opening += 1
             try:
                 for other in shelf.withdraw(lambda context: not context.owner and not context.fits(options)):
-                    await shelf.close(other)
+                    await self._close(other)
                 context = await self._open(options, AllowList.of())
                 shelf.ready.append(context)  # the list may have become another one meanwhile
             except BrowserError as error:

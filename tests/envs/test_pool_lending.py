@@ -1,0 +1,219 @@
+"""Which browser and how many contexts sessions get, for every order of openings and closings: real pool, contexts that open and close on request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from envs.browser import BrowserPool
+from envs.browser.browser import Browser
+from envs.browser.context import BrowserContext
+from envs.types import BrowserError, Click, WebTask
+
+
+class Opened:
+    """A context of a browser that may end under it."""
+
+    def __init__(self, options: Any, machine: Machine) -> None:
+        self.owner, self.path, self.episodes = options.owner, "/index.html", 0
+        self.broken = False
+        self.reusable = True
+        self.lost: BrowserError | None = None
+        self.options = options
+        self.machine = machine
+
+    def fits(self, _options: Any) -> bool:
+        return self.owner == ""
+
+    def fail(self, error: BrowserError) -> None:
+        self.lost, self.broken = self.lost or error, True
+
+    async def close(self) -> None:
+        self.machine.closing.append(self)
+        await self.machine.may_close.wait()
+        self.machine.alive.remove(self)
+
+
+class Machine:
+    """Opens contexts and closes them when it may; counts those that are there."""
+
+    def __init__(self) -> None:
+        self.may_open, self.may_close = asyncio.Event(), asyncio.Event()
+        self.may_open.set()
+        self.may_close.set()
+        self.opening: list[Any] = []
+        self.closing: list[Any] = []
+        self.alive: list[Any] = []
+        self.most_alive = 0
+        self.browsers: list[Browser] = []
+        self.fails = False
+
+    async def open(self, connection: Any, options: Any) -> Any:
+        self.opening.append(connection)
+        await self.may_open.wait()
+        if self.fails:
+            raise BrowserError("it was not opened")
+        if connection.state == "closed":
+            raise BrowserError("there is no connection to the browser")
+        context = Opened(options, self)
+        self.alive.append(context)
+        self.most_alive = max(self.most_alive, len(self.alive))
+        return context
+
+    async def launch(self, *_: Any) -> Browser:
+        async def connect(_timeout: float) -> Any:
+            raise AssertionError("it is not connected to")
+
+        browser = Browser(None, connect, f"Chromium {len(self.browsers)}", None)
+        browser.connection.ready = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+        self.browsers.append(browser)
+        return browser
+
+    def ended(self) -> list[bool]:
+        return [str(browser.connection.state) == "closed" for browser in self.browsers]
+
+
+class Place:
+    """What a pool asks of a site."""
+
+    def __init__(self, name: str, *, stateless: bool = True) -> None:
+        self.name, self.stateless_pages = name, stateless
+        self.origin, self.hosts, self.viewport = f"http://{name}.example", (), (10, 10)
+        self.style, self.background = "", False
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Machine]]:
+    def make() -> Machine:
+        made = Machine()
+        monkeypatch.setattr("envs.browser.browser.BrowserContext.open", made.open)
+        monkeypatch.setattr("envs.browser.fleet.Browser.launch", made.launch)
+        monkeypatch.setattr("envs.browser.fleet.find_chromium", lambda: Path("chromium"))
+        return made
+
+    yield make
+
+
+TASK: Any = SimpleNamespace(path="/index.html", task_id="t")
+
+
+async def turns(count: int = 20) -> None:
+    """Let everything go as far as it goes by itself."""
+    for _ in range(count):
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("step", ["context", "way out"])
+def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
+    machine: Callable[[], Machine], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Its episode's context is closed first, then its way out, then the browser: at each moment another session may be reset."""
+
+    async def run() -> None:
+        made, site = machine(), Place("one")
+        async with BrowserPool(process_per_episode=True, max_sessions=2) as pool:
+            first = await pool.acquire(site, TASK)  # type: ignore[arg-type]
+            gate = made.may_close
+            if step == "way out":
+                gate = asyncio.Event()
+                close = type(pool._shelf._listeners[first]).close
+
+                async def slowly(listener: Any) -> None:
+                    await gate.wait()
+                    await close(listener)
+
+                monkeypatch.setattr("envs.egress.proxy.Listener.close", slowly)
+            gate.clear()
+            giving_back = asyncio.create_task(pool.release(first, site))  # type: ignore[arg-type]
+            await turns()
+            second = await pool.acquire(site, TASK)  # type: ignore[arg-type]
+            gate.set()
+            await giving_back
+            assert made.ended() == [True, False]
+            assert pool._shelf.browser_of(second) is made.browsers[1] and not second.broken
+            await pool.release(second, site)  # type: ignore[arg-type]
+            assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
+
+    asyncio.run(run())
+
+
+def test_a_browser_for_one_episode_is_given_to_one_while_its_context_is_opened(
+    machine: Callable[[], Machine],
+) -> None:
+    async def run() -> None:
+        made, site = machine(), Place("one")
+        async with BrowserPool(process_per_episode=True, max_sessions=4) as pool:
+            made.may_open.clear()
+            asked = [asyncio.create_task(pool.acquire(site, TASK)) for _ in range(4)]  # type: ignore[arg-type]
+            while len(made.opening) < 4:
+                await turns(1)
+            assert len(set(made.opening)) == 4
+            made.may_open.set()
+            contexts = await asyncio.gather(*asked)
+            await pool.release(contexts[0], site)  # type: ignore[arg-type]
+            assert sum(made.ended()) == 1 and [context.broken for context in contexts[1:]] == [False] * 3
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["fails", "cancelled"])
+def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: Callable[[], Machine], end: str) -> None:
+    async def run() -> None:
+        made, site = machine(), Place("one")
+        async with BrowserPool(process_per_episode=True) as pool:
+            made.may_open.clear()
+            asked = asyncio.create_task(pool.acquire(site, TASK))  # type: ignore[arg-type]
+            await turns()
+            if end == "cancelled":
+                asked.cancel()
+            made.fails = True
+            made.may_open.set()
+            with pytest.raises(BrowserError if end == "fails" else asyncio.CancelledError):
+                await asked
+            made.fails = False
+            assert made.ended() == [True] and pool.metrics()["browsers"] == []
+            await pool.acquire(site, TASK)  # type: ignore[arg-type]
+            assert made.ended() == [True, False]
+
+    asyncio.run(run())
+
+
+def test_sessions_that_begin_while_another_one_gives_back_are_not_disturbed(
+    pages: Any, page_task: Callable[[str], WebTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With real browsers, one for each episode."""
+
+    async def run() -> int:
+        close, held, go_on = BrowserContext.close, asyncio.Event(), asyncio.Event()
+
+        async def slowly(context: BrowserContext) -> None:
+            held.set()
+            await go_on.wait()
+            await close(context)
+
+        monkeypatch.setattr(BrowserContext, "close", slowly)
+        task = page_task("/index.html")
+        button = "<button onclick=\"this.textContent = 'seen'\">go</button>"
+        async with (
+            pages({"index.html": button}, process_per_episode=True, max_sessions=3) as (pool, site),
+            pool.lease(site) as one,
+            pool.lease(site) as two,
+            pool.lease(site) as three,
+        ):
+            others = [two, three]
+            await one.reset(task, 0)
+            giving_back = asyncio.create_task(one.close())
+            await held.wait()
+            await asyncio.gather(*(session.reset(task, 0) for session in others))
+            go_on.set()
+            await giving_back
+            seen = await asyncio.gather(*(session.step(Click(element=1)) for session in others))
+            assert [result.observation.elements[0].text for result in seen] == ["seen", "seen"]
+            return pool.counters.launches
+
+    assert asyncio.run(run()) == 3
