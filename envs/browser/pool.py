@@ -59,7 +59,11 @@ class BrowserPool:
         self._apart = asyncio.Semaphore(MOST_APART)
         self._background: set[asyncio.Task[None]] = set()
         self._opening = 0
+        """Contexts that are being opened for episodes: each has its place already."""
+        self._prewarming = 0
         """Contexts that are being opened beforehand."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        """Close contexts that waited and are not used again: each keeps its place until it is gone."""
 
     async def __aenter__(self) -> BrowserPool:
         await self._fleet.browser()
@@ -148,17 +152,23 @@ class BrowserPool:
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
         """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
-        for gone in self._shelf.withdraw(lambda context: not context.reusable):
-            self._in_background(self._close(gone))
-        shelf, options, allow = self._shelf, self._context_options(site), AllowList.of(site.origin, *site.hosts)
-        again = site.stateless_pages
-        context = shelf.take(site, task, full=self._full) if again else shelf.take_ready(options, allow)
-        while context is None and shelf.idle and self._full:
-            await self._close(shelf.idle.pop(0))  # another site's
-        if context is None:
-            context = await self._open(options, allow)
-        shelf.lent.add(context)
-        return context
+        shelf, again = self._shelf, site.stateless_pages
+        for gone in shelf.withdraw(lambda context: not context.reusable):
+            self._leaving.add(self._in_background(self._close(gone)))
+        context = shelf.take(site, task, full=self._places_taken >= self.options.max_sessions) if again else None
+        if context is not None:
+            shelf.lent.add(context)
+            return context
+        self._opening += 1
+        try:
+            await self._make_room()
+            options, allow = self._context_options(site), AllowList.of(site.origin, *site.hosts)
+            ready = None if again else shelf.take_ready(options, allow)
+            context = ready or await self._open(options, allow)
+            shelf.lent.add(context)
+            return context
+        finally:
+            self._opening -= 1
 
     def episode_page(self, context: BrowserContext, site: Site, task: WebTask) -> EpisodePage:
         """The page of a new episode, with its queues."""
@@ -186,25 +196,40 @@ class BrowserPool:
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Take a context back, or close it if it is broken, old, or may not be used again."""
-        self._shelf.lent.discard(context)
         browser = self._shelf.browser_of(context)
         browser.episodes += 1
         old = context.episodes >= self.options.recycle_after
         keep = site.stateless_pages and not self.options.process_per_episode and not self._fleet.closed
         if keep and context.reusable and not (old or browser.retired or browser.lost):
+            self._shelf.lent.discard(context)
             self._shelf.idle.append(context)
             return
         if context.broken:
             self.counters.contexts_broken += 1
         elif old:
             self.counters.contexts_recycled += 1
-        await self._close(context)
+        try:
+            await self._close(context)
+        finally:
+            self._shelf.lent.discard(context)  # not before it is gone: its place would be given away
 
     # ------------------------------------------------------------------------------------------------ contexts
 
     @property
-    def _full(self) -> bool:
-        return self._shelf.size >= self.options.max_sessions
+    def _places_taken(self) -> int:
+        """Contexts that are there or about to be, without those that are opened beforehand."""
+        return self._shelf.size + self._opening + len(self._leaving)
+
+    async def _make_room(self) -> None:
+        """Close contexts that wait, until all that are being opened have a place."""
+        while self._places_taken > self.options.max_sessions:
+            if self._leaving:
+                await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
+                self._leaving = {task for task in self._leaving if not task.done()}
+            elif self._shelf.idle:
+                await self._close(self._shelf.idle.pop(0))  # its place is the one that was made
+            else:
+                return
 
     async def _open(self, options: ContextOptions, allow: AllowList) -> BrowserContext:
         await self.egress.start()
@@ -270,8 +295,8 @@ class BrowserPool:
     async def _prewarm(self, options: ContextOptions) -> None:
         """Have contexts of this kind ready for the next episodes, in place of those of another kind."""
         shelf = self._shelf
-        while sum(context.fits(options) for context in shelf.ready) + self._opening < self.options.prewarm:
-            self._opening += 1
+        while sum(context.fits(options) for context in shelf.ready) + self._prewarming < self.options.prewarm:
+            self._prewarming += 1
             try:
                 for other in shelf.withdraw(lambda context: not context.owner and not context.fits(options)):
                     await self._close(other)
@@ -281,9 +306,10 @@ class BrowserPool:
                 logger.warning("no context could be opened beforehand: %s", error)  # the episode will try, and say so
                 return
             finally:
-                self._opening -= 1
+                self._prewarming -= 1
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task

@@ -35,8 +35,10 @@ class Opened:
 
     async def close(self) -> None:
         self.machine.closing.append(self)
-        await self.machine.may_close.wait()
-        self.machine.alive.remove(self)
+        try:
+            await self.machine.may_close.wait()
+        finally:
+            self.machine.alive.remove(self)  # the browser was asked to, whoever waits for its answer
 
 
 class Machine:
@@ -217,3 +219,94 @@ def test_sessions_that_begin_while_another_one_gives_back_are_not_disturbed(
             return pool.counters.launches
 
     assert asyncio.run(run()) == 3
+
+
+@pytest.mark.parametrize("stateless", [True, False], ids=["pages used again", "pages not used again"])
+@pytest.mark.parametrize("old", [0, 3, 8])
+@pytest.mark.parametrize("gate", ["opening", "closing"])
+def test_no_more_contexts_than_sessions_are_there_at_any_time(
+    machine: Callable[[], Machine], stateless: bool, old: int, gate: str
+) -> None:
+    """Eight contexts of one site wait, some of which may not be used again, and eight episodes of another site begin at once."""
+
+    async def run() -> None:
+        made, first, second = machine(), Place("one"), Place("two", stateless=stateless)
+        async with BrowserPool(max_sessions=8) as pool:
+            idle = [await pool.acquire(first, TASK) for _ in range(8)]  # type: ignore[arg-type]
+            for context in idle:
+                await pool.release(context, first)  # type: ignore[arg-type]
+            for context in idle[:old]:
+                context.reusable = False  # type: ignore[misc]
+            event = made.may_open if gate == "opening" else made.may_close
+            event.clear()
+            asked = [asyncio.create_task(pool.acquire(second, TASK)) for _ in range(8)]  # type: ignore[arg-type]
+            await turns()
+            event.set()
+            lent = await asyncio.gather(*asked)
+            assert made.most_alive == 8 and len(set(map(id, made.alive))) == 8
+            assert pool.metrics()["lent"] == 8 and pool.metrics()["idle"] == 0
+            for context in lent:
+                await pool.release(context, second)  # type: ignore[arg-type]
+            assert len(made.alive) == (8 if stateless else 0)
+
+    asyncio.run(run())
+
+
+def test_a_context_has_its_place_until_it_is_closed(machine: Callable[[], Machine]) -> None:
+    """Two places: one idle context, and one that is broken and closes slowly. The next episode waits for neither and takes the idle one's place."""
+
+    async def run() -> None:
+        made, one, two = machine(), Place("one"), Place("two")
+        async with BrowserPool(max_sessions=2) as pool:
+            idle, broken = [await pool.acquire(one, TASK) for _ in range(2)]  # type: ignore[arg-type]
+            await pool.release(idle, one)  # type: ignore[arg-type]
+            broken.broken, broken.reusable = True, False  # type: ignore[misc]
+            made.may_close.clear()
+            closing = asyncio.create_task(pool.release(broken, one))  # type: ignore[arg-type]
+            await turns()
+            asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
+            await turns()
+            assert not asked.done()
+            made.may_close.set()
+            await asyncio.gather(closing, asked)
+            assert made.most_alive == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("gate", ["open", "close"])
+def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_place(
+    machine: Callable[[], Machine], gate: str
+) -> None:
+    async def run() -> None:
+        made, one, two = machine(), Place("one"), Place("two")
+        async with BrowserPool(max_sessions=1) as pool:
+            await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
+            event = made.may_open if gate == "open" else made.may_close
+            event.clear()
+            asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
+            await turns()
+            asked.cancel()
+            event.set()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            context = await pool.acquire(two, TASK)  # type: ignore[arg-type]
+            await pool.release(context, two)  # type: ignore[arg-type]
+            assert await pool.acquire(two, TASK) is context  # type: ignore[arg-type]
+            assert made.most_alive == 1
+
+    asyncio.run(run())
+
+
+def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_lent(machine: Callable[[], Machine]) -> None:
+    async def run() -> None:
+        made, one, two = machine(), Place("one"), Place("two", stateless=False)
+        async with BrowserPool(max_sessions=1, prewarm=1) as pool:
+            await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
+            pool.begun(two, loaded=True)  # type: ignore[arg-type]
+            await turns()
+            assert pool.metrics()["ready"] == 1 and len(made.alive) == 2
+            ready = await pool.acquire(two, TASK)  # type: ignore[arg-type]
+            assert made.alive == [ready] and pool.metrics()["idle"] == 0
+
+    asyncio.run(run())
