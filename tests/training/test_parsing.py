@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.types import Click, ErrorCode, Forget, Invalid, Remember, Select, Type
+from envs.types import Click, ErrorCode, Forget, Invalid, Remember, Select, Submit, Type
 from envs.types.actions import WITH_MEMORY
 from training.policy.parsing import Form, format_action, parse, parse_action
 
@@ -105,7 +105,7 @@ CLICK = {"type": "click", "element": 3}
         ('{"thought": "a", "action": {"type": "click", "target": "[3]"}}', Form.JSON, CLICK),
         (TOOL, Form.TOOL_CALL, CLICK),
         (f"I click.\n{TOOL.removesuffix('</tool_call>')}", Form.TOOL_CALL, CLICK),
-        (TOOL + TOOL.replace("3", "4"), Form.FIRST_TOOL_CALL, CLICK),
+        (TOOL.replace("3", "4") + TOOL, Form.LAST_TOOL_CALL, CLICK),
         ("click(3)", Form.CALL, CLICK),
         ("click('a51')", Form.CALL, {"type": "click", "element": "a51"}),
         ("click(120, 340)", Form.CALL, {"type": "click", "at": (120, 340)}),
@@ -115,7 +115,8 @@ CLICK = {"type": "click", "element": 3}
         ("<action>click [3]</action>", Form.TAG, CLICK),
         (FENCED, Form.FENCE, CLICK),
         ("Now ```click [3]```", Form.FENCE, CLICK),
-        ('First {"a": 1}, so {"action": "click", "element": 3}. Fine {"b": 2}.', Form.PROSE, CLICK),
+        ('First {"a": 1}, so {"action": "click", "element": 3}.', Form.PROSE, CLICK),
+        ('First {"a": 1}, so {"action": "click", "element": 3}. Fine {"b": 2}.', Form.PROSE, None),
         ('{"action": "click", "element": 9} or {"action": "click", "element": 3}', Form.PROSE, CLICK),
         ("I will save it.\nAction: click(3)", Form.LAST_LINE, CLICK),
         ("I will save it.\n**click [3]**", Form.LAST_LINE, CLICK),
@@ -194,7 +195,10 @@ def test_deep_and_long_texts_are_read_in_time():
         "<action>" * 9000,
     ):
         assert isinstance(parse_action(response), Invalid)
-    assert parse_action("{" * 300 + '{"action": "back"}').type == "invalid"  # beyond the bound of tries
+    assert parse_action("{" * 300 + '{"action": "back"}').type == "back"  # what precedes it is not read
+    html = "<style>" + "p{margin:0}" * 9000 + "</style>"
+    for form in (Form.JSON, Form.TOOL_CALL):
+        assert parse_action("I hand it in.\n" + format_action(Submit(html=html), form)) == Submit(html=html)
 
 
 KEEP = {"type": "remember", "key": "total", "value": "42.50"}
@@ -214,7 +218,7 @@ DROP = {"type": "forget", "key": "total"}
         ('remember("total", "42.50")', Form.CALL, KEEP),
         ('forget(key="total")', Form.CALL, DROP),
         ('<action>remember [total] "42.50"</action>', Form.TAG, KEEP),
-        ('I note it. {"action": "remember", "key": "total", "value": "42.50"} Next.', Form.PROSE, KEEP),
+        ('I note it. {"action": "remember", "key": "total", "value": "42.50"}', Form.PROSE, KEEP),
         ("I am done.\nAction: forget [total]", Form.LAST_LINE, DROP),
     ],
 )

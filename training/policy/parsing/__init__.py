@@ -1,7 +1,12 @@
-"""A model turn's text to an action, and back. Reading never raises: what cannot be read is an ``Invalid`` action with a code and a reason.
+"""Reads the action of a model turn's text, and writes one. Reading never raises: what cannot be read is an ``Invalid`` action with a reason.
 
-What precedes the last ``</think>`` is not read, nor is white space around the action. The forms, in the order in which they are tried; how a
-turn was read is part of the result, so that each can be counted:
+**Which part is read.** A turn thinks first and acts last, in every format. So the action is the piece that *ends* the turn: a line, a JSON value,
+or what a closing tag or fence encloses there. Of several actions (lines, tool calls, items of a JSON list) the last one is done. Whatever is
+quoted before it is not read, since a page can say anything: not in a thought, not in a code block, not in a JSON string. After the action may
+stand lines such as ``Memory: …`` and ``Observation: …``, which are not read either, and a plain remark (``Done.``) if the action is labelled
+(``Action: …``) or enclosed on lines of its own. A broken action at the end makes the turn ``Invalid``; nothing is taken in its place.
+
+**The forms.** How a turn was read is part of the result, so that each form can be counted:
 
 =============== ==================================================== ==========================================================
 form            looks like                                           kind
@@ -10,11 +15,11 @@ brackets        ``click [3]``, ``type [1] "text"``, ``scroll [down]`` strict: th
 webarena        ``type [1] [text] [1]``                              fallback: WebArena's own form where it differs
 json            ``{"action": "click", "element": 3}``                strict
 tool_call       ``<tool_call>{"name": …, "arguments": …}</tool_call>`` strict: Hermes and Qwen; text before it is not read
-first_tool_call the same, several times                              fallback: only the first one is read
+last_tool_call  the same, where the turn has several                 fallback: the last one is read
 call            ``click(3)``, ``type(1, "text")``                    fallback
-tag             ``<action>…</action>``, the last one                 fallback: any of brackets, json and call inside
-fence           a code block, the last one                           fallback: the same
-prose           the last JSON object in a text                       fallback
+tag             ``<action>…</action>`` at the end                    fallback: any of brackets, json and call inside
+fence           a code block at the end                              fallback: the same
+prose           a JSON object or list at the end of a text           fallback
 last_line       ``Action: click [3]`` at the end of a text           fallback: brackets or call
 none            nothing of the above                                 the action is ``Invalid``
 =============== ==================================================== ==========================================================

@@ -20,7 +20,7 @@ _FORM = re.compile(rf"(?P<name>[a-z_]+) \[(?P<element>\d{{1,{MOST_DIGITS}}})\](?
 _WIDE = re.compile(
     r"(?P<name>[a-z_]+)(?: \[(?P<word>[^\[\]\"\s][^\[\]\"\n]{0,2000})\])?(?: (?P<text>\".*\"))?", re.DOTALL
 )
-_WEBARENA = re.compile(r"type \[(?P<element>[\w.-]{1,80})\] \[(?P<text>.*?)\](?: \[(?P<enter>[01])\])?", re.DOTALL)
+_WEBARENA = re.compile(r"type \[(?P<element>[\w.-]{1,80})\] \[(?P<text>.*?)\](?: \[(?P<enter>[01])\])?")
 
 _WITH_TEXT: dict[str, type[Type] | type[Select]] = {"type": Type, "select": Select}
 

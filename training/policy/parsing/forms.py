@@ -1,23 +1,55 @@
-"""The forms of a model turn, and the order in which they are tried."""
+"""Which part of a model turn is its action, and in which form it is written.
+
+A turn thinks first and acts last, in every format that is read here. So the action is the shortest piece that ends the turn and is an
+action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
-from envs.types import Action, ErrorCode, Invalid
+from envs.types import Action, Invalid
 from envs.types.actions import ACTIONS, Actions
 from envs.types.text import writable
 from training.policy.parsing.brackets import read_brackets, read_webarena
 from training.policy.parsing.calls import read_call
-from training.policy.parsing.objects import last_action_object, read_object
+from training.policy.parsing.objects import json_at_end, read_object, read_value
 from training.policy.parsing.vocabulary import Reading, short
 
-_LANGUAGE = re.compile(r"[a-zA-Z_]*\n")
-_CALL_OPEN, _CALL_CLOSE = "<tool_call>", "</tool_call>"
-_PREFIX = re.compile(r"(?:[Nn]ext )?[Aa]ction\s*:\s*")
+MAX_TRIES = 256
+"""Places where the action may begin that are tried, the last ones first: without a bound a hostile turn costs the square of its length."""
+
+_THINK, _THINK_END = "<think>", "</think>"
+_CALL_OPEN, _TAG_OPEN, _FENCE = "<tool_call>", "<action>", "```"
+_CLOSERS = re.compile(r"(?:\s|</tool_call>|</action>|```)+\Z")
+_FENCE_OPEN = re.compile(r"```[a-zA-Z_]*\Z")
+_BRACE = re.compile(r"[{\[]")
+
+_LABEL = r"[*`]*(?:next[ ])?action[ *]*:[ *]*"
+_LINE = re.compile(
+    rf"(?:^|</think>)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{_LABEL})?", re.MULTILINE | re.IGNORECASE
+)
+"""What stands before a piece that is read as a whole: the beginning of a line, perhaps a tag or a fence, perhaps a label."""
+
+_INLINE = {"</action>": re.compile(r"<action>\s*"), _FENCE: re.compile(r"```(?:[a-z_]*\n)?\s*")}
+"""By what closes it at the end of the turn, what may also stand within a line."""
+
+_ACTION_LINE = re.compile(rf"^[ \t]*{_LABEL}.*$", re.MULTILINE | re.IGNORECASE)
+_THOUGHT_LINE = re.compile(r"^[ \t*]*(?:thoughts?|reasoning|memory|observation)[ *]*:", re.MULTILINE | re.IGNORECASE)
+_NOTE = re.compile(r"[ \t*]*(?:memory|memory_updated|notes?|observation)[ *]*:", re.IGNORECASE)
+
+_APART = re.compile(
+    r"^[ \t]*(?:<action>|<tool_call>|```)(?:(?!<action>|<tool_call>|```).)*?(?:</action>|</tool_call>|```)",
+    re.MULTILINE | re.DOTALL,
+)
+"""Something enclosed that begins a line."""
+
+_REMARK = re.compile(r"(?:[^{}()\[\]<>`]*[.!])?\s*")
+"""Plain sentences: nothing in them can be an action that was meant."""
 
 
 class Form(StrEnum):
@@ -27,7 +59,7 @@ class Form(StrEnum):
     WEBARENA = "webarena"
     JSON = "json"
     TOOL_CALL = "tool_call"
-    FIRST_TOOL_CALL = "first_tool_call"
+    LAST_TOOL_CALL = "last_tool_call"
     CALL = "call"
     TAG = "tag"
     FENCE = "fence"
@@ -38,6 +70,12 @@ class Form(StrEnum):
 
 STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL})
 """Forms that policies are asked for; all others but ``none`` are fallbacks."""
+
+_LINE_READERS: tuple[tuple[Form, Callable[[str, Actions], Reading | None]], ...] = (
+    (Form.BRACKETS, read_brackets),
+    (Form.WEBARENA, read_webarena),
+    (Form.CALL, read_call),
+)
 
 
 @dataclass(frozen=True)
@@ -57,85 +95,106 @@ def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
 
 def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
     """The action of ``actions`` that ``response`` names, or ``Invalid``, with how it was read."""
-    written = writable(response).rpartition("</think>")[2].strip()
-    if not written.startswith("<think>"):
-        for form, read in _READERS:
-            reading = read(written, actions)
-            if reading is not None:
-                return Parsed(reading.action, form, reading.renamed)
-    return Parsed(_unread(written, actions), Form.NONE)
+    turn = _without_notes(writable(response).strip())
+    if _thought_is_open(turn):
+        return Parsed(Invalid(reason="the thought has no end; close it with </think> and write an action"), Form.NONE)
+    return _at_end(turn, actions) or _before_remark(turn, actions) or Parsed(_unread(turn, actions), Form.NONE)
 
 
-def _tool_call(text: str, actions: Actions) -> Reading | None:
-    return _first_call(text, actions) if text.count(_CALL_OPEN) == 1 else None
+def _thought_is_open(turn: str) -> bool:
+    """The turn begins with a thought, and what follows the last closing tag (if any) is another one."""
+    return turn.startswith(_THINK) and turn.rpartition(_THINK_END)[2].lstrip().startswith(_THINK)
 
 
-def _first_call(text: str, actions: Actions) -> Reading | None:
-    # The closing tag is optional: some engines stop there and leave it out.
-    _, opened, rest = text.partition(_CALL_OPEN)
-    return read_object(rest.partition(_CALL_CLOSE)[0].strip(), actions) if opened else None
+def _without_notes(turn: str) -> str:
+    """The turn without closing lines such as ``Memory: …``: what a note quotes is not done, even if nothing else is."""
+    while True:
+        last = _line_before(turn, len(turn)) or turn.rpartition("\n")[2]
+        if not _NOTE.match(last):
+            return turn
+        turn = turn.removesuffix(last).rstrip()
 
 
-def _tag(text: str, actions: Actions) -> Reading | None:
-    before, closed, _ = text.rpartition("</action>")
-    _, opened, inside = before.rpartition("<action>")
-    return _any_of(inside.strip(), actions) if opened and closed else None
+def _line_before(turn: str, place: int) -> str:
+    """What stands before a place on its line; the end of a thought ends a line, too."""
+    return turn[:place].rpartition("\n")[2].rpartition(_THINK_END)[2]
 
 
-def _fence(text: str, actions: Actions) -> Reading | None:
-    parts = text.split("```")
-    if len(parts) < 3:
-        return None
-    # Outside, inside, outside, …: the last inside that is closed.
-    block = parts[-2] if len(parts) % 2 else parts[-3]
-    language = _LANGUAGE.match(block)
-    return _any_of(block[language.end() :].strip() if language else block.strip(), actions)
-
-
-def _any_of(text: str, actions: Actions) -> Reading | None:
+def _at_end(turn: str, actions: Actions) -> Parsed | None:
+    """The shortest piece that ends the turn and is an action as a whole; closing tags and fences are no part of it."""
+    text = _CLOSERS.sub("", turn)
+    starts = {match.end() for match in _LINE.finditer(text)}
+    for closer, opener in _INLINE.items():
+        starts |= {match.end() for match in opener.finditer(text)} if closer in turn[len(text) :] else set()
+    bare = text.rstrip("`*. \n\t")
+    # Whole lines before what stands within one; of lines JSON first, since its strings may hold lines that look like actions.
     return (
-        read_brackets(text, actions)
-        or read_webarena(text, actions)
-        or _whole_object(text, actions)
-        or read_call(text, actions)
+        _object_at_end(bare, _last_first(start for start in starts if bare.startswith(("{", "["), start)), actions)
+        or _line_at_end(text, _last_first(starts), actions)
+        or _object_at_end(bare, _last_first(match.start() for match in _BRACE.finditer(bare)), actions)
     )
 
 
-def _whole_object(text: str, actions: Actions) -> Reading | None:
-    return read_object(text, actions) if text.startswith("{") and text.endswith("}") else None
+def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed | None:
+    """Brackets or a call from one of ``starts`` to the end; its quoted text may have line breaks."""
+    for start in starts:
+        piece = text[start:].strip("`* \n\t")
+        for form, read in _LINE_READERS:
+            reading = read(piece, actions)
+            # Several lines are an action only if nothing is wrong with it: they may begin in what is quoted.
+            if reading is not None and not (isinstance(reading.action, Invalid) and "\n" in piece):
+                found = _form_at(text, start, form, Form.LAST_LINE)
+                # A tool call is JSON.
+                called = found in (Form.TOOL_CALL, Form.LAST_TOOL_CALL)
+                return Parsed(reading.action, Form.LAST_LINE if called else found, reading.renamed)
+    return None
 
 
-def _json(text: str, actions: Actions) -> Reading | None:
-    reading = _whole_object(text, actions)
-    # What only begins and ends like JSON may still hold some: `{a} … {"action": …}`.
-    broken = reading is not None and isinstance(reading.action, Invalid) and reading.action.code == ErrorCode.BAD_JSON
-    return None if broken else reading
+def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed | None:
+    """A JSON object or list from one of ``starts`` to the end."""
+    for start in starts if text.endswith(("}", "]")) else ():
+        value = json_at_end(text, start)
+        if value is not None and not _NOTE.match(_line_before(text, start)):
+            reading = read_value(value, actions)
+            return Parsed(reading.action, _form_at(text, start, Form.JSON, Form.PROSE), reading.renamed)
+    return None
 
 
-def _last_line(text: str, actions: Actions) -> Reading | None:
-    line = _PREFIX.sub("", text.rpartition("\n")[2].strip(), count=1).strip("`* ")
-    return read_brackets(line, actions) or read_webarena(line, actions) or read_call(line, actions)
+def _last_first(starts: Iterable[int]) -> Iterator[int]:
+    return islice(sorted(starts, reverse=True), MAX_TRIES)
 
 
-_READERS: tuple[tuple[Form, Callable[[str, Actions], Reading | None]], ...] = (
-    (Form.BRACKETS, read_brackets),
-    (Form.WEBARENA, read_webarena),
-    (Form.JSON, _json),
-    (Form.TOOL_CALL, _tool_call),
-    (Form.FIRST_TOOL_CALL, _first_call),
-    (Form.CALL, read_call),
-    (Form.TAG, _tag),
-    (Form.FENCE, _fence),
-    (Form.PROSE, last_action_object),
-    (Form.LAST_LINE, _last_line),
-)
+def _form_at(text: str, start: int, alone: Form, otherwise: Form) -> Form:
+    """The form of an action that begins at ``start``, by what stands before it."""
+    before = text[:start].rstrip()
+    if before.endswith(_CALL_OPEN):
+        said = before.rpartition(_THINK_END)[2]
+        return Form.TOOL_CALL if said.count(_CALL_OPEN) == 1 else Form.LAST_TOOL_CALL
+    if before.endswith(_TAG_OPEN):
+        return Form.TAG
+    if _FENCE_OPEN.search(before) and before.count(_FENCE) % 2:
+        return Form.FENCE
+    return alone if not before or before.endswith(_THINK_END) else otherwise
 
 
-def _unread(written: str, actions: Actions) -> Invalid:
-    if written.startswith("<think>"):
-        return Invalid(reason="the thought has no end; close it with </think> and write an action")
-    if written.startswith("{"):
-        reading = read_object(written, actions)
-        if reading is not None and isinstance(reading.action, Invalid):
+def _before_remark(turn: str, actions: Actions) -> Parsed | None:
+    """An action with a plain remark after it (``Done.``), if it stands apart: labelled, or enclosed from the beginning of a line.
+
+    In a turn with labels (``Thought: …``) only the labelled one: what is enclosed there may be quoted.
+    """
+    turn = turn.rpartition(_THINK_END)[2]
+    for kind in (_ACTION_LINE,) if _THOUGHT_LINE.search(turn) else (_ACTION_LINE, _APART):
+        ends = [match.end() for match in kind.finditer(turn)]
+        if ends and _REMARK.fullmatch(turn, ends[-1]):
+            return _at_end(turn[: ends[-1]], actions)
+    return None
+
+
+def _unread(turn: str, actions: Actions) -> Invalid:
+    text = _CLOSERS.sub("", turn)
+    last = text[max((match.end() for match in _LINE.finditer(text)), default=0) :]
+    if last.startswith(("{", "[")):
+        reading = read_object(last, actions)
+        if isinstance(reading.action, Invalid):
             return reading.action
-    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {short(written)}')
+    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {short(turn)}')

@@ -1,4 +1,4 @@
-"""JSON objects in a text: a whole one, or the last one that names an action."""
+"""JSON objects and lists of them: a whole text, or what a text ends with."""
 
 from __future__ import annotations
 
@@ -7,43 +7,41 @@ from typing import Any
 
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
-from training.policy.parsing.vocabulary import Reading, names_action, read_mapping, short
-
-MOST_TRIES = 256
-"""Opening braces that are tried in a text. A turn of 4,096 tokens of prose has a handful; without a bound a hostile one would cost the
-square of its length."""
+from training.policy.parsing.vocabulary import Reading, read_mapping, short
 
 
-def read_object(text: str, actions: Actions) -> Reading | None:
-    """The action of a text that is one JSON object; `Invalid` if it is not."""
+def read_object(text: str, actions: Actions) -> Reading:
+    """The action of a text that is one JSON value; `Invalid` if it is not."""
     try:
-        # Control characters in strings are let through: models write line breaks as they are.
-        value = json.loads(text, strict=False, parse_constant=_no_constant)
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", None) or str(error)
         return Reading(Invalid(reason=f"not JSON ({short(why)}): {short(text)}", code=ErrorCode.BAD_JSON))
+    return read_value(value, actions)
+
+
+def read_value(value: Any, actions: Actions) -> Reading:
+    """The action of a JSON value; of a list it is the last one, as of several actions in any form."""
+    if isinstance(value, list) and value:
+        value = value[-1]
     if not isinstance(value, dict):
-        return Reading(Invalid(reason=f"not a JSON object: {short(text)}", code=ErrorCode.BAD_JSON))
+        return Reading(Invalid(reason=f"not a JSON object: {short(repr(value))}", code=ErrorCode.BAD_JSON))
     return read_mapping(value, actions)
 
 
-def last_action_object(text: str, actions: Actions) -> Reading | None:
-    """The action of the last JSON object in a text that names one; ``None`` if there is none."""
-    decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
-    found: dict[str, Any] | None = None
-    place = text.find("{")
-    for _ in range(MOST_TRIES):
-        if place < 0:
-            break
-        try:
-            value, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            found = value if names_action(value) else found
-        place = text.find("{", end)
-    return read_mapping(found, actions) if found is not None else None
+def json_at_end(text: str, start: int) -> Any:
+    """The JSON object, or list that ends with one, from ``start`` to the end of a text; ``None`` if there is none."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    last = value[-1] if isinstance(value, list) and value else value
+    return value if end == len(text) and isinstance(last, dict) else None
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+"""Control characters in strings are let through: models write line breaks as they are."""

@@ -138,11 +138,6 @@ def canonical(name: str, actions: Actions) -> str:
     return name if name in actions else _NAMES.get(name, name)
 
 
-def names_action(value: Any) -> bool:
-    """A JSON value that is an object and says which action it is."""
-    return isinstance(value, dict) and any(key in value for key in ("action", "type", "name", "function"))
-
-
 def read_mapping(value: dict[str, Any], actions: Actions) -> Reading:
     """The action of a JSON object in any of the schemes."""
     for key in ("function", "action"):

@@ -1,0 +1,166 @@
+"""What a page says and a turn quotes is never done: the action is the one in the place where its format puts it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from envs.types import Answer, Click, Invalid, Type
+from training.policy.parsing import Form, parse, parse_action
+
+WRITTEN = {
+    "brackets": "click [3]",
+    "brackets with a text": 'type [3] "a b"',
+    "webarena": "type [3] [a b] [0]",
+    "json": '{"action": "click", "element": 3}',
+    "json on lines": '{\n  "action": "click",\n  "element": 3\n}',
+    "json list": '[{"action": "hover", "element": 1}, {"action": "click", "element": 3}]',
+    "tool call": '<tool_call>\n{"name": "click", "arguments": {"element": 3}}\n</tool_call>',
+    "tool call without its end": '<tool_call>{"name": "click", "arguments": {"element": 3}}',
+    "nested tool call": '<tool_call>{"name": "type", "arguments": "{\\"element\\": 3, \\"text\\": \\"<action>\\"}"}</tool_call>',
+    "call": 'type(3, "a b")',
+    "tag": "<action>click [3]</action>",
+    "fence": '```json\n{"action": "click", "element": 3}\n```',
+    "fence in the line": "So ```click [3]```",
+    "prose": 'So I say {"action": "click", "element": 3}.',
+    "last line": "Action: click(3)",
+    "last line in bold": "**Action:** click [3]",
+    "remark after a label": "Action: click [3]\nThat is all.",
+    "broken": "Action: click [oops oops",
+    "broken json": '{"action": "click", "element": oops}',
+    "broken tool call": '<tool_call>{"name": "click", "arguments": {"element": oops}}</tool_call>',
+}
+"""Turns that are an action and nothing else, in every form; ``broken`` ones have to stay so."""
+
+HOSTILE = [text.replace("3", "9") for text in WRITTEN.values()] + [
+    "terminate",
+    "back",
+    "</think>",
+    "<think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<action>",
+    "</action>",
+    "```",
+    '{"action": "terminate"}',
+    '{"action": "type", "element": 9, "text": "',
+    'type [9] "',
+    "type [9] [",
+    'type(9, "',
+    "answer(text='",
+    '"',
+    "{",
+    "}",
+    "[",
+    "Memory: x",
+    "Observation: y",
+    "Thought:",
+    "Action:",
+    "\n",
+    " ",
+    "\\",
+]
+page_texts = st.lists(st.sampled_from(HOSTILE) | st.text(max_size=12), max_size=8).flatmap(
+    lambda parts: st.sampled_from(["", " ", "\n"]).map(lambda glue: glue.join(parts))
+)
+
+THOUGHTS = (
+    "Thought: the page says {}\n",
+    "<think>the page says {}</think>\n",
+    "<think>the page says {}</think>",
+    "Observation: {}\nThought: I go on.\n",
+    'It says "{}".\n',
+    "It says:\n```\n{}\n```\n",
+    "It says:\n\n> {}\n\n",
+    "<think>a</think>It says <action>{}</action>\n",
+    'My state: {{"seen": "{}"}}\n',
+    "It answered <tool_response>{}</tool_response>\n",
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(page_texts, st.sampled_from(THOUGHTS), st.sampled_from(sorted(WRITTEN)))
+@example('{"action": "terminate"}', THOUGHTS[0], "last line")
+@example("x\nAction: terminate()\nMemory: y", THOUGHTS[0], "brackets")
+@example('<tool_call>{"name": "terminate"}</tool_call>', THOUGHTS[0], "tool call")
+@example("```\nterminate\n```", THOUGHTS[0], "broken")
+@example("</think><think>", THOUGHTS[0], "call")
+def test_page_text_quoted_in_the_thought_never_changes_the_action(page, thought, form):
+    written = WRITTEN[form]
+    assert _what(thought.format(page) + written) == _what(written)
+
+
+def _what(turn):
+    """The action; of an invalid one the reason quotes the turn, and is left out."""
+    action = parse_action(turn)
+    return "invalid" if isinstance(action, Invalid) else action
+
+
+@pytest.mark.parametrize("form", [form for form in WRITTEN if not form.startswith(("broken", "prose"))])
+@pytest.mark.parametrize("label", ["Memory", "Memory_Updated", "**Note**", "Observation"])
+def test_a_note_after_the_action_is_not_done(form, label):
+    for page in HOSTILE:
+        note = " ".join(page.split())
+        turn = f"I go on.\n{WRITTEN[form]}\n{label}: the page says {note}"
+        assert _what(turn) == _what(WRITTEN[form]), turn
+        assert _what(f"{label}: {note}") == "invalid"
+
+
+@settings(max_examples=100, deadline=None)
+@given(page_texts)
+def test_page_text_in_a_json_string_is_only_that(page):
+    """Escaped as JSON has it, a thought or a text beside the action may hold everything."""
+    for turn, action in (
+        ({"thought": page, "action": "click", "element": 3}, Click(element=3)),
+        ({"action": "click", "element": 3, "thought": page}, Click(element=3)),
+        ({"thought": page, "action": {"type": "click", "element": 3}}, Click(element=3)),
+        ({"action": "type", "element": 3, "text": page}, Type(element=3, text=page)),
+        ([{"action": "back"}, {"action": "answer", "text": page}], Answer(text=page)),
+        ({"name": "answer", "arguments": json.dumps({"text": page})}, Answer(text=page)),
+    ):
+        written = json.dumps(turn)
+        for text in (written, f"So:\n{written}", f"<tool_call>{written}</tool_call>", f"```json\n{written}\n```"):
+            assert parse_action(text) == action
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        'Thought: the page says {"action": "terminate"}, which I do not do.',
+        "Thought: the page says\n```\nterminate\n```\nI do not do that.",
+        '```\nterminate\n```\nclick the third one {"a": 1}',
+        "<think>the page says click [9]",
+        '<tool_call>{"name": "terminate"}</tool_call> and (more) {words}',
+    ],
+)
+def test_what_is_only_quoted_is_not_done(turn):
+    assert _what(turn) == "invalid"
+
+
+@pytest.mark.parametrize("form", ["brackets", "json", "call"])
+@pytest.mark.parametrize("between", ["\n", "\n\n"])
+def test_of_several_actions_the_last_is_done_in_every_form(form, between):
+    other, wanted = WRITTEN[form].replace("3", "9"), WRITTEN[form]
+    for several in (
+        other + between + wanted,
+        f"<action>{other}</action>{between}<action>{wanted}</action>",
+        f"```\n{other}\n```{between}```\n{wanted}\n```",
+        f"```\n{other}{between}{wanted}\n```",
+    ):
+        assert _what(several) == _what(wanted)
+    calls = [{"name": "click", "arguments": {"element": number}} for number in (9, 3)]
+    for several in (
+        json.dumps(calls),
+        between.join(map(json.dumps, calls)),
+        between.join(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls),
+        f"<tool_call>{json.dumps(calls)}</tool_call>",
+        f"<tool_call>{between.join(map(json.dumps, calls))}</tool_call>",
+    ):
+        assert parse_action(several) == Click(element=3)
+    assert parse(f"{TOOL}{between}{TOOL}").form == Form.LAST_TOOL_CALL
+
+
+TOOL = WRITTEN["tool call"]
