@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from envs.browser import BrowserPool, StepResult
 from envs.rewards import EpisodeEvidence, PartSource
 from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
-from envs.rewards.chromiumrl.source import ReferenceSource
+from envs.rewards.chromiumrl.source import PageTooLarge, ReferenceSource
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.render import Drawer
 from envs.rewards.design2code.source import DesignSource
@@ -67,7 +67,8 @@ class LookSources:
         try:
             found = await self._reference.similarity(task, evidence.final_dom, evidence.seed)
         except (BrowserError, JudgeError, SiteError) as error:
-            return evidence.model_copy(update={"absent": {**evidence.absent, "domdiff": str(error)}})
+            absent = {**evidence.absent, "domdiff": str(error)}
+            return evidence.model_copy(update={"absent": absent, "domdiff_cut": isinstance(error, PageTooLarge)})
         four = {name: getattr(found, name) for name in ("structural", "text", "layout", "style")}
         return evidence.model_copy(
             update={"domdiff": {name: value for name, value in four.items() if value is not None}}

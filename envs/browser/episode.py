@@ -176,10 +176,10 @@ class EpisodePage:
             if needs.dom
             else (None, False)
         )
-        files = await self.downloads.read() if needs.downloads and self.downloads else None
+        files, more = await self.downloads.read() if needs.downloads and self.downloads else (None, False)
         if needs.downloads and files is None:
             absent["downloads"] = "this browser's downloads are not ours to see"
-        return Recorded(dom=nodes, dom_cut=cut, downloads=files, scripts=scripts, absent=absent)
+        return Recorded(dom=nodes, dom_cut=cut, downloads=files, downloads_cut=more, scripts=scripts, absent=absent)
 
     async def inspected(self) -> Any:
         """What `inspect` makes of the page as it is; ``None`` without one."""

@@ -70,7 +70,7 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
             answer = await cdp.send("Runtime.evaluate", params)
     except TimeoutError:
         await cdp.send("Runtime.terminateExecution")
-        return Told(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s")
+        return Told(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s", stopped=True)
     except CdpError as error:
         if "reference chain is too long" in str(error) or "couldn't be returned by value" in str(error):
             return Told(trouble="the value cannot be written as JSON")
@@ -197,8 +197,8 @@ class DownloadFolder:
         """Deny its downloads again, before the context is used by another episode."""
         await self._behave("deny")
 
-    async def read(self) -> tuple[Download, ...]:
-        """The files that have arrived, by name; those on their way are waited for.
+    async def read(self) -> tuple[tuple[Download, ...], bool]:
+        """The files that have arrived, by name; those on their way are waited for. And whether there are some that have not arrived.
 
         Raises:
             BrowserError: they cannot be read.
@@ -225,12 +225,13 @@ class DownloadFolder:
         await self._browser.send("Browser.setDownloadBehavior", params)
 
 
-def _files(folder: Path) -> tuple[Download, ...]:
-    found = []
+def _files(folder: Path) -> tuple[tuple[Download, ...], bool]:
+    found, unfinished = [], False
     for file in sorted(folder.iterdir()):
+        unfinished = unfinished or file.suffix == UNFINISHED
         if file.suffix == UNFINISHED or file.is_symlink() or not file.is_file():
             continue
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         found.append(Download(name=file.name, size=file.stat().st_size, sha256=digest))
-    return tuple(found)
+    return tuple(found), unfinished

@@ -120,6 +120,12 @@ def render(page: Page, hidden: Hidden, budget: int) -> str:
     return _fewer_lines(lines, hidden, cut, page.unseen_chars, budget)
 
 
+def was_cut(text: str) -> bool:
+    """Whether a rendering left words or elements out to keep its budget, as its note says; not those out of view."""
+    note = text.rpartition("\n")[2]
+    return note.startswith("… ") and ("left out" in note or "characters of text cut" in note)
+
+
 def reading_order(dom: Dom) -> Iterator[int]:
     """All boxes in the order of the document, those of a frame's document in the place of the frame."""
     contents = {dom.parent[root]: number for number, root in enumerate(dom.documents)}

@@ -21,8 +21,17 @@ def one_line(text: str, case_sensitive: bool = False) -> str:
     return line if case_sensitive else line.casefold()
 
 
+def comparable(text: str, match: Match, case_sensitive: bool = False) -> str:
+    """A text as `find_text` compares it. A pattern is not folded, so the text it is searched in is not either (``ß`` would be ``ss``)."""
+    return one_line(text, case_sensitive or match is Match.REGEX)
+
+
 def find_text(wanted: str, match: Match, lines: Iterable[str], case_sensitive: bool = False) -> str | None:
-    """The first of the lines (each from `one_line`) that is, contains or matches the wanted text; ``None`` without one."""
+    """The first of the lines (each from `comparable`) that is, contains or matches the wanted text; ``None`` without one.
+
+    Raises:
+        Undecided: it hangs on what a pattern cannot say (`envs.types.patterns.search`).
+    """
     if match is Match.REGEX:
         return search(wanted, lines, ignore_case=not case_sensitive)
     wanted = one_line(wanted, case_sensitive)

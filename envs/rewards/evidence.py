@@ -28,10 +28,12 @@ class EpisodeEvidence(Record):
     metrics: dict[str, float] = Field(default_factory=dict)
     """Signals that somebody else measured, by the name that rubrics use; they go before ``signals``."""
     downloads: tuple[Download, ...] | None = None
+    downloads_cut: bool = False
+    """Further files were still on their way when the episode's browser was given back."""
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places."""
     dom_cut: bool = False
-    """The page has more elements than ``dom``, which has the first of them; what is not among these counts against the policy."""
+    """The page has more elements than ``dom``, which has the first of them; a fact that hangs on the others cannot be decided."""
     final_dom: str = ""
     """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     final_screenshot: str = ""
@@ -46,6 +48,8 @@ class EpisodeEvidence(Record):
     """What the site's server said at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
+    domdiff_cut: bool = False
+    """``domdiff`` is ``None`` because the last page has more nodes than are compared."""
 
     @property
     def pages(self) -> tuple[Observation, ...]:

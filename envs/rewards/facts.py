@@ -3,6 +3,10 @@
 A fact is *not available* when what it is about was not recorded, or whoever had to be asked could not say. That is never a matter of what the
 policy did: a page without the text makes a fact about text false. The one exception is what a page declares of itself: where it declares
 nothing of that name (MiniWoB's facts on another site's page), nobody knows.
+
+A fact is *undecided* when it hangs on what was left out: text that was cut, elements beyond a limit, a file still on its way. It is neither
+true nor false then, and since a policy may have made the page that large, the whole episode abstains: it could otherwise hide a false
+fact. What was seen decides where it can: a text that is on the part that was kept is there.
 """
 
 from __future__ import annotations
@@ -10,11 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from envs.rewards.compare import compare, find_text, number_in, one_line, same_page
+from envs.observation import FULL
+from envs.observation.text import was_cut
+from envs.rewards.compare import comparable, compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.pages import Pages
 from envs.rewards.server_answers import asked, find_answer, inside
-from envs.types import Cost, FactGroup, JudgeFact, Record
+from envs.types import Cost, FactGroup, JudgeFact, Observation, Record
+from envs.types.patterns import Undecided
 from envs.types.rubrics import (
     AnswerFact,
     DomAttributeFact,
@@ -22,6 +29,7 @@ from envs.types.rubrics import (
     DomStyleFact,
     DownloadFact,
     ElementFact,
+    ElementQuery,
     ElementStateFact,
     Fact,
     HttpFact,
@@ -52,6 +60,8 @@ W8_METRICS = {
 """W8's names of fields of `EpisodeSignals`; its ``gpu_memory_mb`` is ``gpu_bytes`` in another unit."""
 
 
+CUT = "…"
+"""Ends a text that was shortened; no address has it as it is."""
 MOST_ROWS = 5
 """Rows of an answer that are shown as evidence."""
 SHOWN = 160
@@ -66,6 +76,8 @@ class FactResult(Record):
     evidence: str
     """What was seen, or why it is not available."""
     cost: Cost = Cost()
+    undecided: bool = False
+    """It hangs on what was left out: there is no value, and the episode abstains."""
 
 
 class Judge(Protocol):
@@ -83,7 +95,10 @@ class Judge(Protocol):
 
 def check(fact: Fact, pages: Pages) -> FactResult:
     """Check a fact by program alone; those for a judge or a server are not available."""
-    return _CHECKS[fact.type](fact, pages)
+    try:
+        return _CHECKS[fact.type](fact, pages)
+    except Undecided as error:
+        return undecided(str(error))
 
 
 def yes(holds: bool, evidence: str) -> FactResult:
@@ -96,23 +111,40 @@ def unavailable(cause: str) -> FactResult:
     return FactResult(value=None, evidence=cause)
 
 
+def undecided(cause: str) -> FactResult:
+    """A fact that hangs on what was left out."""
+    return FactResult(value=None, evidence=f"cannot be decided: {cause}", undecided=True)
+
+
+def _no_unless(cut: str, evidence: str) -> FactResult:
+    """A fact that nothing of what was seen makes true: false, or undecided if something was left out (``cut`` says what)."""
+    return undecided(f"{evidence}, and {cut}") if cut else yes(False, evidence)
+
+
 def _url(fact: UrlFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable(NO_PAGE)
     found = next((page.url for page in seen if same_page(fact.url, fact.match, page.url)), None)
-    return yes(found is not None, f"at {found or (seen[-1].url if seen else 'no page')}")
+    if found is not None:
+        return yes(True, f"at {found}")
+    cut = next((f"the address {page.url[:SHOWN]} is shortened" for page in seen if page.url.endswith(CUT)), "")
+    return _no_unless(cut, f"at {seen[0].url[:SHOWN]}")
 
 
 def _text(fact: TextFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable(NO_PAGE)
+    by_case = fact.case_sensitive or fact.match is Match.REGEX
     for page in seen:
-        found = find_text(fact.text, fact.match, pages.lines(page, fact.case_sensitive), fact.case_sensitive)
+        found = find_text(fact.text, fact.match, pages.lines(page, by_case), fact.case_sensitive)
         if found is not None:
-            return yes(True, f"the page has {found!r}")
-    return yes(False, f"{fact.text!r} is not on {'any' if fact.when == 'ever' else 'the last'} page")
+            return yes(True, f"the page has {found[:SHOWN]!r}")
+    if any(page.elements and not page.text for page in seen):
+        return unavailable("the words of the page were not recorded, only its elements")
+    cut = next((why for page in seen if (why := _text_cut(page, fact.text, fact.match))), "")
+    return _no_unless(cut, f"{fact.text!r} is not on {'any' if fact.when == 'ever' else 'the last'} page")
 
 
 def _answer(fact: AnswerFact, pages: Pages) -> FactResult:
@@ -126,7 +158,7 @@ def _answer(fact: AnswerFact, pages: Pages) -> FactResult:
             for wanted in fact.expected
         )
         return yes(near, f"answered {number:g}")
-    lines = [one_line(answer, fact.case_sensitive)]
+    lines = [comparable(answer, Match(fact.match), fact.case_sensitive)]
     found = any(
         find_text(wanted, Match(fact.match), lines, fact.case_sensitive) is not None for wanted in fact.expected
     )
@@ -138,7 +170,9 @@ def _element(fact: ElementFact, pages: Pages) -> FactResult:
     if seen is None:
         return unavailable(NO_PAGE)
     found = next((element for page in seen for element in pages.find(page, fact.element)), None)
-    return yes(found is not None, f"{found.tag} {found.text!r} is there" if found else "no such element is listed")
+    if found is not None:
+        return yes(True, f"{found.tag} {found.text!r} is there")
+    return _no_unless(_elements_cut(seen, fact.element), "no such element is listed")
 
 
 def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
@@ -146,9 +180,46 @@ def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
     if seen is None:
         return unavailable(NO_PAGE)
     states = [getattr(element, fact.property) for page in seen for element in pages.find(page, fact.element)]
-    if not states:
-        return yes(False, "no such element is listed")
-    return yes(fact.equals in states, f"{fact.property} is {fact.equals if fact.equals in states else states[-1]!r}")
+    if fact.equals in states:
+        return yes(True, f"{fact.property} is {fact.equals!r}")
+    cut = _elements_cut(seen, fact.element)
+    if isinstance(fact.equals, str) and any(_may_go_on(state, fact.equals, Match.EXACT) for state in states):
+        cut = cut or f"{fact.property} is shortened"
+    return _no_unless(cut, f"{fact.property} is {states[0]!r}" if states else "no such element is listed")
+
+
+def _text_cut(page: Observation, wanted: str, match: Match) -> str:
+    """What of a page's words is not recorded and may be the wanted ones; empty if nothing."""
+    if page.dialog:
+        return "a dialog was open, behind which nothing is read"
+    if was_cut(page.text) or page.hidden.over_limit:
+        return "the page has more than is recorded"
+    # Of a card the whole words follow its label.
+    labels = (element.text for element in page.elements if element.tag not in ("item", "hover"))
+    long = next((label for label in labels if _may_go_on(label, one_line(wanted, True), match)), "")
+    return f"the label {long!r} is shortened" if long else ""
+
+
+def _elements_cut(seen: Sequence[Observation], query: ElementQuery) -> str:
+    """Why an element that is not found may be there; empty if it is not."""
+    for page in seen:
+        if page.dialog:
+            return "a dialog was open, behind which nothing is read"
+        if page.hidden.over_limit:
+            return f"{page.hidden.over_limit:,} more elements are not listed"
+        for element in page.elements:
+            named = (not query.id or element.id == query.id) and (not query.tag or element.tag == query.tag)
+            if named and query.text and _may_go_on(element.text, query.text, query.match):
+                return f"the label {element.text!r} is shortened"
+    return ""
+
+
+def _may_go_on(label: str, wanted: str, match: Match) -> bool:
+    """Whether a label or value is shortened, and the whole one may be, have or match the wanted text."""
+    kept = label.removesuffix(CUT)
+    if len(kept) == len(label) and len(label) < FULL.label_chars - 1:  # a space at its end is left out
+        return False
+    return match is not Match.EXACT or one_line(wanted).startswith(one_line(kept))
 
 
 def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:
@@ -175,7 +246,7 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
     name = fact.property.lower()
     styles = [dom[at].styles for at in parse_selector(fact.selector).select(dom)]
     read = [style for style in styles if style is not None and name in style]
-    if styles and not read:
+    if len(read) < len(styles) and not any(style[name] == fact.expected_value for style in read):
         return unavailable(f"style {name} of {fact.selector} was not recorded")
     return _one_of(fact, pages, [style[name] for style in read], name)
 
@@ -184,6 +255,8 @@ def _js(fact: JsFact, pages: Pages) -> FactResult:
     told = pages.evidence.scripts.get(fact.expression)
     if told is not None and told.threw:  # on a page that lacks what it reads, and that is the policy's doing
         return yes(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {told.trouble}")
+    if told is not None and told.stopped:
+        return undecided(told.trouble)
     if told is None or told.trouble:
         return unavailable(told.trouble if told else NO_SCRIPT)
     if not isinstance(told.value, bool):
@@ -200,12 +273,9 @@ def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, found: Sequence
 
 
 def _not_seen(fact: DomPresentFact | DomAttributeFact | DomStyleFact, pages: Pages, seen: str) -> FactResult:
-    """Of a page that was recorded whole: the fact is false. What may be among the elements that were left out counts against the policy,
-    also where a fact asks that it is *not* there: or a large page would hide it."""
-    dom = pages.evidence.dom or ()
-    if not pages.evidence.dom_cut:
-        return yes(False, f"{seen} {fact.selector}")
-    return yes(fact.negate, f"{seen} {fact.selector} among the first {len(dom):,} elements; the page has more")
+    """Of a page that was recorded whole: the fact is false. Of a larger one it is not known."""
+    more = f"the page has more than the {len(pages.evidence.dom or ()):,} elements that are recorded"
+    return _no_unless(more if pages.evidence.dom_cut else "", f"{seen} {fact.selector}")
 
 
 def _page_fact(fact: PageFact, pages: Pages) -> FactResult:
@@ -224,14 +294,19 @@ def _download(fact: DownloadFact, pages: Pages) -> FactResult:
         file
         for file in files
         if file.size >= fact.min_bytes
-        and find_text(fact.name, fact.match, [one_line(file.name, fact.case_sensitive)], fact.case_sensitive)
+        and find_text(
+            fact.name, fact.match, [comparable(file.name, fact.match, fact.case_sensitive)], fact.case_sensitive
+        )
         is not None
     ]
-    if fact.sha256 and named and all(not file.sha256 for file in named):
-        return unavailable(f"the contents of {named[0].name!r} were not recorded")
     right = [file for file in named if not fact.sha256 or file.sha256 == fact.sha256]
+    unread = [file.name for file in named if fact.sha256 and not file.sha256]
+    if unread and not right:
+        return unavailable(f"the contents of {unread[0]!r} were not recorded")
     names = ", ".join(f"{file.name!r} ({file.size} bytes)" for file in right or files)
-    return yes(bool(right), f"downloaded {names}" if names else "nothing was downloaded")
+    said = f"downloaded {names}" if names else "nothing was downloaded"
+    cut = "further files were still on their way" if pages.evidence.downloads_cut else ""
+    return yes(True, said) if right else _no_unless(cut, said)
 
 
 def _signal(fact: SignalFact, pages: Pages) -> FactResult:
@@ -261,7 +336,8 @@ def _metric(name: str, evidence: EpisodeEvidence) -> float | str:
 def _subscore(fact: SubscoreFact, pages: Pages) -> FactResult:
     value = subscore(fact.key, pages.evidence)
     if value is None:
-        return unavailable(pages.evidence.absent.get("domdiff", f"{fact.key} was not computed"))
+        cause = pages.evidence.absent.get("domdiff", f"{fact.key} was not computed")
+        return undecided(cause) if pages.evidence.domdiff_cut else unavailable(cause)
     return FactResult(value=value, evidence=f"{fact.key} is {value:.4g}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from envs.rewards.compare import find_text, one_line
+from envs.rewards.compare import comparable, find_text, one_line
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import Element, Observation
 from envs.types.rubrics import ElementQuery
@@ -41,7 +41,10 @@ class Pages:
         for element in page.elements:
             if (query.id and element.id != query.id) or (query.tag and element.tag != query.tag):
                 continue
-            if not query.text or find_text(query.text, query.match, [one_line(element.text)]) is not None:
+            if (
+                not query.text
+                or find_text(query.text, query.match, [comparable(element.text, query.match)]) is not None
+            ):
                 yield element
 
 
@@ -54,5 +57,6 @@ def _words(page: Observation) -> Iterator[str]:
     yield from text.splitlines()
     for element in page.elements:
         yield element.text
+        yield from element.options  # the text has the first ones only
     yield page.dialog
     yield from page.notices

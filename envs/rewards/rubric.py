@@ -143,7 +143,8 @@ def _group_parts(group: FactGroup, values: Mapping[str, FactResult], required: f
         # Without an available fact the group is left out of R, and the weights only show how much it would have been.
         share = fact.weight / (known or math.fsum(each.weight for each in group.facts))
         name = f"{group.name}/{fact.id}"
-        yield _part(name, fact, values[fact.id], group.weight * share, PartRole.SCORED, fact.id in required)
+        needed = fact.id in required or values[fact.id].undecided
+        yield _part(name, fact, values[fact.id], group.weight * share, PartRole.SCORED, needed)
 
 
 def _part(

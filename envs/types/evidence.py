@@ -45,6 +45,8 @@ class Told(Record):
     threw: bool = False
     """The expression threw on this page, which is a matter of the page: ``trouble`` is the exception. Not set where it could not be asked at
     all (it is no JavaScript, may only read, took too long)."""
+    stopped: bool = False
+    """It was stopped because it took too long."""
 
 
 class ServerAnswer(Record):
@@ -83,6 +85,8 @@ class Recorded(Record):
     dom_cut: bool = False
     """The last page has more elements than are recorded: ``dom`` has the first of them."""
     downloads: tuple[Download, ...] | None = None
+    downloads_cut: bool = False
+    """Further files were still on their way when waiting for them ended."""
     scripts: dict[str, Told] = Field(default_factory=dict)
     """By expression."""
     server: tuple[ServerAnswer, ...] | None = None

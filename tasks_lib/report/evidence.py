@@ -179,6 +179,8 @@ def _recorded(recorded: Recorded) -> Iterable[tuple[str, str, str]]:
         yield "nodes", "of the last page", f"{len(recorded.dom):,} elements{more}"
     if recorded.downloads is not None and not recorded.downloads:
         yield "downloads", "", "none"
+    if recorded.downloads_cut:
+        yield "downloads", "", "more were on their way"
     for file in recorded.downloads or ():
         digest = f", sha256 {file.sha256[:12]}…" if file.sha256 else ""
         yield "download", file.name, f"{file.size:,} bytes{digest}"

@@ -111,6 +111,7 @@ def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: 
         "value": None,
         "trouble": "the expression is a text; expected true or false",
         "threw": False,
+        "stopped": False,
     }
     assert {type(told.value) for told in first.scripts.values()} == {bool, int, type(None)}
     assert max(len(told.trouble) for told in first.scripts.values()) < 200
@@ -161,7 +162,7 @@ def test_of_a_large_page_the_first_elements_are_there(
 
     recorded = asyncio.run(run())
     assert recorded.dom is not None and len(recorded.dom) == 12 and recorded.dom_cut and not recorded.absent
-    assert [value for value, _ in graded(rubric, recorded)] == [1, 0, 1]
+    assert [value for value, _ in graded(rubric, recorded)] == [1, None, 1]
 
 
 DOWNLOADS = """<a href="/invoice.bin" download="../../bill 1.bin">One</a> <a href="/big.bin" download>Two</a>"""
@@ -222,7 +223,7 @@ def test_a_folder_that_the_disk_refuses_is_the_episodes_error(tmp_path: Path, mo
         DownloadFolder.make(Asked(), "c", tmp_path / "gone")
     folder = DownloadFolder.make(Asked(), "c", tmp_path)
 
-    def full(_: Path) -> tuple[Download, ...]:
+    def full(_: Path) -> tuple[tuple[Download, ...], bool]:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
@@ -241,7 +242,7 @@ def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
     browser = Asked()
     folder, looked = DownloadFolder.make(browser, "c", tmp_path), list[Path]()
 
-    def renamed(path: Path) -> tuple[Download, ...]:
+    def renamed(path: Path) -> tuple[tuple[Download, ...], bool]:
         looked.append(path)
         (path / "a.pdf").write_bytes(b"abc")
         if len(looked) == 1:
@@ -250,7 +251,7 @@ def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
 
     monkeypatch.setattr("envs.browser.evidence._files", renamed)
 
-    async def run() -> tuple[Download, ...]:
+    async def run() -> tuple[tuple[Download, ...], bool]:
         await folder.allow()
         try:
             return await folder.read()
@@ -258,9 +259,22 @@ def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
             await folder.deny()
             await folder.remove()
 
-    (file,) = asyncio.run(run())
+    (file,), unfinished = asyncio.run(run())
+    assert not unfinished
     assert (file.name, file.size, file.sha256) == ("a.pdf", 3, hashlib.sha256(b"abc").hexdigest())
     assert len(looked) == 2 and browser.said == ["allow", "deny"] and list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_does_not_arrive_in_time_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "DOWNLOAD_SECONDS", 0.0)
+    (tmp_path / "here.pdf").write_bytes(b"abc")
+    (tmp_path / "Unconfirmed 12.crdownload").write_bytes(b"ab")
+    files, more = asyncio.run(DownloadFolder(Asked(), "c", tmp_path).read())
+    rubric = rubric_of({"type": "download", "name": "here.pdf"}, {"type": "download", "name": "late.pdf"})
+    recorded = Recorded(downloads=files, downloads_cut=more)
+    assert [value for value, _ in graded(rubric, recorded)] == [1, None]
 
 
 def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(

@@ -44,6 +44,10 @@ _Key = tuple[str, str, int]
 """Site, path and seed of a reference; the seed is 0 where it makes no difference."""
 
 
+class PageTooLarge(JudgeError):
+    """Not all of the last page was recorded, so how like the reference it is cannot be decided."""
+
+
 class ReferenceSource:
     """Loads the page that a task names, as an episode of that seed would see it if it began there, and compares the episode's last page with it.
 
@@ -72,7 +76,8 @@ class ReferenceSource:
         self._loading: dict[_Key, asyncio.Lock] = {}
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One part for tasks with a reference, not available where the last page's nodes were not recorded.
+        """One part for tasks with a reference, not available where the last page's nodes were not recorded. Of a last page that is too large to
+        be compared the episode abstains.
 
         Raises:
             BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large.
@@ -81,13 +86,16 @@ class ReferenceSource:
             return ()
         if not evidence.final_dom:
             return (RewardPart(name="dom_similarity", value=None, weight=1.0, evidence=NOT_RECORDED),)
-        return ((await self.similarity(task, evidence.final_dom, evidence.seed)).part(),)
+        try:
+            return ((await self.similarity(task, evidence.final_dom, evidence.seed)).part(),)
+        except PageTooLarge as error:
+            return (RewardPart(name="dom_similarity", value=None, weight=1.0, evidence=str(error), required=True),)
 
     async def similarity(self, task: WebTask, page: str, seed: int = 0) -> DomSimilarity:
         """How like the task's reference in the world of a seed a page is, by the name of its blob.
 
         Raises:
-            BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large.
+            BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large. PageTooLarge: the page is.
         """
         site, there = self._sites[task.site], task.model_copy(update={"path": task.reference})
         seeded = isinstance(site, StatefulSite) or bool(site.reset_script(there, seed))
@@ -164,4 +172,7 @@ class ReferenceSource:
         raise BrowserError(f"the reference {task.path} of {site.name} is not ready after {MOST_STARTS} budgets")
 
     def _compared(self, reference: DomSnapshot, name: str) -> DomSimilarity:
-        return dom_similarity(reference, DomSnapshot.model_validate_json(self._blob(name)), self._mode)
+        page = DomSnapshot.model_validate_json(self._blob(name))
+        if page.cut:
+            raise PageTooLarge(f"the last page has more than {MOST_NODES:,} nodes, and is not compared")
+        return dom_similarity(reference, page, self._mode)

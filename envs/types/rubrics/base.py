@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StrictBool
 
-from envs.types.patterns import bounds
+from envs.types.patterns import check_pattern
 from envs.types.record import Record
 from envs.types.selectors import parse_selector
 
@@ -89,11 +89,11 @@ class Patterned(FactBase):
     case_sensitive: bool = False
 
     def check_patterns(self, patterns: tuple[str, ...]) -> None:
-        """Raises ``ValueError`` for one that is blank, or no pattern that may be searched for."""
+        """Raises ``ValueError`` for one that is blank, or no pattern that rubrics may use."""
         for pattern in patterns:
             not_blank(pattern)
             if self.match == Match.REGEX:
-                bounds(pattern)
+                check_pattern(pattern)
 
 
 def check_order(op: Compare, value: object) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
-from envs.types.patterns import bounds
+from envs.types.patterns import check_pattern
 from envs.types.record import Record
 from envs.types.rubrics.base import (
     HOLDS_JUDGED,
@@ -41,7 +41,7 @@ class UrlFact(FactBase):
     @model_validator(mode="after")
     def _checked(self) -> Self:
         if self.match == "regex":
-            bounds(self.url)
+            check_pattern(self.url)
         return self
 
 
@@ -76,7 +76,7 @@ class AnswerFact(FactBase):
         for text in self.expected:
             not_blank(text)
             if self.match == "regex":
-                bounds(text)
+                check_pattern(text)
             if self.match == "number":
                 try:
                     float(text)
@@ -102,7 +102,7 @@ class ElementQuery(Record):
         if not (self.id or self.tag or self.text):
             raise ValueError("give at least one of id, tag and text")
         if self.match == Match.REGEX:
-            bounds(self.text)
+            check_pattern(self.text)
         return self
 
 

@@ -7,10 +7,26 @@ from typing import Any
 
 import pytest
 
+from envs.observation.text import Page, Piece, render
 from envs.rewards import Download, EpisodeEvidence, grade, grade_by_program, read_rubric, record_answers
 from envs.rewards.compare import compare, number_in
 from envs.rewards.facts import NO_JUDGE, NO_SERVER, FactResult
-from envs.types import Cost, FactGroup, JudgeError, JudgeFact, Needs, Recorded, SiteError, Told, Trajectory, needs
+from envs.types import (
+    Cost,
+    Element,
+    FactGroup,
+    Hidden,
+    JudgeError,
+    JudgeFact,
+    Needs,
+    Observation,
+    Recorded,
+    SiteError,
+    Told,
+    Trajectory,
+    needs,
+)
+from envs.types.evidence import DomElement
 from envs.types.rubrics import Compare, FactBase
 
 from .played import DIGEST, DOM, EVIDENCE, LAMP, NOTHING, STEPS, trajectory
@@ -197,22 +213,113 @@ def test_what_was_recorded_at_the_end_is_graded_from_the_stored_episode_alone() 
     assert grade_by_program(rubric_of(type="download", name="a"), failed).parts[0].evidence == "no folder"
 
 
+def page(text: str = "", *elements: Element, **more: Any) -> Observation:
+    fields: dict[str, Any] = {"instruction": "", "url": "http://shop.test/", "viewport": (1, 1)}
+    return Observation(**(fields | {"text": text, "elements": elements} | more))
+
+
+def listed(label: str, **more: Any) -> Element:
+    return Element(index=1, tag="link", text=label, box=(0, 0, 1, 1), **more)
+
+
+LINES = [[Piece(f"line {number} of a long page, told at length")] for number in range(40)]
+CUT_TEXT = render(Page([*LINES, [Piece("Order confirmed")]], 0), Hidden(), 300)
+OUT_OF_VIEW = render(Page(LINES[:2], 5_000), Hidden(below=3), 8_000)
+LONG = "a label of which no more than the first eighty characters are in an observation, so it en"
+
+CAPS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    # What was left out, a fact that may hang on it, and one that what was seen decides.
+    ({"final": page(CUT_TEXT)}, TEXT | {"text": "Order confirmed"}, {}),
+    ({"final": page(CUT_TEXT)}, TEXT | {"text": "Order confirmed", "match": "exact"}, {}),
+    ({"final": page(CUT_TEXT)}, TEXT | {"text": r"order \w+", "match": "regex"}, {}),
+    ({"final": page("short"), "steps": (*STEPS[:1], STEPS[0].model_copy(update={"observation": page(CUT_TEXT)}))},
+     TEXT | {"text": "Order confirmed", "when": "ever"}, TEXT | {"text": "short", "when": "ever"}),
+    ({"final": page("x", hidden=Hidden(over_limit=4))}, TEXT | {"text": "Order confirmed"}, TEXT | {"text": "x"}),
+    ({"final": page("", dialog="confirm: Leave?")}, TEXT | {"text": "Order"}, TEXT | {"text": "leave?"}),
+    ({"final": page("", dialog="confirm: Leave?")}, ELEMENT | {"element": {"tag": "link"}}, URL | {"url": "/x"}),
+    ({"final": page("x", listed(LONG[:80]))}, TEXT | {"text": "so it ends"}, TEXT | {"text": "no more than the first"}),
+    ({"final": page("x", listed(LONG[:80]))}, TEXT | {"text": LONG, "match": "exact"},
+     TEXT | {"text": f"Not {LONG}", "match": "exact"}),
+    ({"final": page("x", listed("A label that is cut…"))}, ELEMENT | {"element": {"text": "A label that is cut here"}},
+     ELEMENT | {"element": {"text": "Another label"}}),
+    ({"final": page("x", hidden=Hidden(over_limit=4))}, ELEMENT | {"element": {"tag": "link"}}, {}),
+    ({"final": page("x", hidden=Hidden(over_limit=4))},
+     STATE | {"element": {"tag": "link"}, "property": "disabled", "equals": True}, {}),
+    ({"final": page("x", listed("a", value=LONG[:80]))},
+     STATE | {"element": {"text": "a"}, "property": "value", "equals": LONG},
+     STATE | {"element": {"text": "a"}, "property": "value", "equals": "b" + LONG}),
+    ({"final": page(url="http://shop.test/?q=aaa…")}, URL | {"url": "q=aaab", "match": "contains"},
+     URL | {"url": "/?q", "match": "prefix"}),
+    ({"final": page(url="http://shop.test/?q=aaa…")}, URL | {"url": "b$", "match": "regex"}, {}),
+    ({"dom": DOM, "dom_cut": True}, {"type": "dom_element_present", "selector": "#gone"},
+     {"type": "dom_element_present", "selector": "#total"}),
+    ({"dom": DOM, "dom_cut": True}, ATTRIBUTE | {"selector": "a", "attribute": "href", "expected_value": "/x"}, {}),
+    ({"dom": DOM, "dom_cut": True}, STYLE | {"selector": "#total", "property": "color", "expected_value": "blue"},
+     STYLE | {"selector": "#total", "property": "color", "expected_value": "rgb(255, 0, 0)"}),
+    ({"downloads": (), "downloads_cut": True}, FILE | {"name": "a.pdf"}, {}),
+    ({"downloads": (Download(name="b.pdf", size=9),), "downloads_cut": True}, FILE | {"name": "a.pdf"},
+     FILE | {"name": "b.pdf"}),
+    ({"scripts": {"slow()": Told(trouble="it was stopped after 1 s", stopped=True)}},
+     {"type": "js", "expression": "slow()"}, {}),
+    ({"domdiff_cut": True}, {"type": "domdiff_subscore", "key": "textSimilarity"}, {}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("negate", [False, True])
+@pytest.mark.parametrize(("left", "fact", "decided"), CAPS, ids=[str(fact)[:60] for _, fact, _ in CAPS])
+def test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false(
+    left: dict[str, Any], fact: dict[str, Any], decided: dict[str, Any], negate: bool
+) -> None:
+    """The episode abstains: a policy could otherwise hide a false fact by making a page large. What was seen still decides."""
+    evidence = EpisodeEvidence(answer="yes", **left)
+    bundle = grade_by_program(rubric_of(**fact, negate=negate), evidence)
+    assert bundle.parts[0].value is None and bundle.score is None and "cannot be decided" in (bundle.abstained or "")
+    others = [{"id": "f", **fact, "negate": negate}, {"id": "other", "type": "answer", "expected": "yes"}]
+    both = read_rubric({"fact_groups": [{"name": "g", "facts": others}]})
+    assert grade_by_program(both, evidence).score is None, "the other fact alone would be a full score"
+    required = read_rubric(
+        {"fact_groups": [{"name": "g", "facts": [{**others[0]}, {**others[1], "expected": "no"}]}],
+         "pass_requirements": {"required_fact_ids": ["other"]}}
+    )  # fmt: skip
+    assert grade_by_program(required, evidence).score == 0, "it fails whatever was left out"
+    if decided:
+        assert value_of(evidence, **decided) in (0, 1)
+
+
 @pytest.mark.parametrize(
-    "fact",
+    "whole",
     [
-        {"type": "dom_element_present", "selector": "#gone"},
-        {"type": "dom_element_attribute_equals", "selector": "a", "attribute": "href", "expected_value": "/x"},
-        STYLE | {"selector": "#total", "property": "color", "expected_value": "blue"},
+        {"final": page(OUT_OF_VIEW, hidden=Hidden(below=3))},
+        {"final": page("x", listed("a short label"))},
+        {"final": page("x", listed(LONG[:80]).model_copy(update={"tag": "item"}))},  # whose words follow it in full
+        {"final": page("")},
     ],
 )
-def test_what_may_be_left_out_of_a_large_page_counts_against_the_policy(fact: dict[str, Any], negate: bool) -> None:
-    """Also for a fact that asks that it is not there: or a page that is blown up would hide it."""
-    evidence = EpisodeEvidence(dom=DOM, dom_cut=True)
-    (part,) = grade_by_program(rubric_of(**fact, negate=negate), evidence).parts
-    assert part.value == 0 and "among the first 5 elements; the page has more" in part.evidence
-    (part,) = grade_by_program(rubric_of(**fact, negate=negate), EpisodeEvidence(dom=DOM)).parts
-    assert part.value == negate
+def test_a_page_that_was_read_whole_makes_a_fact_false(whole: dict[str, Any]) -> None:
+    assert value_of(EpisodeEvidence(**whole), **TEXT, text="Order confirmed") == 0
+    assert value_of(EpisodeEvidence(**whole), **TEXT, text="Order confirmed", negate=True) == 1
+
+
+def test_every_choice_of_a_list_is_on_the_page() -> None:
+    choices = tuple(f"Town {number}" for number in range(10))
+    shown = page("[1] select (Town 0, Town 1, Town 2 and 7 more)", listed("", options=choices))
+    assert value_of(EpisodeEvidence(final=shown), **TEXT, text="Town 9") == 1
+
+
+def test_words_that_were_never_recorded_are_not_missing() -> None:
+    """Small observations have elements and no text: whether a word is on the page is not known."""
+    small = EpisodeEvidence(final=page("", listed("Buy")))
+    assert value_of(small, **TEXT, text="Buy") == 1 and value_of(small, **TEXT, text="Sold out") is None
+
+
+def test_one_node_whose_style_was_not_read_may_be_the_right_one() -> None:
+    nodes = (DomElement(tag="p", styles={"color": "red"}), DomElement(tag="p"))
+    style = STYLE | {"selector": "p", "property": "color"}
+    assert value_of(EpisodeEvidence(dom=nodes), **style, expected_value="red") == 1
+    assert value_of(EpisodeEvidence(dom=nodes), **style, expected_value="blue") is None
+    files = (Download(name="a.txt", size=1, sha256="b" * 64), Download(name="b.txt", size=1))
+    either = FILE | {"name": ".txt", "match": "contains", "sha256": DIGEST}
+    assert value_of(EpisodeEvidence(downloads=files), **either) is None
 
 
 def test_what_a_rubric_needs_to_be_recorded() -> None:

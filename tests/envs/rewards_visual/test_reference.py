@@ -12,13 +12,16 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.browser.cdp import ConnectionLost
+from envs.rewards import Component, EpisodeEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl import source as sources
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.chromiumrl.similarity import DomSimilarity
 from envs.rewards.chromiumrl.source import ReferenceSource
+from envs.rewards.compose import compose
 from envs.sites import LiveOptions, Site, StaticServer, StaticSite, make_site
 from envs.types import BrowserError, WebTask
+from tasks_lib.looks import LookSources
 
 
 def task_on(site: str, path: str, reference: str) -> WebTask:
@@ -129,3 +132,26 @@ def test_references_do_not_wait_for_each_other_and_failures_are_remembered(
         return pool.loaded
 
     assert asyncio.run(run()) == ["slow", "quick", "gone", "lost", "lost", "gone"]
+
+
+def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path: Path) -> None:
+    """Neither like nor unlike its reference: the episode abstains, whatever else it is graded by."""
+
+    async def run() -> None:
+        pool, site = SlowPool(), StaticSite("s", tmp_path)
+        page = await pool.apart(site, None, deadline=1, what="/x")
+        blob = page.model_copy(update={"cut": True}).model_dump_json().encode()
+        task = task_on("s", "/", "/x")
+        source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
+        evidence = EpisodeEvidence(final_dom="a", page_facts={"done": True, "raw_reward": 1.0})
+        found = {source.component: await source.parts(task, evidence)}
+        bundle = compose(found, {Component.SEMANTIC: 1.0})
+        assert bundle.score is None and "more than 20,000 nodes" in (bundle.abstained or "")
+        rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
+            {"id": "f", "type": "domdiff_subscore", "key": "textSimilarity"},
+            {"id": "a", "type": "page_fact", "name": "done", "value": True}]}]})  # fmt: skip
+        looks = LookSources(pool, {"s": site}, lambda _name: blob, None)  # type: ignore[arg-type]
+        measured = await looks.measured(task.model_copy(update={"rubric": rubric}), evidence)
+        assert grade_by_program(rubric, measured).score is None
+
+    asyncio.run(run())
