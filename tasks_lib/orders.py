@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -35,6 +36,10 @@ class WebOrder(Record):
     def spent_path(self) -> Path:
         """Where its judge's budget is counted: one for all orders of a run."""
         return RunStore(Path(self.run_dir)).spent_path()
+
+    def pool_options(self) -> PoolOptions:
+        """The browser pool that it asks for; uploads come from the run's copy of its tasks' files."""
+        return replace(pool_options(self.rollout, self.policy), files=RunStore(self.run_dir).task_files_path)
 
 
 class RolloutOrder(WebOrder):
@@ -116,7 +121,7 @@ class Needs(NamedTuple):
         return cls(
             run_dir=order.run_dir,
             template=order.policy.template,
-            pool=pool_options(rollout, order.policy),
+            pool=order.pool_options(),
             judge=rollout.judge,
             spent_path=order.spent_path,
             live=order.live,

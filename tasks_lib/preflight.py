@@ -30,7 +30,7 @@ from tasks_lib.rewards import judge_account
 from tasks_lib.run import check_unlocked, check_values, finished_result
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
-from tasks_lib.task_sets import tasks_of
+from tasks_lib.task_sets import check_uploads, task_root, tasks_of
 from tasks_lib.warm_start import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from training.config import Settings
 from training.policy.templates import template_names, template_source
@@ -191,6 +191,8 @@ def _look(
     except TaskError as error:
         raise TaskError(str(error) if str(error).startswith("tasks.") else f"tasks.file: {error}") from error
     lines = [_told(tasks)]
+    if not store.config_path.exists():  # a run has copies
+        check_uploads(tasks, task_root(config.tasks.file))
     check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
     check_gradable(tasks, Gradable(config.rollout, config.rewards, config.tasks.live), splits, lines.append)
     try:

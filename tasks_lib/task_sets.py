@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import glob
 import hashlib
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,18 +113,91 @@ def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
 
 
 def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
-    """The tasks of a run, which are from now on what they are now. Raises as `tasks_of`."""
+    """The tasks of a run and the files that they upload, which are from now on what they are now.
+
+    Raises:
+        TaskError: as `tasks_of`; or a folder of files that a task names is missing, or leads elsewhere.
+        ConfigError: as `tasks_of`; or the run's copy of such a folder was changed.
+    """
     if store.tasks_path.exists() or store.task_set_path.exists():
+        _check_copies(store)
         return tasks_of(config, store)
     paths = task_paths(config.file)
     contents = _contents(paths)
     index = read_index(paths, config.kinds)
+    root = task_root(config.file)
+    _copy_uploads(check_uploads(index, root), root, store)
     if len(index) <= COPIED:
         rows = "".join(f"{json_row(sealed(task))}\n" for task in index)
         atomic_write_bytes(store.tasks_path, rows.encode())
         return TaskIndex.open([store.tasks_path])
     write_json(store.task_set_path, FrozenSet(tasks=len(index), fingerprint=index.fingerprint, folders=contents))
     return index
+
+
+def task_root(file: str) -> Path:
+    """The folder that tasks' ``files`` are relative to: that of the file, the folder named, or what precedes a glob's first pattern."""
+    path = resolve_path(file)
+    if path.is_dir():
+        return path
+    while glob.has_magic(str(path)) and not path.is_file():
+        path = path.parent
+    return path if path.is_dir() else path.parent
+
+
+def check_uploads(tasks: Iterable[WebTask], root: Path) -> list[str]:
+    """The folders that tasks upload files from, each once.
+
+    Raises:
+        TaskError: a folder has no files, or something in it lies outside of ``root``.
+    """
+    found: set[str] = set()
+    root = root.resolve()
+    for task in tasks:
+        if not task.files or task.files in found:
+            continue
+        found.add(task.files)
+        folder = root / task.files
+        inside = list(folder.rglob("*"))
+        if not any(path.is_file() for path in inside):
+            raise TaskError(f"task {task.task_id}: there are no files in {folder}; put those that it may upload there")
+        for path in (folder, *inside):
+            if not path.resolve().is_relative_to(root):
+                raise TaskError(
+                    f"task {task.task_id}: {path} leads out of {root}; put a copy there instead of the link"
+                )
+    return sorted(found)
+
+
+def _copy_uploads(names: Sequence[str], root: Path, store: RunStore) -> None:
+    """Copy folders of files into the run, and write down what they hold. Done again, it copies what is missing."""
+    for name in names:
+        shutil.copytree(root / name, store.task_files_path / name, dirs_exist_ok=True)
+    if names:
+        write_json(store.task_file_hashes_path, {name: _folder_hash(store.task_files_path / name) for name in names})
+
+
+def _check_copies(store: RunStore) -> None:
+    """``ConfigError`` if a folder of uploadable files in the run does not hold what it held when the run began."""
+    if not store.task_file_hashes_path.exists():
+        return  # no task uploads anything
+    for name, digest in read_json(store.task_file_hashes_path).items():
+        folder = store.task_files_path / name
+        if _folder_hash(folder) != digest:
+            raise ConfigError(
+                f"the files in {folder} are not what they were when this run began; copy them again from beside the task file, or start "
+                f"another run_id"
+            )
+
+
+def _folder_hash(folder: Path) -> str:
+    """sha256 of the lines ``<sha256 of a file> <name>`` of all files below a folder, sorted."""
+    lines = sorted(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.relative_to(folder).as_posix()}\n"
+        for path in folder.rglob("*")
+        if path.is_file()
+    )
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def sealed(task: WebTask) -> WebTask:

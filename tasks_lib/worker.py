@@ -43,7 +43,6 @@ from tasks_lib.orders import (
     RolloutOrder,
     RolloutReport,
     WebOrder,
-    pool_options,
 )
 from tasks_lib.planning import plan_slots
 from tasks_lib.regraded import Regraded
@@ -269,7 +268,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             await site.start()
             self._sites[name] = site
         if self._pool is None:
-            self._pool = BrowserPool(pool_options(order.rollout, order.policy))
+            self._pool = BrowserPool(order.pool_options())
             # For as long as the log-ins are the same: the shop's token is asked for once.
             self._helpers = site_helpers(order.live.addresses, order.live.logins)
         if self._judge is None and order.rollout.judge is not None:

@@ -92,6 +92,16 @@ class RunStore:
         """What the files of a set held that is too large to be copied."""
         return self.root / "tasks.json"
 
+    @property
+    def task_files_path(self) -> Path:
+        """Copies of the folders that tasks upload files from."""
+        return self.root / "task_files"
+
+    @property
+    def task_file_hashes_path(self) -> Path:
+        """What each of those folders held."""
+        return self.root / "task_files.json"
+
     def start_path(self, iteration: int) -> Path:
         """What the draws of an iteration begin from; made from the groups before it, and made again when it is not there."""
         return self.root / "starts" / f"i{iteration:06d}.json"

@@ -143,7 +143,7 @@ async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | Actio
 
 
 async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | ActionError:
-    """Put files into a file field, or into the file chooser that a click on the target opens."""
+    """Put files of the task's folder into a file field, or into the file chooser that a click on the target opens."""
     paths = resolve_files(surface.files, action.files)
     if isinstance(paths, ActionError):
         return paths

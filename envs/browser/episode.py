@@ -77,7 +77,7 @@ class EpisodePage:
     screenshots: bool = True
     clipboard: bool = False
     files: Path | None = None
-    """Folder that uploads may come from."""
+    """The task's folder, from which uploads come."""
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
     """Called at each look (`PoolOptions.inspect`)."""
     downloads: DownloadFolder | None = None

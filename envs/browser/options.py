@@ -87,7 +87,7 @@ class PoolOptions:
     device: Device | None = None
     """What pages are shown on; a plain screen of the site's size if not given."""
     files: Path | None = None
-    """Folder that uploads may come from."""
+    """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is nothing to upload."""
     downloads: Path | None = None
     """Folder that downloads go to; ``None`` denies them."""
     executable: Path | None = None

@@ -182,7 +182,7 @@ class BrowserPool:
             marks=self.options.marks,
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,
-            files=self.options.files,
+            files=self.options.files / task.files if self.options.files and task.files else None,
             inspect=self.options.inspect,
         )
 

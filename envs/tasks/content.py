@@ -27,6 +27,8 @@ def content_key(task: WebTask) -> str:
         "reference": task.reference,
         "rubric": _rubric(task.rubric) if task.rubric is not None else None,
     }
+    if task.files:
+        content["files"] = task.files
     if task.evaluators is not None:
         content["evaluators"] = evaluators_hash(task.evaluators)
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()

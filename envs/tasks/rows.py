@@ -141,6 +141,12 @@ def _check_names(task: WebTask) -> Iterator[tuple[str, str]]:
         yield "path", f"{task.path!r} must begin with /"
 
 
+def _check_files(task: WebTask) -> Iterator[tuple[str, str]]:
+    parts = task.files.split("/")
+    if task.files and (task.files.startswith("/") or "\\" in task.files or not {"", ".", ".."}.isdisjoint(parts)):
+        yield "files", f"{task.files!r} must name a folder below the task file's own, such as invoices/7"
+
+
 def _check_seeds(task: WebTask) -> Iterator[tuple[str, str]]:
     if not task.seeds:
         yield "seeds", "is empty; give at least one split"
@@ -180,6 +186,7 @@ def _check_evaluators(task: WebTask) -> Iterator[tuple[str, str]]:
 
 CHECKS: tuple[Callable[[WebTask], Iterator[tuple[str, str]]], ...] = (
     _check_names,
+    _check_files,
     _check_seeds,
     _check_rubric,
     _check_evaluators,

@@ -55,6 +55,8 @@ class WebTask(Record):
     """Page seeds by split."""
     reference: str = Field(default="", pattern=r"^(/.*)?$")
     """Path on the site of the page that the last one is compared with, node by node; empty for none."""
+    files: str = ""
+    """Folder of the files that its episodes may upload, relative to the folder of the task file; empty for none."""
     needs_reading: bool = False
     """The answer depends on matching the instruction's words to an element (reported apart)."""
     rubric: Rubric | None = None
