@@ -3,14 +3,17 @@ site, with the episode's log-in."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from envs.actions.navigate import BLANK
 from envs.browser.evidence import own_world, script_cause
 from envs.browser.operations import OperationKind
 from envs.types import BrowserError, PageScriptError
 
 if TYPE_CHECKING:
     from envs.browser.episode import EpisodePage
+    from envs.browser.tab import Tab
 
 
 class SessionPage:
@@ -29,7 +32,10 @@ class SessionPage:
         return str(told["entries"][told["currentIndex"]]["url"])
 
     async def goto(self, url: str) -> None:
-        """Load an address and wait until the page is at rest. A page that says that it does not exist is a page.
+        """Load an address anew and wait until the page is at rest. A page that says that it does not exist is a page.
+
+        The document that is shown is left first: an address that differs in its fragment only, or not at all, would not be asked for. Neither
+        are copies that the browser has kept. Cookies and what the tab has stored stay.
 
         Raises:
             BrowserError: the address may not be reached or does not answer, or the server failed (500 and more).
@@ -38,7 +44,13 @@ class SessionPage:
         refused = page.allow.refuse_url(url)
         if refused is not None:
             raise BrowserError(f"{url} may not be reached: {refused}; give tasks.addresses or tasks.reach")
-        await page.run(OperationKind.NAVIGATION, lambda: page.tab.visit(url))
+        cdp = page.tab.cdp
+        await page.run(OperationKind.NAVIGATION, lambda: _leave(page.tab))
+        await cdp.send("Network.setCacheDisabled", {"cacheDisabled": True})
+        try:
+            await page.run(OperationKind.NAVIGATION, lambda: page.tab.visit(url))
+        finally:
+            await cdp.send("Network.setCacheDisabled", {"cacheDisabled": False})
         await page.clear_dialogs()
         status = page.tab.clock.requests.main_status
         if status is not None and status >= 500:
@@ -71,3 +83,15 @@ class SessionPage:
         if "exceptionDetails" in answer:
             raise PageScriptError(script_cause(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+
+async def _leave(tab: Tab) -> None:
+    """Show the blank page. A document that asks whether to stay (``beforeunload``) is left all the same, with what was not saved."""
+    answers: list[asyncio.Task[None]] = []
+
+    def opened() -> None:
+        answers.append(asyncio.create_task(tab.dialogs.answer(True, None)))
+
+    with tab.dialogs.calling(opened):
+        await tab.visit(BLANK)
+    await asyncio.gather(*answers)

@@ -14,6 +14,8 @@ from envs.types.webarena import PLACEHOLDER, EvalType, PageCheck, WebArenaEval
 
 __all__ = ["PageAccess", "PageScriptError", "compare_page", "look_at_page", "look_at_pages"]
 
+LAST = "last"
+"""Stands for the page that the episode ended on, as it is."""
 MOST_TEXT = 10_000
 """Characters of a text that are kept as they are. A longer one may be a whole page behind a log-in: of it only what the comparison needs is."""
 AROUND = 40
@@ -33,7 +35,7 @@ class PageAccess(Protocol):
         ...
 
     async def goto(self, url: str) -> None:
-        """Load an address and wait until the page is at rest."""
+        """Load an address anew, also where it is shown already, and wait until the page is at rest."""
         ...
 
     async def content(self) -> str:
@@ -52,13 +54,17 @@ class PageAccess(Protocol):
 async def look_at_pages(
     evaluators: WebArenaEval, page: PageAccess, last_url: str, helpers: Mapping[str, Helper] | None = None
 ) -> tuple[PageText, ...]:
-    """What each check of ``program_html`` finds, in their order; empty where the task has none. Checks of the ``last`` page come before any
-    navigation. What cannot be looked at is recorded with its reason, never raised."""
+    """What each check of ``program_html`` finds, in their order; empty where the task has none.
+
+    As in the benchmark, a ``last`` page is looked at as the episode left it, and any other is loaded anew, also where the episode stands on
+    its address: what was typed and not saved is not there. Checks of the ``last`` page come before any navigation. What cannot be looked at
+    is recorded with its reason, never raised.
+    """
     if EvalType.PROGRAM_HTML not in evaluators.eval_types:
         return ()
     checks = evaluators.program_html
     found: dict[int, PageText] = {}
-    for number in sorted(range(len(checks)), key=lambda each: checks[each].url != "last"):
+    for number in sorted(range(len(checks)), key=lambda each: checks[each].url != LAST):
         found[number] = await look_at_page(checks[number], page, {**HELPERS, **(helpers or {})}, last_url)
     return tuple(found[number] for number in range(len(checks)))
 
@@ -72,7 +78,7 @@ async def look_at_page(check: PageCheck, page: PageAccess, helpers: Mapping[str,
             return PageText(
                 address=address, trouble=f"the address of {found.group()} is not known; give tasks.addresses"
             )
-        if (await page.url()) != address:
+        if check.url != LAST:
             await page.goto(address)
         text = html.unescape(await _text(check, page, helpers, last_url))
         return PageText(address=address, text=as_needed(check, text))
@@ -117,7 +123,7 @@ def as_needed(check: PageCheck, text: str) -> str:
 
 async def _address(check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str) -> str:
     address = check.url
-    if address == "last":
+    if address == LAST:
         return last_url
     if address.startswith("func:"):
         address = await call(address, helpers, page=page, last_url=last_url)

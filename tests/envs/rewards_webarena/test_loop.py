@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -33,6 +34,7 @@ from envs.types import (
     Split,
     TaskError,
     Trajectory,
+    Type,
     WebTask,
 )
 from envs.types.evidence import PageText
@@ -239,6 +241,78 @@ def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(forge: st
         ("answered 500", "may not be reached: not_listed", "__MAP__ is not known", "no helper"), done.looked[6:], strict=True
     )] == [True] * 4  # fmt: skip
     assert values(asyncio.run(episode(0)))[:4] == [0, 0, 0, 0]
+
+
+class Desk(Quiet):
+    """Notes, one at each path, that are kept when they are saved."""
+
+    notes: dict[str, str] = {}  # noqa: RUF012
+
+    FORM = """<title>Note</title><form method="post"><textarea name="text">%s</textarea><button>Save</button></form>"""
+    WAYS: dict[str, str] = {  # noqa: RUF012
+        "plain": FORM,
+        "guarded": FORM + "<script>addEventListener('beforeunload', (event) => event.preventDefault())</script>",
+        "cached": """<title>Note</title><textarea>%s</textarea><button onclick="fetch('/store' + location.pathname, {method: 'POST', body:
+            new URLSearchParams({text: document.querySelector('textarea').value})})">Save</button>""",
+        "routed": """<title>Note</title><div></div><script>
+            const draw = () => { document.querySelector('div').innerHTML = '<form method="post"><textarea name="text">'
+              + (location.hash === '#/edit' ? %r : '') + '</textarea><button>Save</button></form>' };
+            addEventListener('hashchange', draw); draw()</script>""",
+    }
+
+    def do_GET(self) -> None:
+        way = self.path.split("/")[1]
+        kept = {"Cache_Control": "max-age=600"} if way == "cached" else {}
+        self.answer(200, self.WAYS.get(way, "<p>no note</p>%s") % self.notes.get(self.path, ""), **kept)
+
+    def do_POST(self) -> None:
+        text = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()).get("text", [""])[0]
+        self.notes[self.path.removeprefix("/store")] = text
+        self.answer(200, f"<title>Saved</title><p>Saved</p><textarea>{text}</textarea>")  # a result at the same address
+
+
+NOTE = "document.querySelector('textarea').value"
+WAYS = [("plain", False), ("plain", True), ("guarded", False), ("cached", True), ("routed", False)]
+
+
+def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() -> None:
+    """As in the benchmark: the page is asked for again, except where the check is about the page as it was left."""
+
+    async def run(origin: str) -> list[list[float | None]]:
+        addresses, found = {"gitlab": origin}, []
+        async with (
+            BrowserPool(max_sessions=1) as pool,
+            pool.lease(make_site("gitlab", LiveOptions(addresses))) as session,
+        ):
+            for way, saved in WAYS:
+                place = f"/{way}/{saved}" + ("#/edit" if way == "routed" else "")
+                checks = [
+                    check(f"__GITLAB__{place}", NOTE, must_include=["milk"]),
+                    check("last", NOTE, must_include=["milk"]),
+                    check(f"__GITLAB__{place}", "document.title", exact_match="Note"),
+                ]
+                evaluation = {
+                    "eval_types": ["url_match", "program_html"],
+                    "program_html": checks,
+                    "reference_url": f"__GITLAB__{place}",
+                }
+                task = task_of(evaluation, path=place)
+                frame = await session.reset(task, 0)
+                fields = {element.tag: element.index for element in frame.observation.elements}
+                frame = await session.step(Type(element=fields["textarea"], text="milk"))
+                if saved:
+                    frame = await session.step(Click(element=fields["button"]))
+                recorded = await read_end(session, task, addresses)
+                assert recorded is not None
+                evidence = EpisodeEvidence(final=frame.observation, looked=recorded.looked)
+                parts = await WebArenaParts(addresses).parts(task, evidence)
+                found.append([part.value for part in parts])
+        return found
+
+    with serving(Desk) as origin:
+        found = asyncio.run(run(origin))
+    # url_match, the page anew, the page as it was left, and its title anew
+    assert dict(zip(WAYS, found, strict=True)) == {(way, saved): [1, saved, 1, 1] for way, saved in WAYS}
 
 
 def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
