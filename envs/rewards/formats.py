@@ -32,6 +32,9 @@ W8_SATISFIED = 1e-9
 REFERENCE = "reference"
 """Name of the group that asks for a task's reference answer."""
 
+ANSWERS = ("definite_answer", "reference_answer")
+"""Columns of the right answer: of WebGym's own reader, and of the loader in AReaL's fork of it."""
+
 GROUNDED = JudgeFact(
     id="grounded",
     description="Everything that the answer and the actions claim is shown by the pages; nothing is made up.",
@@ -100,16 +103,33 @@ def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") 
 
 
 def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
-    """The rubric of a row of WebGym: its facts, and one that the answer says what its ``reference_answer`` says; ``None`` without either.
+    """The rubric of a row of WebGym: its facts, and one that the answer says what the row's right answer says; ``None`` without either.
 
-    A text is a group of one fact; groups without ids of their own are numbered. Raises ``TaskError``.
+    As in WebGym's own reader, ``evaluator_reference`` may be one text, a list of texts, or groups with or without ``facts``; of a group
+    without, the description is the fact. Groups without ids of their own are numbered. Raises ``TaskError``.
     """
-    groups = row.get("evaluator_reference")
-    answer = row.get("reference_answer")
-    said = answer.strip() if isinstance(answer, str) else ""
+    groups, answer = row.get("evaluator_reference"), right_answer(row)
     if groups:
-        return with_reference(from_webgym(_numbered(groups)), said)
-    return Rubric(fact_groups=(_reference(said),), gates=(GROUNDED,), pass_threshold=1.0) if said else None
+        return with_reference(from_webgym(_numbered([groups] if isinstance(groups, str) else groups)), answer)
+    return Rubric(fact_groups=(_reference(answer),), gates=(GROUNDED,), pass_threshold=1.0) if answer else None
+
+
+def right_answer(row: Mapping[str, Any]) -> str:
+    """The right answer of a row of WebGym, from either of `ANSWERS`; empty without one.
+
+    Raises:
+        TaskError: it is neither a text nor a number, or the two columns differ.
+    """
+    found = {name: row[name] for name in ANSWERS if row.get(name) is not None and row[name] == row[name]}  # no NaN
+    for name, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise TaskError(
+                f"row: {name}: {value!r} is neither a text nor a number, so no answer can be compared with it"
+            )
+    said = {name: text for name, value in found.items() if (text := str(value).strip())}
+    if len(set(said.values())) > 1:
+        raise TaskError(f"row: {ANSWERS[0]}: {said[ANSWERS[0]]!r}, and {ANSWERS[1]} is {said[ANSWERS[1]]!r}; keep one")
+    return next(iter(said.values()), "")
 
 
 def only_reference(rubric: Rubric) -> bool:
@@ -132,11 +152,13 @@ def _reference(answer: str) -> FactGroup:
 
 
 def _numbered(groups: list[Any]) -> list[Any]:
-    """Groups with ids of their own; a text is a group of one fact."""
-    made = []
+    """Groups with ids of their own; a text is a group of one fact, and so is the description of a group without facts."""
+    made = list[Any]()
     ids = [group.get("id") for group in groups if isinstance(group, dict)]
     plain = len(set(map(str, ids))) < len(ids) or None in ids or len(ids) < len(groups)
     for number, group in enumerate(groups, start=1):
+        if isinstance(group, dict) and group.get("facts") is None and isinstance(group.get("description"), str):
+            group = {**group, "description": "", "facts": [group["description"]]}
         if isinstance(group, str):
             made.append({"id": number, "description": "", "facts": [group]})
         elif isinstance(group, dict) and plain:

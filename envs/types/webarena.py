@@ -43,6 +43,7 @@ class ReferenceAnswers(Foreign):
 
     exact_match: str | None = None
     must_include: tuple[str, ...] = ()
+    """``a |OR| b`` needs one of them."""
     must_exclude: tuple[str, ...] = ()
     fuzzy_match: tuple[str, ...] | str = ()
     """Answers in other words, or ``N/A``."""
@@ -96,10 +97,12 @@ class WebArenaEval(Foreign):
     reference_answers: ReferenceAnswers | None = None
     reference_url: str | None = None
     """Alternatives are separated by `` |OR| ``."""
-    url_note: Literal["GOLD in PRED"] = "GOLD in PRED"
+    url_note: Literal["GOLD in PRED", "EXACT"] = "GOLD in PRED"
     program_html: tuple[PageCheck, ...] = ()
     string_note: str = ""
     """Why the task cannot be done."""
+    visual: bool = False
+    """VisualWebArena's comparisons: a single word must be a word of the text (``red`` is not in ``bored``), and an address is compared as it is."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

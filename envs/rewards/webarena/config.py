@@ -33,6 +33,12 @@ __all__ = [
     "read_task",
 ]
 
+VISUAL = ("image", "reasoning_difficulty", "visual_difficulty", "overall_difficulty")
+"""Columns that only VisualWebArena's rows have."""
+
+USED_BY = {"string_match": "reference_answers", "url_match": "reference_url", "program_html": "program_html"}
+"""What each evaluator looks at. The benchmark fills in placeholders for the others."""
+
 MAX_SHOWN = 20
 """Problems listed in one error; the count of the rest is given."""
 
@@ -64,7 +70,10 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
         TaskError: with every problem as ``where: field: reason``.
     """
     if isinstance(raw, dict):
-        raw = _said(raw) | ({"eval": _said(raw["eval"])} if isinstance(raw.get("eval"), dict) else {})
+        try:
+            raw = _said(raw) | ({"eval": _used(raw["eval"], raw)} if isinstance(raw.get("eval"), dict) else {})
+        except ValueError as error:
+            raise TaskError(f"{where}: {error}") from error
     text = json.dumps(raw)
     if addresses:
         inside = {name: json.dumps(address.rstrip("/"))[1:-1] for name, address in addresses.items()}
@@ -76,18 +85,46 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
         raise TaskError("\n".join(lines)) from error
 
 
-def read_eval(raw: object) -> WebArenaEval:
+def read_eval(raw: object, row: Mapping[str, Any] | None = None) -> WebArenaEval:
     """The evaluators of a row.
 
+    Args:
+        row: All of it, which says whether it is one of VisualWebArena's.
+
     Raises:
-        ValueError: the first of what is wrong, as ``eval.field: reason``.
+        ValueError: the first of what is wrong, as ``field: reason``.
     """
+    found = _used(raw, row or {}) if isinstance(raw, dict) else raw
     try:
-        return WebArenaEval.model_validate_json(json.dumps(_said(raw) if isinstance(raw, dict) else raw), strict=True)
+        return WebArenaEval.model_validate_json(json.dumps(found), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = _field(first["loc"]) if first["loc"] else ""
         raise ValueError(f"eval{place and '.'}{place}: {first['msg']}") from error
+
+
+def _used(raw: dict[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row's evaluators look at, without the placeholders of those that it does not have.
+
+    Raises:
+        ValueError: the row cannot be graded here, as ``field: reason``.
+    """
+    if row.get("image"):
+        asked = str(row["image"])[:100]
+        raise ValueError(
+            f"image: the task asks about a picture ({asked}), which no task here can show; leave the row out"
+        )
+    found = _said(raw)
+    if isinstance(types := found.get("eval_types"), list):
+        unused = {field for evaluator, field in USED_BY.items() if evaluator not in types}
+        found = {name: value for name, value in found.items() if name not in unused}
+    if any(name in row for name in VISUAL):
+        return {"url_note": "EXACT"} | found | {"visual": True}
+    if found.get("url_note") == "EXACT":
+        raise ValueError(
+            "eval.url_note: EXACT is VisualWebArena's, and this is no row of it; WebArena's rows have GOLD in PRED"
+        )
+    return found
 
 
 def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = None) -> list[WebArenaTask]:

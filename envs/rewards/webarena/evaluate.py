@@ -8,8 +8,9 @@ from typing import Protocol
 
 from pydantic import Field
 
+from envs.rewards.facts import CUT
 from envs.rewards.judge import CallRecord, Judgement
-from envs.rewards.webarena.match import exact_match, must_include, url_match
+from envs.rewards.webarena.match import exact_match, includes_one, must_include, same_url, url_match
 from envs.rewards.webarena.program import compare_page
 from envs.types import Record
 from envs.types.evidence import PageText
@@ -121,10 +122,11 @@ class _Grader:
         if wanted.exact_match is not None:
             self._string("exact_match", exact_match(wanted.exact_match, self.answer), wanted.exact_match)
         for number, each in enumerate(wanted.must_include):
-            held = must_include(each, self.answer, alone=len(wanted.must_include) == 1)
+            held = includes_one(each, self.answer, alone=len(wanted.must_include) == 1, words=self.rules.visual)
             self._string(f"must_include {number}", held, each)
         for number, each in enumerate(wanted.must_exclude):
-            self._string(f"must_exclude {number}", not must_include(each, self.answer, alone=True), each)
+            held = must_include(each, self.answer, alone=True, words=self.rules.visual)
+            self._string(f"must_exclude {number}", not held, each)
         if wanted.fuzzy_match == NOT_ACHIEVABLE:
             await self._unachievable()
         else:
@@ -137,12 +139,18 @@ class _Grader:
         if (found := PLACEHOLDER.search(wanted)) is not None:
             self._add(EvalType.URL_MATCH, "url_match", None, f"the address of {found.group()} is not known")
             return
-        held = url_match(wanted, self.last_url)
+        exact = self.rules.url_note == "EXACT"
+        held = same_url(wanted, self.last_url, exact=exact) if self.rules.visual else url_match(wanted, self.last_url)
+        if not held and self.last_url.endswith(CUT):
+            self._add(EvalType.URL_MATCH, "url_match", None, f"the address {self.last_url[:200]} is shortened")
+            return
         self._add(EvalType.URL_MATCH, "url_match", float(held), f"{self.last_url} for {wanted}")
 
     def pages(self, seen: Sequence[PageText]) -> None:
         for number, check in enumerate(self.rules.program_html):
-            value, evidence = compare_page(check, seen[number]) if number < len(seen) else (None, NO_PAGE)
+            value, evidence = (None, NO_PAGE)
+            if number < len(seen):
+                value, evidence = compare_page(check, seen[number], words=self.rules.visual)
             self._add(EvalType.PROGRAM_HTML, f"program_html {number}", value, evidence)
 
     async def _unachievable(self) -> None:

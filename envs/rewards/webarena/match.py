@@ -25,21 +25,28 @@ def exact_match(reference: str, text: str) -> bool:
     return clean(reference) == clean(text)
 
 
-def must_include(reference: str, text: str, *, alone: bool = False) -> bool:
+def must_include(reference: str, text: str, *, alone: bool = False, words: bool = False) -> bool:
     """The text contains the reference.
 
     Args:
         alone: It is the only one of its list. A single sign must then be a word of the text: ``0`` is not in ``10``.
+        words: So must any single word (VisualWebArena).
     """
     needle, hay = clean(reference), clean(text)
-    if alone and len(needle) == 1:
+    if (alone and len(needle) == 1) or (words and len(_TOKEN.findall(needle)) == 1):
         return needle in _TOKEN.findall(hay)
     return needle in hay
 
 
-def includes_one(references: str, text: str) -> bool:
+def includes_one(references: str, text: str, *, alone: bool = False, words: bool = False) -> bool:
     """One of the alternatives ``a |OR| b`` is in the text."""
-    return any(must_include(each, text) for each in references.split(OR))
+    return any(must_include(each, text, alone=alone, words=words) for each in references.split(OR))
+
+
+def same_url(references: str, url: str, *, exact: bool) -> bool:
+    """VisualWebArena's comparison: one of the alternatives is the address, but for a last slash, or (not ``exact``) a part of it."""
+    wanted, shown = [each.removesuffix("/") for each in references.split(OR)], url.removesuffix("/")
+    return shown in wanted if exact else any(each in shown for each in wanted)
 
 
 def url_match(references: str, url: str) -> bool:

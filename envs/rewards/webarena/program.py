@@ -65,11 +65,14 @@ async def look_at_pages(
     checks = evaluators.program_html
     found: dict[int, PageText] = {}
     for number in sorted(range(len(checks)), key=lambda each: checks[each].url != LAST):
-        found[number] = await look_at_page(checks[number], page, {**HELPERS, **(helpers or {})}, last_url)
+        programs, words = {**HELPERS, **(helpers or {})}, evaluators.visual
+        found[number] = await look_at_page(checks[number], page, programs, last_url, words=words)
     return tuple(found[number] for number in range(len(checks)))
 
 
-async def look_at_page(check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str) -> PageText:
+async def look_at_page(
+    check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str, *, words: bool = False
+) -> PageText:
     """What the element that a check names says; its trouble is an unknown helper, an address without its site, a browser or site that failed."""
     address = ""
     try:
@@ -81,15 +84,19 @@ async def look_at_page(check: PageCheck, page: PageAccess, helpers: Mapping[str,
         if check.url != LAST:
             await page.goto(address)
         text = html.unescape(await _text(check, page, helpers, last_url))
-        return PageText(address=address, text=as_needed(check, text))
+        return PageText(address=address, text=as_needed(check, text, words=words))
     except UnknownHelper as error:
         return PageText(address=address, trouble=str(error))
     except (BrowserError, SiteError) as error:
         return PageText(address=address, trouble=f"{type(error).__name__}: {error}")
 
 
-def compare_page(check: PageCheck, seen: PageText) -> tuple[float | None, str]:
-    """Share of the required contents that is there (1 or 0 for exact_match), and what was seen; ``None`` if nothing was. Pure."""
+def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tuple[float | None, str]:
+    """Share of the required contents that is there (1 or 0 for exact_match), and what was seen; ``None`` if nothing was. Pure.
+
+    Args:
+        words: As in `must_include`.
+    """
     if seen.trouble:
         return None, seen.trouble
     text, wanted = seen.text, check.required_contents
@@ -97,12 +104,12 @@ def compare_page(check: PageCheck, seen: PageText) -> tuple[float | None, str]:
     if wanted.exact_match is not None:
         held = exact_match(wanted.exact_match, text)
         return float(held), f"{'is' if held else 'is not'} {wanted.exact_match!r}: {shown}"
-    missing = [each for each in wanted.must_include if not includes_one(each, text)]
+    missing = [each for each in wanted.must_include if not includes_one(each, text, words=words)]
     share = 1 - len(missing) / len(wanted.must_include)
     return share, f"lacks {', '.join(map(repr, missing))}: {shown}" if missing else f"has all: {shown}"
 
 
-def as_needed(check: PageCheck, text: str) -> str:
+def as_needed(check: PageCheck, text: str, *, words: bool = False) -> str:
     """As much of a text as the check's comparison needs to come out as with all of it: its beginning, and what was looked for with a little
     around it. Pure."""
     if len(text) <= MOST_TEXT:
@@ -117,7 +124,7 @@ def as_needed(check: PageCheck, text: str) -> str:
             if place >= 0:
                 kept += f" … {plain[max(0, place - AROUND) : place + len(needle) + AROUND]}"
         kept += " …"
-    whole, short = (compare_page(check, PageText(address="", text=each))[0] for each in (text, kept))
+    whole, short = (compare_page(check, PageText(address="", text=each), words=words)[0] for each in (text, kept))
     return kept if whole == short else text  # equal to a long reference, or found across a gap
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from envs.rewards.webarena import members
 from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_call
 from envs.rewards.webarena.shop import ADMIN, NAMES, NEEDS_ADDRESS, NEEDS_LOGIN, SITE, Shop
-from envs.types.webarena import PLACEHOLDER, PageCheck
+from envs.types.webarena import PLACEHOLDER, PageCheck, WebArenaEval
 
 KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
 """Names of all helpers of the benchmark."""
@@ -25,6 +25,19 @@ def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Map
     """
     shop = Shop(addresses.get(SITE, ""), logins.get(ADMIN, ""))
     return {**HELPERS, members.NAME: members.project_member_role, **shop.helpers}
+
+
+def unknown_helper(evaluators: WebArenaEval) -> str:
+    """A ``func:`` program of a check that calls no helper of the benchmark; empty if there is none. Pure."""
+    checks = evaluators.program_html
+    for program in (each for check in checks for each in (check.url, check.locator) if each.startswith("func:")):
+        try:
+            name, _ = read_call(program)
+        except UnknownHelper:
+            return program
+        if name not in KNOWN:
+            return name
+    return ""
 
 
 def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str, str]) -> str:

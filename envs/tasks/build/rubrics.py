@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from envs.ends import max_steps
+from envs.rewards import formats
 from envs.types import Rubric, WebTask, rubric_hash
 
 
 def right_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
-    """The answer that a row says is right, of sets whose tasks may have one and no rubric: WebGym's ``reference_answer``."""
-    found = row.get("reference_answer") if source == "webgym" and row is not None else None
-    return found if isinstance(found, str) and found.strip() else None
+    """The answer that a row says is right, of sets whose tasks may have one and no rubric: WebGym's."""
+    return (formats.right_answer(row) or None) if source == "webgym" and row is not None else None
 
 
 def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,6 +18,8 @@ from envs.tasks.rows import CHECKS, Found, OnProblem, SeenIds, TaskProblem, fiel
 from envs.tasks.stream import UnreadableError, raw_rows
 from envs.types import Record, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
 from envs.types.paths import AnyPath
+
+logger = logging.getLogger(__name__)
 
 
 class ImportedTask(Record):
@@ -44,9 +47,53 @@ class Format(ABC):
 
 
 class ForeignRow(BaseModel):
-    """Fields of a foreign row that the import needs; others pass."""
+    """Fields of a foreign row that the import needs; others stay in the reference."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+    kept: ClassVar[frozenset[str]] = frozenset()
+    """Columns of the format that say nothing that a task has a place for."""
+
+
+_LIKE_AN_ANSWER = re.compile(
+    r"answer|solution|gold|truth|expected|correct|target|reference|rubric|label", re.IGNORECASE
+)
+
+
+def unknown(row: ForeignRow, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Columns of a row, and of the rows in it, that its format does not know, with their values."""
+    yield from ((f"{above}{name}", value) for name, value in (row.model_extra or {}).items() if name not in row.kept)
+    for name in type(row).model_fields:
+        value = getattr(row, name)
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, ForeignRow):
+                yield from unknown(each, f"{above}{name}.")
+
+
+class UnknownColumns:
+    """Warns of columns that an import does not know, of each once: they stay in the rows' references, and nothing is made of them."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._seen = set[str]()
+
+    def look(self, columns: Iterable[tuple[str, Any]]) -> None:
+        """Columns of one row that its format does not know; those without a value are none."""
+        new = [name for name, value in columns if value not in (None, "", [], {}) and name not in self._seen]
+        self._seen.update(new)
+        answers = [name for name in new if _LIKE_AN_ANSWER.search(name)]
+        others = [name for name in new if name not in answers]
+        if others:
+            logger.warning(
+                "%s: unknown columns, kept in the reference and not used: %s", self._source, ", ".join(others)
+            )
+        if answers:
+            logger.warning(
+                "%s: %s may say what is right, and no task is graded by it: the format does not know the column. Give it the name that "
+                "docs/tasks.md has for the right answer, or leave it out",
+                self._source,
+                ", ".join(answers),
+            )
 
 
 R = TypeVar("R", bound=ForeignRow)
@@ -79,12 +126,12 @@ class RowFormat(Format, Generic[R]):
 
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
         """Tasks of a file or folder."""
-        seen = SeenIds()
+        seen, columns = SeenIds(), UnknownColumns(self.name)
         for file in _files(path):
             number = 0
             try:
                 for number, text in enumerate(raw_rows(file), start=1):
-                    item, found = self._read_row(text, split or self.split)
+                    item, found = self._read_row(text, split or self.split, columns)
                     if item and (first := seen.claim(item.task.task_id, str(file), number)):
                         found = [("task_id", f"{item.task.task_id!r} is already used by {first}")]
                     for field, reason in found:
@@ -117,12 +164,14 @@ class RowFormat(Format, Generic[R]):
                 file = path / f"{self.file_stem(row, number)}.json"
                 file.write_text(json.dumps(row, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
-    def _read_row(self, text: bytes | str, split: Split) -> tuple[ImportedTask | None, Found]:
+    def _read_row(self, text: bytes | str, split: Split, columns: UnknownColumns) -> tuple[ImportedTask | None, Found]:
         raw, found = parse_object(text)
         if raw is None:
             return None, found
         try:
-            fields = self.fields(self.model.model_validate(raw))
+            row = self.model.model_validate(raw)
+            columns.look(unknown(row))
+            fields = self.fields(row)
             task = WebTask(**{**fields, "task_id": f"{self.name}/{fields['task_id']}"}, seeds={split: ONE_SEED})
         except ValidationError as error:
             return None, [(field_name(one["loc"]), one["msg"]) for one in error.errors()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from envs.rewards.formats import webgym_rubric
 from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, frozen, sized, start_of
@@ -13,10 +13,13 @@ from envs.types import Split
 
 
 class FactGroup(ForeignRow):
-    """Facts of WebGym that are judged together."""
+    """Facts of WebGym that are judged together; without any, the description is the fact."""
 
-    description: str
-    facts: list[Any]
+    id: Any = None
+    description: str = ""
+    facts: list[Any] | None = None
+    difficulty: Any = None
+    """Always 1 in WebGym's own reader."""
 
 
 class WebGymRow(ForeignRow):
@@ -28,13 +31,35 @@ class WebGymRow(ForeignRow):
     subdomain: str | None = None
     difficulty: int | None = Field(default=None, ge=1)
     evaluator_reference: list[str | FactGroup] | None = None
+    definite_answer: Any = None
     reference_answer: Any = None
     task_id: str | int | None = None
+    attempt_level: Any = None
+    """Of a run of WebGym's."""
+
+    @field_validator("difficulty", mode="before")
+    @classmethod
+    def _whole(cls, given: object) -> object:
+        """WebGym's reader takes the whole part of a number, also of one in a text; its ranges have names."""
+        if isinstance(given, str) and given.strip().lower() in LEVELS:
+            return LEVELS[given.strip().lower()]
+        if isinstance(given, bool) or not isinstance(given, str | float):
+            return given
+        try:
+            return int(float(given))
+        except (ValueError, OverflowError):
+            raise ValueError(f"{given!r}; expected a number from 1, or one of {', '.join(LEVELS)}") from None
+
+    @field_validator("evaluator_reference", mode="before")
+    @classmethod
+    def _listed(cls, given: object) -> object:
+        """One text alone is one fact."""
+        return ([given] if given.strip() else None) if isinstance(given, str) else given
 
 
 class WebGym(RowFormat[WebGymRow]):
-    """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts, a reference answer one more. A row
-    without facts has its own difficulty, and a rubric only if it has a reference answer. The kind is the subdomain (topic)."""
+    """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts, the right answer one more. A row
+    without facts has its own difficulty, and a rubric only if it has a right answer. The kind is the subdomain (topic)."""
 
     name = "webgym"
     model = WebGymRow
@@ -67,6 +92,8 @@ class Mind2WebRow(ForeignRow):
     subdomain: str
     confirmed_task: str = Field(min_length=1)
     action_reprs: list[str] = Field(default_factory=list)
+    actions: Any = None
+    """What was recorded; kept in the reference."""
 
 
 class Mind2Web(RowFormat[Mind2WebRow]):

@@ -16,11 +16,12 @@ from typing import Any
 
 from envs.ends import Bucket
 from envs.rewards.formats import from_w8, to_w8
-from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, frozen, place_of, sized, start_of
+from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, UnknownColumns, frozen, place_of, sized, start_of
 from envs.tasks.rows import CHECKS, Found, OnProblem, TaskProblem, parse_object, refuse
 from envs.types import Rubric, Split, TaskError, WebTask
 from envs.types.rubrics import SubscoreFact
 
+KEYS = {"fact_groups", "pass_threshold", "pass_requirements", "start_url", "instruction", "reference"}
 RUBRIC, ABOUT, SAID = "rubric.json", "task.json", "instruction.md"
 
 
@@ -37,8 +38,13 @@ class W8(Format):
         found = sorted(path.rglob(RUBRIC))
         if not found:
             on_problem(TaskProblem(str(path), 0, "file", f"has no tasks; expected folders with a {RUBRIC}"))
+        columns = UnknownColumns(self.name)
         for number, file in enumerate(found, start=1):
             reference, problems = _read_folder(file.parent)
+            for name in (RUBRIC, ABOUT):
+                columns.look(
+                    (f"{name} {key}", value) for key, value in reference.get(name, {}).items() if key not in KEYS
+                )
             task: WebTask | None = None
             if not problems:
                 try:

@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import Field
 
-from envs.rewards.webarena.config import read_eval
+from envs.rewards.webarena.config import VISUAL, read_eval
+from envs.rewards.webarena.site_helpers import unknown_helper
 from envs.tasks.imports.base import ForeignRow, RowFormat, start_of
 from envs.types import Split, WebTask
 from envs.types.webarena import evaluators_hash
@@ -26,23 +27,45 @@ TABS = " |AND| "
 _PLACEHOLDER = re.compile(r"__([A-Z][A-Z_]*?)__(.*)", re.DOTALL)
 
 
+class PageRow(ForeignRow):
+    """One check of a page."""
+
+    kept = frozenset({"url", "locator", "prep_actions", "note"})
+
+    required_contents: Any = None
+
+
 class Evaluation(ForeignRow):
     """What the evaluators check."""
+
+    kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation"})
 
     eval_types: list[str] = Field(min_length=1)
     reference_answers: dict[str, Any] | list[Any] | str | None = None
     reference_url: str | None = None
-    program_html: list[dict[str, Any]] | None = None
+    program_html: list[PageRow] | None = None
 
     def facts(self) -> int:
         """How many things must hold."""
         of_type = {"string_match": _size(self.reference_answers), "url_match": 1}
-        of_type["program_html"] = sum(_size(one.get("required_contents")) for one in self.program_html or ())
+        of_type["program_html"] = sum(_size(one.required_contents) for one in self.program_html or ())
         return max(1, sum(of_type.get(kind, 1) for kind in self.eval_types))
 
 
 class WebArenaRow(ForeignRow):
     """One configuration."""
+
+    kept = frozenset(
+        {
+            "require_login",
+            "require_reset",
+            "storage_state",
+            "geolocation",
+            "intent_template",
+            "instantiation_dict",
+            *VISUAL,
+        }
+    )
 
     task_id: int
     sites: list[str] = Field(min_length=1)
@@ -53,7 +76,7 @@ class WebArenaRow(ForeignRow):
 
 
 class WebArena(RowFormat[WebArenaRow]):
-    """The 812 configurations, and others of their form."""
+    """The 812 configurations, and others of their form; of VisualWebArena those without a picture among what is asked."""
 
     name = "webarena"
     model = WebArenaRow
@@ -63,6 +86,12 @@ class WebArena(RowFormat[WebArenaRow]):
 
     def fields(self, row: WebArenaRow) -> dict[str, Any]:
         """Fields of the task."""
+        whole = row.model_dump(exclude_unset=True)
+        evaluators = read_eval(whole["eval"], whole)
+        if evaluators.visual and (unknown := unknown_helper(evaluators)):
+            raise ValueError(
+                f"eval.program_html: asks the helper {unknown!r}, which there is not here; leave the row out"
+            )
         template = "" if row.intent_template_id is None else f"-{row.intent_template_id}"
         return {
             "task_id": row.task_id,
@@ -71,7 +100,7 @@ class WebArena(RowFormat[WebArenaRow]):
             "instruction": row.intent,
             "difficulty": row.eval.facts(),
             "horizon": HORIZON,
-            "evaluators": (evaluators := read_eval(row.eval.model_dump())),
+            "evaluators": evaluators,
             "evaluators_hash": evaluators_hash(evaluators),
         }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,20 @@ from hypothesis import strategies as st
 
 from envs.rewards.webarena import (
     EvalType,
+    WebArenaEval,
     WebArenaTask,
+    evaluate,
     read_configs,
+    read_eval,
     read_task,
 )
 from envs.rewards.webarena.match import clean, exact_match, includes_one, must_include, url_match
+from envs.rewards.webarena.program import as_needed
+from envs.tasks import TaskProblem
+from envs.tasks.imports import import_tasks
 from envs.types import TaskError
+from envs.types.evidence import PageText
+from envs.types.webarena import evaluators_hash
 
 from .configs import FILE, broken
 
@@ -110,12 +120,15 @@ def test_configs_of_the_true_shape_are_read(tasks: dict[int, WebArenaTask]) -> N
             "task: eval: Value error, eval_types has string_match",
         ),
         (
-            lambda raw: raw["eval"].update(reference_answers={}),
+            lambda raw: raw["eval"].update(eval_types=["string_match"], reference_answers={}),
             "task: eval.reference_answers: Value error, has nothing",
         ),
-        (lambda raw: raw["eval"].update(reference_answers={"like": "x"}), "task: eval.reference_answers.like: Extra"),
         (
-            lambda raw: raw["eval"].update(reference_answers={"must_include": "x"}),
+            lambda raw: raw["eval"].update(eval_types=["string_match"], reference_answers={"like": "x"}),
+            "task: eval.reference_answers.like: Extra",
+        ),
+        (
+            lambda raw: raw["eval"].update(eval_types=["string_match"], reference_answers={"must_include": "x"}),
             "eval.reference_answers.must_include: ",
         ),
         (lambda raw: raw["eval"]["program_html"][1].pop("url"), "task: eval.program_html.1.url: Field required"),
@@ -130,6 +143,99 @@ def test_a_bad_config_names_its_field(change: Callable[[dict[str, Any]], object]
     with pytest.raises(TaskError) as caught:
         read_task(broken(change))
     assert said in str(caught.value)
+
+
+PLACEHOLDERS: list[tuple[int, dict[str, Any]]] = [
+    (0, {"program_html": [{"url": "", "required_contents": []}], "reference_url": ""}),  # the benchmark's own examples
+    (
+        0,
+        {"program_html": [{"url": "", "locator": "", "required_contents": {"exact_match": ""}}], "reference_url": None},
+    ),
+    (3, {"reference_answers": {}}),
+    (3, {"reference_answers": {"must_include": []}}),
+    (3, {"reference_answers": {"exact_match": "", "like": "x"}}),
+]
+
+
+@pytest.mark.parametrize(("row", "placeholders"), PLACEHOLDERS)
+def test_placeholders_of_evaluators_that_a_task_does_not_have_do_not_matter(
+    row: int, placeholders: dict[str, Any], tmp_path: Path
+) -> None:
+    plain, filled = broken(lambda raw: None, row), broken(lambda raw: raw["eval"].update(placeholders), row)
+    assert read_task(filled).eval.eval_types == read_task(plain).eval.eval_types
+    (tmp_path / "task.json").write_text(json.dumps(filled))
+    (item,) = import_tasks("webarena", tmp_path / "task.json")
+    assert item.task.evaluators == read_task(filled).eval and item.reference == filled
+
+
+VISUAL_ROW = {"reasoning_difficulty": "easy", "visual_difficulty": "easy", "overall_difficulty": "easy", "image": None}
+
+
+@pytest.mark.parametrize("image", ["http://shop.test/a.png", ["http://shop.test/a.png", "b.png"]])
+def test_a_task_that_asks_about_a_picture_is_refused_with_its_reason(image: Any, tmp_path: Path) -> None:
+    raw = broken(lambda raw: raw.update(VISUAL_ROW, image=image), 0)
+    with pytest.raises(TaskError, match="task: image: the task asks about a picture") as refused:
+        read_task(raw)
+    assert len(str(refused.value).splitlines()) == 1
+    (tmp_path / "tasks.json").write_text(json.dumps([broken(lambda raw: None, 1), raw]))
+    problems: list[TaskProblem] = []
+    assert len(list(import_tasks("webarena", tmp_path / "tasks.json", on_problem=problems.append))) == 1
+    assert [(problem.row, problem.field) for problem in problems] == [(2, "image")]
+
+
+def test_a_check_that_asks_a_helper_of_visualwebarenas_alone_is_refused_with_its_name(tmp_path: Path) -> None:
+    look = {"url": "func:shopping_get_num_reviews('B1')", "locator": "", "required_contents": {"exact_match": "1"}}
+    evaluation = {"eval_types": ["program_html"], "program_html": [look]}
+    (tmp_path / "task.json").write_text(json.dumps(broken(lambda raw: raw.update(VISUAL_ROW, eval=evaluation), 0)))
+    with pytest.raises(TaskError, match=r":1: eval.program_html: asks the helper 'shopping_get_num_reviews'"):
+        list(import_tasks("webarena", tmp_path / "task.json"))
+
+
+def visual(**evaluation: Any) -> WebArenaEval:
+    return read_eval(evaluation, VISUAL_ROW)
+
+
+def scores(rules: WebArenaEval, answer: str = "", url: str = "", page: str = "") -> float | None:
+    looked = [PageText(address="x", text=page)] if rules.program_html else []
+    return asyncio.run(evaluate(rules, question="", answer=answer, last_url=url, seen=looked)).score
+
+
+def test_one_of_several_answers_will_do() -> None:
+    for read in (visual, read_eval_of):
+        rules = read(eval_types=["string_match"], reference_answers={"must_include": ["oak |OR| elm tree", "red"]})
+        said = ("a red oak", "red elm tree", "an oak", "red elm", "oak |OR| elm tree, red")
+        assert [scores(rules, answer=each) for each in said] == [1, 1, 0, 0, 1]
+
+
+def read_eval_of(**evaluation: Any) -> WebArenaEval:
+    return read_eval(evaluation)
+
+
+def test_rows_of_visualwebarena_are_compared_in_its_own_way() -> None:
+    """Its single words are words of the text, and its addresses are compared as they are; WebArena's are not."""
+    wanted = {"eval_types": ["string_match"], "reference_answers": {"must_include": ["red", "two words"]}}
+    for answer, ours, theirs in (("bored, two wordsmiths", 0, 1), ("red, in two words", 1, 1)):
+        assert (scores(visual(**wanted), answer), scores(read_eval_of(**wanted), answer)) == (ours, theirs)
+    exact = {"eval_types": ["url_match"], "reference_url": "http://a.test/x |OR| http://a.test/y/"}
+    part = exact | {"url_note": "GOLD in PRED"}
+    urls = ("http://a.test/x", "http://a.test/y", "http://a.test/x?q=1", "http://b.test/http://a.test/x")
+    assert [scores(visual(**exact), url=url) for url in urls] == [1, 1, 0, 0]
+    assert [scores(visual(**part), url=url) for url in urls] == [1, 1, 1, 1]
+    assert [scores(read_eval_of(**exact), url=url) for url in urls] == [1, 1, 1, 1]
+    page = {"url": "last", "locator": "", "required_contents": {"must_include": ["red |OR| blue"]}}
+    looks = visual(eval_types=["program_html"], program_html=[page])
+    assert [scores(looks, page=text) for text in ("a bored one", "a blue one", "bored " * 9_000 + "red")] == [0, 1, 1]
+    long = "bored " * 9_000 + "red"
+    assert scores(looks, page=as_needed(looks.program_html[0], long, words=True)) == 1
+    assert visual(**wanted) != read_eval_of(**wanted) and evaluators_hash(visual(**wanted)) != evaluators_hash(
+        read_eval_of(**wanted)
+    )
+
+
+def test_an_address_that_is_shortened_is_not_said_to_be_another() -> None:
+    rules = read_eval_of(eval_types=["url_match"], reference_url="http://a.test/x?q=long")
+    assert scores(rules, url="http://a.test/x?q=lo…") is None and scores(rules, url="http://a.test/x?q=long&b=…") == 1
+    assert scores(rules, url="http://a.test/x?q=lo") == 0
 
 
 def test_all_bad_rows_of_a_file_are_named() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envs.rewards import from_webgym
 from envs.rewards.formats import only_reference
 from envs.tasks import TaskProblem, load_tasks, save_tasks
+from envs.tasks.build.rubrics import right_answer
 from envs.tasks.imports import FORMATS, ImportedTask, export_tasks, import_tasks, load_imported, place_of, save_imported
 from envs.tasks.rows import read_row
 from envs.types import Split, TaskError, rubric_hash
@@ -128,7 +129,13 @@ def test_a_split_may_be_named(tmp_path: Path) -> None:
         ("webgym", {"website": "https://exa mple/"}, "website"),
         ("webgym", {"website": "https://x.example:99999/"}, "website"),
         ("webgym", {"difficulty": 0}, "difficulty"),
-        ("webgym", {"evaluator_reference": [{"description": "no facts"}]}, "evaluator_reference.0.FactGroup.facts"),
+        ("webgym", {"difficulty": "extreme"}, "difficulty"),
+        ("webgym", {"difficulty": 0.5}, "difficulty"),
+        ("webgym", {"difficulty": True}, "difficulty"),
+        ("webgym", {"evaluator_reference": [{"facts": "one"}]}, "evaluator_reference.0.FactGroup.facts"),
+        ("webgym", {"definite_answer": ["a", "b"]}, "definite_answer"),
+        ("webgym", {"definite_answer": True, "reference_answer": None}, "definite_answer"),
+        ("webgym", {"definite_answer": "a", "reference_answer": "b"}, "definite_answer"),
         ("mind2web", {"confirmed_task": None}, "confirmed_task"),
         ("mind2web", {"website": " "}, "site"),
         ("online-mind2web", {"level": "extreme"}, "level"),
@@ -249,6 +256,77 @@ def test_tasks_of_webgym_are_graded_by_their_facts(tmp_path: Path) -> None:
     (none,) = (item.task for item in import_tasks("webgym", tmp_path / "rows.jsonl"))
     assert (none.rubric, none.rubric_hash, none.difficulty) == (None, "", 5)
     assert all(read_row(task.model_dump_json())[0] == task for task in (trails, menu, answer, none))
+
+
+@pytest.mark.parametrize("column", ["definite_answer", "reference_answer"])
+@pytest.mark.parametrize("answer", [" 4.50 ", 4.5, 7, None, "", float("nan")])
+def test_the_right_answer_of_webgym_is_graded_whatever_its_reader_calls_it(
+    tmp_path: Path, column: str, answer: Any
+) -> None:
+    """Counted in the rows: each that has an answer is graded by it, and no other."""
+    plain = {name: value for name, value in WEBGYM[0].items() if name != "reference_answer"}
+    rows = [plain | {"task_id": 1, column: answer}, plain | {"task_id": 2, "evaluator_reference": [], column: answer}]
+    found = [item.task for item in import_tasks("webgym", written(tmp_path / "rows.jsonl", rows))]
+    said = "" if answer is None or answer != answer else str(answer).strip()
+    for task, facts in zip(found, (4, 0), strict=True):
+        texts = (
+            []
+            if task.rubric is None
+            else [fact.description for group in task.rubric.fact_groups for fact in group.facts]
+        )
+        assert len(texts) == facts + bool(said) and sum(text.endswith(f": {said}") for text in texts) == bool(said)
+        assert task.difficulty == (len(texts) if facts else 4) and right_answer("webgym", rows[0]) == (said or None)
+    both = plain | {"definite_answer": "x", "reference_answer": " x"}
+    assert right_answer("webgym", both) == "x"
+
+
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        ("The menu is shown", ["The menu is shown"]),
+        (["a", "b"], ["a", "b"]),
+        ([{"description": "a", "difficulty": 1}, {"description": "b", "difficulty": 1}], ["a", "b"]),
+        ([{"id": 7, "description": "a"}, {"id": 8, "description": "g", "facts": ["b", "c"]}], ["a", "b", "c"]),
+        ([{"facts": ["a"]}, "b"], ["a", "b"]),
+        ("", []),
+        (None, []),
+    ],
+)
+def test_all_forms_of_facts_that_webgyms_reader_takes(tmp_path: Path, given: Any, facts: list[str]) -> None:
+    row = {"task_name": "t", "website": "cafe.example", "difficulty": 5, "evaluator_reference": given}
+    (item,) = import_tasks("webgym", written(tmp_path / "rows.jsonl", [row]))
+    rubric = item.task.rubric
+    assert [each.description for group in (rubric.fact_groups if rubric else ()) for each in group.facts] == facts
+    assert item.task.difficulty == (len(facts) or 5)
+    export_tasks(tmp_path / "out.jsonl", [item])
+    assert read_back(tmp_path / "out.jsonl") == [row]
+
+
+@pytest.mark.parametrize(
+    ("given", "difficulty"), [("easy", 1), ("Medium", 4), ("hard", 7), (3.0, 3), (3.9, 3), ("6", 6), (None, 1)]
+)
+def test_difficulties_of_webgym_may_be_words_and_floats(tmp_path: Path, given: Any, difficulty: int) -> None:
+    row = {"task_name": "t", "website": "cafe.example", "difficulty": given}
+    (item,) = import_tasks("webgym", written(tmp_path / "rows.jsonl", [row]))
+    assert item.task.difficulty == difficulty
+
+
+@pytest.mark.parametrize("source", SAMPLES)
+def test_no_column_is_dropped_without_a_word(tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each unknown column is named once; one that may say what is right in a line of its own, with what to do."""
+    known = written(tmp_path / "known.json", SAMPLES[source])
+    list(import_tasks(source, known))
+    assert caplog.messages == []
+    more = {"colour": "red", "Final answer": "42", "empty": None}
+    rows = [row | more for row in SAMPLES[source]]
+    if source == "webarena":
+        rows = [row | {"eval": row["eval"] | {"trace": 1}} for row in rows]
+        rows[1]["eval"]["program_html"][0]["colour"] = "red"
+    list(import_tasks(source, written(tmp_path / "more.json", rows)))
+    said = "\n".join(caplog.messages)
+    assert said.count("colour") == (2 if source == "webarena" else 1) and "empty" not in said
+    assert said.count("Final answer") == 1 and "Final answer may say what is right, and no task is graded by it" in said
+    assert ("eval.trace" in said and "eval.program_html.colour" in said) == (source == "webarena")
 
 
 def test_facts_of_webgym_that_nobody_can_judge_are_a_problem(tmp_path: Path) -> None:
