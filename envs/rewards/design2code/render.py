@@ -47,6 +47,8 @@ class Drawn(NamedTuple):
     """The same without its letters."""
     png: bytes
     blocks: PageBlocks
+    cut: bool = False
+    """The page is larger than `MOST_PIXELS`: what lies beyond was not looked at."""
 
 
 class Drawer:
@@ -95,7 +97,10 @@ async def draw(tab: Tab, html: str) -> Drawn:
     png = await _shoot(tab, size)
     await _hide_text(tab)
     shown, blank = await asyncio.gather(asyncio.to_thread(pixels, png), _shoot(tab, size))
-    return await asyncio.to_thread(_drawn, raw, png, shown, blank)
+    drawn = await asyncio.to_thread(_drawn, raw, png, shown, blank)
+    return drawn._replace(
+        cut=main.get("contentWidth", 0) > MOST_PIXELS[0] or main.get("contentHeight", 0) > MOST_PIXELS[1]
+    )
 
 
 def _drawn(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> Drawn:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from envs.rewards.compose import Component
-from envs.rewards.design2code.render import Drawer, Drawn
+from envs.rewards.design2code.render import MOST_PIXELS, Drawer, Drawn
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import RewardPart, Submit, WebTask
@@ -39,7 +39,8 @@ class DesignSource:
         self._clip = clip
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One part for tasks of the site: 0 where nothing was handed in, which is a failure of the policy.
+        """One part for tasks of the site: 0 where nothing was handed in, which is a failure of the policy. Where one of the pages is too large
+        to be drawn whole the episode abstains.
 
         Raises:
             BrowserError: a page could not be drawn. SiteError: there is no reference.
@@ -51,6 +52,10 @@ class DesignSource:
             return (RewardPart(name=SITE, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
         reference = await self._drawer.reference(await asyncio.to_thread(self._reference, task))
         built = await self._drawer.draw(html)
+        if reference.cut or built.cut:
+            size = " x ".join(f"{most:,}" for most in MOST_PIXELS)
+            said = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
+            return (RewardPart(name=SITE, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
         part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)
 

@@ -163,6 +163,9 @@ class _Grader:
             await self._judged("unachievable", self.rules.string_note, unachievable=True)
 
     async def _judged(self, name: str, reference: str, *, unachievable: bool = False) -> None:
+        if not self.answer.strip() and not unachievable:  # as in the benchmark, which does not ask either
+            self._string(name, False, reference)
+            return
         if self.judge is None:
             self._add(EvalType.STRING_MATCH, name, None, "needs a judge, and there is none")
             return

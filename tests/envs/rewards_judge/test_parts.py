@@ -16,6 +16,8 @@ from pydantic import ValidationError
 
 from envs.rewards.judge import Judge, JudgeConfig, JudgeFact, Judgement, JudgeModels, JudgeStep
 from envs.rewards.judge.client import pause
+from envs.rewards.judge.prompts import about_pictures
+from envs.rewards.judge.records import Purpose
 from envs.rewards.judge.verdict import (
     BLOCKED,
     SUCCESS,
@@ -69,6 +71,18 @@ def test_replies_that_are_read(reply: str, holds: bool, reason: str) -> None:
 def test_replies_that_are_refused(reply: str) -> None:
     with pytest.raises(MalformedReply):
         read_opinion(reply, SUCCESS)
+
+
+def test_a_judge_is_told_of_what_it_is_not_shown() -> None:
+    """Or it takes the end of what it was given for the end of the page, and what comes later for something that is not there."""
+    steps = (JudgeStep(screenshot=jpeg(1), action="type [" + "a" * 2_000 + "]", page_text="x" * 50 + "total 7"),)
+    asked = {
+        chars: about_pictures(Purpose.CRITERION_B, episode(1, steps=steps), [0], page_text_chars=chars).text
+        for chars in (50, 57, 0)
+    }
+    assert "7 more characters are not shown" in asked[50] and "total 7" not in asked[50]
+    assert "total 7" in asked[57] and "not shown" not in asked[57] + asked[0]
+    assert "aaa…" in asked[50]
 
 
 @given(st.text(), st.sampled_from([read_score, read_points, lambda reply: read_opinion(reply, BLOCKED)]))

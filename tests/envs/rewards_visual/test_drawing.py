@@ -7,6 +7,7 @@ import io
 import socket
 import threading
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +15,11 @@ import pytest
 from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
+from envs.rewards import EpisodeEvidence
 from envs.rewards.design2code import DesignScore, design_score, ssim
 from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
 from envs.rewards.design2code.render import MOST_PIXELS, Drawer, Drawn, pixels
+from envs.rewards.design2code.source import DesignSource
 from envs.sites import make_site
 from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks
 from envs.tasks import load_tasks
@@ -181,7 +184,25 @@ def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
         assert shared_drawer(odd).picture.shape == (VIEWPORT[1], VIEWPORT[0], 3) or odd.startswith("<p>")
     huge = shared_drawer('<div style="width:90000px;height:900000px">far</div>')
     assert huge.picture.shape == (MOST_PIXELS[1], MOST_PIXELS[0], 3) and texts(huge) == ["far"]
-    assert (huge.blocks.width, huge.blocks.height) == MOST_PIXELS
+    assert (huge.blocks.width, huge.blocks.height) == MOST_PIXELS and huge.cut
+    small = shared_drawer(f'<div style="height:{MOST_PIXELS[1] - 100}px">near</div>')
+    assert not small.cut
+
+    class Drew:
+        """Draws what was drawn before."""
+
+        async def draw(self, html: str) -> Drawn:
+            return huge if html == "huge" else small
+
+        reference = draw
+
+    task = import_tasks()[0]
+    for reference, built in (("huge", "small"), ("small", "huge"), ("small", "small")):
+        source = DesignSource(Drew(), lambda task, page=reference: page)  # type: ignore[arg-type,misc]
+        evidence = EpisodeEvidence.model_construct(steps=(SimpleNamespace(action=Submit(html=built), error=None),))
+        (part,) = asyncio.run(source.parts(task, evidence))
+        # Of a page that was not seen whole nobody knows how like the other it is, and the episode abstains.
+        assert (part.value is None and part.required) == ("huge" in (reference, built)), part
 
 
 def test_animations_are_over_and_drawings_equal(shared_drawer: Callable[[str], Drawn]) -> None:

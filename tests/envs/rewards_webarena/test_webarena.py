@@ -116,6 +116,13 @@ def test_a_judge_that_abstains_is_no_zero(tasks: dict[int, WebArenaTask]) -> Non
         assert grade(tasks[9002], "nothing", judge=judge).score == 0.0  # it fails whatever the judge would say
 
 
+def test_no_answer_is_no_answer_in_other_words(tasks: dict[int, WebArenaTask]) -> None:
+    judge = Says("passed")
+    for answer in (None, "", "  "):
+        found = grade(tasks[9002], answer, judge=judge)
+        assert not judge.asked and found.parts[-1].value == 0 and found.partial == 0
+
+
 def test_what_cannot_be_done(tasks: dict[int, WebArenaTask]) -> None:
     judge = Says("failed")
     assert grade(tasks[9003], "N/A", judge=judge).score == 1.0 and not judge.asked
