@@ -86,6 +86,12 @@ def test_penalties_are_added_after_the_mean_and_do_not_fail_an_episode() -> None
     assert score([part(1.0), unknown]).score == 1 and score([part(1.0), unknown]).binary == 1
 
 
+def test_a_score_is_never_below_minus_one() -> None:
+    done = RewardPart(name="done", value=0.0, weight=1.0, evidence="")
+    fines = [RewardPart(name=str(n), value=-1.0, weight=2.0, evidence="", role=PartRole.PENALTY) for n in range(2)]
+    assert score([done, *fines]).score == -1.0
+
+
 def test_gates_and_required_parts_close_or_abstain() -> None:
     def with_role(value: float | None, **more: Any) -> RewardPart:
         return RewardPart(name="x", value=value, weight=50, evidence="seen", **more)

@@ -300,6 +300,30 @@ def test_a_page_that_was_read_whole_makes_a_fact_false(whole: dict[str, Any]) ->
     assert value_of(EpisodeEvidence(**whole), **TEXT, text="Order confirmed", negate=True) == 1
 
 
+def test_facts_of_both_cases_look_at_one_page_each_in_its_own_way() -> None:
+    facts = [
+        {"id": str(number), **TEXT, "text": text, "match": match, "case_sensitive": case}
+        for number, (text, match, case) in enumerate(
+            [("paid", "contains", True), ("paid", "contains", False), ("PAID", "regex", False), ("Paid", "exact", True)]
+        )
+    ]
+    for order in (facts, facts[::-1]):
+        rubric = read_rubric({"fact_groups": [{"name": "g", "facts": order}]})
+        parts = grade_by_program(rubric, EpisodeEvidence(final=page("Paid"))).parts
+        assert {part.name: part.value for part in parts} == {"g/0": 0, "g/1": 1, "g/2": 1, "g/3": 1}
+
+
+def test_the_larger_of_two_tolerances_holds_and_they_are_not_added() -> None:
+    near = ANSWER | {"expected": "100", "match": "number", "tolerance": 5, "relative_tolerance": 0.1}
+    values = [value_of(EpisodeEvidence(answer=answer), **near) for answer in ("110", "90", "111", "114")]
+    assert values == [1, 1, 0, 0]
+
+
+def test_an_empty_parameter_of_an_address_is_one() -> None:
+    at = EpisodeEvidence(final=page(url="http://shop.test/list?sale=&page=2"))
+    assert [value_of(at, **URL, url=url) for url in ("/list?page=2&sale=", "/list?page=2")] == [1, 0]
+
+
 def test_every_choice_of_a_list_is_on_the_page() -> None:
     choices = tuple(f"Town {number}" for number in range(10))
     shown = page("[1] select (Town 0, Town 1, Town 2 and 7 more)", listed("", options=choices))

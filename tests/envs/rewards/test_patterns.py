@@ -92,9 +92,9 @@ def test_what_is_found_is_what_python_finds() -> None:
     assert grade_by_program(rubric, EpisodeEvidence(answer="HAUPTSTRAßE 7")).parts[0].value == 1
 
 
-@pytest.mark.parametrize("pattern", [r"\bcaf\w+\b", r"\Bnoir", r"x|\bd"])
+@pytest.mark.parametrize("pattern", [r"\bcaf\w+\b", r"\Bnoir", r"x|\bd", r"\bnoir", r"noi\b"])
 @pytest.mark.parametrize(
-    "text", ["un café noir", "cafés", "é noir", "xnoir", "dé éd d", "caféx", "none", "plain cafe noir"]
+    "text", ["un café noir", "cafés", "é noir", "xnoir", "dé éd d", "caféx", "none", "plain cafe noir", "énoir", "noié"]
 )
 def test_a_boundary_beside_a_letter_that_is_not_ascii_is_never_guessed(pattern: str, text: str) -> None:
     expected = re.search(pattern, text)
@@ -129,6 +129,10 @@ PATTERNS = st.builds(
 
 @given(PATTERNS, st.text("abAB éÉßẞ7٣_.-²", max_size=12), st.booleans())
 @example("a{,2}é", "aaé", False)
+@example("[{,2}]", "0", False)
+@example(r"[]\w]+", "]é", False)
+@example("[]a]+b", "]ab", False)
+@example("[^]a]b", "]b", False)
 def test_what_is_allowed_matches_what_python_matches(pattern: str, text: str, ignore_case: bool) -> None:
     try:
         check_pattern(pattern)

@@ -110,6 +110,11 @@ def test_a_required_group_must_be_above_zero_to_pass() -> None:
     assert "required group b is not available" in (graded(rubric, a1=1, a2=1).abstained or "")
 
 
+def test_a_required_group_is_reached_by_one_of_its_facts() -> None:
+    rubric = two_groups(pass_requirements={"required_group_ids": ["a"]}, pass_threshold=0.1)
+    assert graded(rubric, a1=1, a2=0, b1=0).failed == () and graded(rubric, a1=1, a2=0, b1=0).passed
+
+
 def test_floors_must_be_reached_to_pass() -> None:
     rubric = two_groups(pass_requirements={"floors": {"structuralSimilarity": 0.9, "textSimilarity": 0.5}})
     bundle = graded(rubric, EVIDENCE, a1=1, a2=1, b1=1)

@@ -58,7 +58,24 @@ def test_what_a_selector_finds(selector: str, found: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "selector",
-    ["", " ", ">", "a >", "> a", "a,,b", "a,", "a:hover", "a::before", "a + b", "[a", "[a=]", "a:nth-child(n)", "##"],
+    [
+        "",
+        " ",
+        ">",
+        "a >",
+        "> a",
+        "a,,b",
+        "a,",
+        "a:hover",
+        "a::before",
+        "a + b",
+        "[a",
+        "[a=]",
+        "a:nth-child(n)",
+        "##",
+        "[a]b",
+        ":first-child*",
+    ],
 )
 def test_what_is_not_supported_is_refused(selector: str) -> None:
     with pytest.raises(ValueError, match="selector"):

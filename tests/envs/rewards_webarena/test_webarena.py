@@ -16,6 +16,7 @@ from envs.rewards.webarena import (
     Evaluation,
     PageScriptError,
     Part,
+    WebArenaEval,
     WebArenaTask,
     evaluate,
     look_at_pages,
@@ -157,6 +158,14 @@ def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> None:
     assert found.score == 1.0 == found.partial and found.abstained is None
     assert page.visits == ["http://git.test/me/plants"]  # the last page was looked at before
     assert [part.name for part in found.parts] == ["url_match", "program_html 0", "program_html 1"]
+
+
+def test_a_page_is_loaded_anew_where_the_episode_stands_on_it_and_the_last_one_is_not() -> None:
+    page = Page("http://git.test/x", {"http://git.test/x": {"html": "saved"}})
+    checks = [PageCheck(url=url, required_contents={"must_include": ["saved"]}) for url in (page.at, "last", page.at)]  # type: ignore[arg-type]
+    rules = WebArenaEval(eval_types=(EvalType.PROGRAM_HTML,), program_html=tuple(checks))
+    asyncio.run(look_at_pages(rules, page, page.at))
+    assert page.visits == ["http://git.test/x"] * 2
 
 
 def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask]) -> None:

@@ -311,6 +311,14 @@ def test_difficulties_of_webgym_may_be_words_and_floats(tmp_path: Path, given: A
     assert item.task.difficulty == difficulty
 
 
+def test_levels_of_mind2web_by_the_number_of_actions(tmp_path: Path) -> None:
+    """Online-Mind2Web's: up to 5 easy, up to 10 medium, more hard."""
+    counts = (0, 5, 6, 10, 11)
+    rows = [MIND2WEB[0] | {"annotation_id": str(count), "action_reprs": ["x"] * count} for count in counts]
+    found = import_tasks("mind2web", written(tmp_path / "rows.json", rows))
+    assert [item.task.difficulty for item in found] == [1, 1, 4, 4, 7]
+
+
 @pytest.mark.parametrize("source", SAMPLES)
 def test_no_column_is_dropped_without_a_word(tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture) -> None:
     """Each unknown column is named once; one that may say what is right in a line of its own, with what to do."""
