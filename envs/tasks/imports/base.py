@@ -81,7 +81,7 @@ class UnknownColumns:
         """Columns of one row that its format does not know; those without a value are none."""
         new = [name for name, value in columns if value not in (None, "", [], {}) and name not in self._seen]
         self._seen.update(new)
-        answers = [name for name in new if _LIKE_AN_ANSWER.search(name)]
+        answers = [name for name in new if _LIKE_AN_ANSWER.search(name.rpartition(".")[2])]
         others = [name for name in new if name not in answers]
         if others:
             logger.warning(

@@ -42,9 +42,7 @@ class W8(Format):
         for number, file in enumerate(found, start=1):
             reference, problems = _read_folder(file.parent)
             for name in (RUBRIC, ABOUT):
-                columns.look(
-                    (f"{name} {key}", value) for key, value in reference.get(name, {}).items() if key not in KEYS
-                )
+                columns.look((key, value) for key, value in reference.get(name, {}).items() if key not in KEYS)
             task: WebTask | None = None
             if not problems:
                 try:

@@ -162,3 +162,14 @@ def test_a_rubric_that_asks_for_a_similarity_needs_a_reference(
     else:
         assert not found and [problem.field for problem in problems] == ["reference"]
         assert reason in problems[0].reason
+
+
+def test_keys_that_are_not_known_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rubric = {"fact_groups": [{"name": "g", "facts": [{"id": "a", "type": "dom_element_present", "selector": "a"}]}]}
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rubric.json").write_text(json.dumps(rubric | {"title": "x", "expected_answer": "7"}))
+        (tmp_path / name / "task.json").write_text(json.dumps({"start_url": "https://x.example/"}))
+    assert len(list(import_tasks("w8", tmp_path))) == 2
+    assert [message.count("title") for message in caplog.messages] == [1, 0]
+    assert "expected_answer may say what is right" in caplog.messages[1]
