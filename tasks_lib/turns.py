@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from io import BytesIO
 from typing import Any
 
+from PIL import Image, UnidentifiedImageError
+
 from envs.browser.pipeline import Pipeline, Stage
+from envs.types import BrowserError
 from tasks_lib.actors import Actor, EncodedSituation, Situation, Turn
 from training.inference.engine import InferenceEngine
 from training.policy.prompt import MEMORY_BUDGET, ObservationMode, user_text
@@ -39,9 +43,24 @@ def encode_stage(
             memory=now.memory,
             memory_budget=memory_budget,
         )
-        return EncodedSituation(now, prompt, tuple(engine.encode(prompt, now.frame.observation.viewport)), screenshot)
+        return EncodedSituation(
+            now, prompt, tuple(engine.encode(prompt, picture_size(now.frame.screenshot))), screenshot
+        )
 
     return Stage.in_threads("encode", encode, threads)
+
+
+def picture_size(picture: bytes) -> tuple[int, int]:
+    """Width and height in the picture's own pixels, from its header: they are not the page's CSS pixels at every device scale.
+
+    Raises:
+        BrowserError: the browser gave no picture.
+    """
+    try:
+        with Image.open(BytesIO(picture)) as image:
+            return image.size
+    except UnidentifiedImageError as error:
+        raise BrowserError(f"the browser's screenshot of {len(picture)} bytes is no picture") from error
 
 
 def turn_pipeline(encode: EncodeStage, actor: Actor, slots: int) -> TurnPipeline:

@@ -90,7 +90,7 @@ class Observation(Record):
     elements: tuple[Element, ...]
     url: str
     viewport: tuple[int, int]
-    """width, height in CSS pixels; the screenshot has the same size."""
+    """width, height in CSS pixels, as all lengths here; the screenshot has the device scale times as many."""
     error: str | None = None
     """Why the previous action had no effect, with a hint; ``None`` when it was carried out."""
     title: str = ""

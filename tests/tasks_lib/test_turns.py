@@ -7,15 +7,17 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from envs.browser import StepResult
 from envs.browser.pipeline import QUEUE
-from envs.types import Observation, WebTask
+from envs.types import BrowserError, Observation, WebTask
 from tasks_lib.actors import EncodedSituation, Situation, Turn
-from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
+from tasks_lib.turns import encode_stage, picture_size, stage_metrics, turn_pipeline
 from training.groups import GroupSpec
 from training.inference.engine import Generation, GenerationRequest
 from training.store import RunStore
@@ -69,10 +71,12 @@ class SlowActor:
 
 
 def situation(sample: int) -> Situation:
-    """A page whose screenshot is ``sample``."""
+    """A page whose screenshot is ``sample`` wider than its viewport."""
     task = WebTask(task_id="t", site="miniwob", kind="click-test", path="/", difficulty=1, horizon=2, seeds={})
     seen = Observation(instruction=f"Click {sample}.", elements=(), url="", viewport=(160, 210))
-    frame = StepResult(seen, b"picture %d" % sample, done=False)
+    picture = BytesIO()
+    Image.new("RGB", (160 + sample, 210)).save(picture, "JPEG")
+    frame = StepResult(seen, picture.getvalue(), done=False)
     return Situation(GroupSpec(group_id="i000000-g0000", task=task, seeds=(0,)), sample, frame, [])
 
 
@@ -92,7 +96,7 @@ def test_encoding_and_generation_overlap_and_few_pages_wait(tmp_path: Path) -> N
     assert engine.threads and threading.get_ident() not in engine.threads
     for turn in made:
         assert store.blob(turn.asked.screenshot) == turn.asked.situation.frame.screenshot
-        assert turn.asked.prompt_ids == (len(turn.asked.prompt), 160, 210)
+        assert turn.asked.prompt_ids == (len(turn.asked.prompt), 160 + turn.asked.situation.sample, 210)
     assert metrics["encode"]["most_queued"] == QUEUE
     assert metrics["encode"]["done"] == metrics["generate"]["done"] == SLOTS, "a stage was counted twice"
     # One after the other it would be 2 * SLOTS * SLOW.
@@ -104,3 +108,10 @@ def test_what_cannot_be_encoded_is_said_to_its_episode(tmp_path: Path) -> None:
     engine.fails = True
     with pytest.raises(ValueError, match="no such word"):
         asyncio.run(play(engine, RunStore(tmp_path)))
+
+
+@pytest.mark.parametrize("picture", [b"", b"<html>", b"\xff\xd8\xff"])
+def test_a_screenshot_that_is_no_picture_is_the_browser_s_fault(picture: bytes) -> None:
+    """So that it becomes an abstention, and not an error of the engine with the turns of a whole wave."""
+    with pytest.raises(BrowserError, match=rf"screenshot of {len(picture)} bytes is no picture"):
+        picture_size(picture)

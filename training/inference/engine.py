@@ -52,7 +52,7 @@ class InferenceEngine(Protocol):
         """Serve ``checkpoint`` as ``version``. Loading the version that is served is a no-op."""
 
     def encode(self, text: str, image_size: tuple[int, int]) -> list[int]:
-        """Token ids of the prompt with one image of (width, height) and the user turn's ``text``."""
+        """Token ids of the prompt with one image of (width, height) in its own pixels, and the user turn's ``text``."""
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a turn that says ``text``, the end-of-turn token included."""

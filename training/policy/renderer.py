@@ -43,7 +43,7 @@ class PromptRenderer:
         self._expand_image = lru_cache(maxsize=64)(self._expand_image_uncached)
 
     def encode(self, text: str, image_size: tuple[int, int]) -> list[int]:
-        """Token ids of the whole prompt: system turn, one image of (width, height), ``text``, and the opened assistant turn."""
+        """Token ids of the whole prompt: system turn, one image of (width, height) in its own pixels, ``text``, the opened assistant turn."""
         messages = [
             {"role": "user", "content": f"{self._expand_image(image_size)}\n{text}"},
             {"role": "assistant", "content": ""},
