@@ -270,7 +270,9 @@ def _sentence(line: dict[str, Any]) -> str:
 
 def _train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
     metrics = manifest["metrics"]
-    return {**metrics, "clip_fraction": metrics.get("clip_low", 0.0) + metrics.get("clip_high", 0.0)}
+    if not {"clip_low", "clip_high"} <= metrics.keys():  # of cloning, or of a batch without rows
+        return dict(metrics)
+    return {**metrics, "clip_fraction": metrics["clip_low"] + metrics["clip_high"]}
 
 
 def _accounts(records: list[GroupRecord], batch: TrainingBatch) -> dict[str, int]:

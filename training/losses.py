@@ -16,6 +16,10 @@ from torch import Tensor
 IGNORE_INDEX = -100
 """Target at positions that are no response token (torch's and LLaMA-Factory's value)."""
 
+MAX_LOG_RATIO = 20.0
+"""Bound of every log ratio before it is exponentiated (verl's value): above 88.7 exp overflows in float32, and its gradient is nan even
+where the clip takes the other branch. Far beyond it, at e^0.3 and dual clip 3, no token has a gradient left to lose."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossMetrics:
@@ -33,7 +37,7 @@ class LossMetrics:
     ratio: float = 0.0
     """pi / pi_proximal."""
     behaviour_weight: float = 0.0
-    """pi_proximal / pi_behaviour over the tokens that are not masked."""
+    """pi_proximal / pi_behaviour, summed over the tokens that are not masked for it; the mean is theirs too."""
     kl_behaviour: float = 0.0
     """Estimate of KL(pi_behaviour || pi)."""
     kl_proximal: float = 0.0
@@ -46,9 +50,18 @@ class LossMetrics:
         )
 
     def means(self) -> dict[str, float]:
-        """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss."""
-        values = {field.name: getattr(self, field.name) / max(self.tokens, 1.0) for field in fields(self)}
-        return values | {"tokens": self.tokens, "loss": self.loss}
+        """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss. A mean over no token is left out."""
+        counts = {field.name: self.tokens for field in fields(self)} | {
+            "behaviour_weight": self.tokens - self.behaviour_masked
+        }
+        means = {name: getattr(self, name) / count for name, count in counts.items() if count > 0}
+        return means | {"tokens": self.tokens, "loss": self.loss}
+
+
+NOT_OF_CLONING = frozenset(
+    {"clip_low", "clip_high", "dual_clip", "behaviour_masked", "ratio", "behaviour_weight", "kl_proximal"}
+)
+"""Metrics that ``behaviour_cloning_loss`` does not measure: it has no ratio."""
 
 
 def token_logprobs(
@@ -81,7 +94,8 @@ def token_logprobs(
     logp = rows.masked_fill(banned, -torch.inf).log_softmax(-1)
     chosen = logp.gather(-1, targets[mask][:, None])[:, 0]
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        entropy = -(logp.exp() * logp.masked_fill(banned, 0.0)).sum(-1)
+        # 0 log 0 = 0: for ids that are banned, and for those that the model itself gives no chance.
+        entropy = -(logp.exp() * logp.masked_fill(logp.isneginf(), 0.0)).sum(-1)
     blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)
     return blank.masked_scatter(mask, chosen), blank.masked_scatter(mask, entropy)
 
@@ -118,6 +132,8 @@ def decoupled_policy_loss(
         pg = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  for A < 0: pg = min(pg, dual_clip |A|)
         loss = w pg,  and 0 where w > behaviour_cap (dropped, not clipped; still counted in the normaliser)
 
+    Log ratios are clamped to ``MAX_LOG_RATIO`` on both sides, in the metrics too.
+
     Args:
         logprobs: ``[B, C]`` of the policy being trained, with gradient.
         proximal: ``[B, C]`` at the start of the update.
@@ -131,7 +147,7 @@ def decoupled_policy_loss(
     """
     advantage = _per_token(advantages, mask)
     zero = torch.zeros_like(behaviour)
-    log_ratio = torch.where(mask, logprobs - proximal, zero)
+    log_ratio = _clamped(torch.where(mask, logprobs - proximal, zero))
     ratio = log_ratio.exp()
     unclipped, clipped = -advantage * ratio, -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)
     surrogate = torch.maximum(unclipped, clipped)
@@ -139,10 +155,11 @@ def decoupled_policy_loss(
     dual = mask & (advantage < 0) & (surrogate > ceiling)
     surrogate = torch.where(dual, ceiling, surrogate)
 
-    weight = torch.where(mask, proximal - behaviour, zero).exp().detach()
-    kept = mask & (weight <= behaviour_cap)
-    # where, not a product: a dropped token's weight may be inf, and inf * 0 is nan.
-    per_token = torch.where(kept, torch.where(kept, weight, zero) * surrogate, zero)
+    log_weight = torch.where(mask, proximal - behaviour, zero).detach()
+    # Not of the clamped one: a cap above e^20 still drops what is beyond it.
+    kept = mask & (log_weight.exp() <= behaviour_cap)
+    weight = torch.where(kept, _clamped(log_weight).exp(), zero)
+    per_token = torch.where(kept, weight * surrogate, zero)
     if weights is not None:
         per_token = per_token * _per_token(weights, mask)
     loss = per_token.sum() / normaliser
@@ -158,7 +175,7 @@ def decoupled_policy_loss(
             dual_clip=dual,
             behaviour_masked=mask & ~kept,
             ratio=torch.where(mask, ratio, zero),
-            behaviour_weight=torch.where(kept, weight, zero),
+            behaviour_weight=weight,
             kl_behaviour=_kl(torch.where(mask, logprobs - behaviour, zero)),
             kl_proximal=_kl(log_ratio),
             entropy=zero if entropy is None else torch.where(mask, entropy, zero),
@@ -195,7 +212,12 @@ def behaviour_cloning_loss(
 
 def _kl(log_ratio: Tensor) -> Tensor:
     """Schulman's k3 estimate of KL(q || p) per token drawn from q, ``log_ratio = log p - log q``: never negative, 0 at equality."""
-    return log_ratio.expm1() - log_ratio
+    bounded = _clamped(log_ratio)
+    return bounded.expm1() - bounded
+
+
+def _clamped(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def _per_token(values: Tensor, mask: Tensor) -> Tensor:

@@ -189,3 +189,99 @@ def test_behaviour_cloning_is_minus_the_mean_logprob() -> None:
     assert float(loss.detach()) == pytest.approx((1 + 2 + 2) / 3)
     assert torch.allclose(lp.grad, torch.tensor([[-1 / 3, -1 / 3], [-1 / 6, 0]]))
     assert metrics.means()["logprob"] == pytest.approx(-7 / 3)
+
+
+# -- what overflows, is infinite or is empty
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+@pytest.mark.parametrize("far", [25.0, 88.0, 89.0, 500.0, 1e30, math.inf])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_ratio_that_overflows_has_the_value_and_the_gradient_of_its_limit(
+    sign: int, far: float, advantage: float
+) -> None:
+    """Clipped above for A > 0, the dual clip for A < 0; 0 and clipped below on the other side. The other token trains as ever."""
+    proximal = torch.tensor([[-2.0, -2.0]])
+    lp = torch.tensor([[-2.0 + sign * far, -2.0]], requires_grad=True)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    loss, metrics = decoupled_policy_loss(lp, proximal, proximal, torch.tensor([advantage]), mask, normaliser=1)
+    loss.backward()
+    limit = {(1, 1.0): -1.28, (1, -1.0): 3.0, (-1, 1.0): 0.0, (-1, -1.0): 0.8}[sign, advantage]
+    assert float(loss.detach()) == pytest.approx(limit - advantage, abs=1e-6)
+    assert lp.grad.tolist() == [[pytest.approx(0, abs=1e-8), -advantage]]
+    means = metrics.means()
+    assert all(math.isfinite(value) for name, value in means.items() if name != "logprob")
+    assert means["kl_proximal"] > 1
+
+
+@pytest.mark.parametrize("cap", [5.0, 1e3, 1e12])
+@pytest.mark.parametrize("far", [30.0, 95.0, math.inf])
+def test_a_token_that_sampling_could_not_have_drawn_is_masked_and_its_metrics_are_finite(
+    far: float, cap: float
+) -> None:
+    lp = torch.tensor([[-1.0, -1.0]], requires_grad=True)
+    behaviour = torch.tensor([[-1.0 - far, -1.0]])
+    loss, metrics = decoupled_policy_loss(
+        lp,
+        lp.detach(),
+        behaviour,
+        torch.tensor([1.0]),
+        torch.ones(1, 2, dtype=torch.bool),
+        behaviour_cap=cap,
+        normaliser=2,
+    )
+    loss.backward()
+    assert lp.grad.tolist() == [[0, -0.5]]
+    means = metrics.means()
+    assert all(math.isfinite(value) for value in means.values())
+    assert (means["behaviour_masked"], means["behaviour_weight"], means["ratio"]) == (0.5, 1, 1)
+    assert means["kl_behaviour"] > 1
+    assert math.isfinite(behaviour_cloning_loss(lp, behaviour, behaviour < 0, normaliser=1)[1].kl_behaviour)
+
+
+@pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, -1e38])
+def test_junk_outside_the_mask_reaches_neither_loss_nor_gradient_nor_metrics(junk: float) -> None:
+    mask = torch.tensor([[True, False], [False, False]])
+    torch.manual_seed(0)
+    clean, bad = -torch.rand(2, 2), torch.full((2, 2), junk)
+
+    def result(filler: Tensor) -> tuple[list[float], list[LossMetrics], list[Tensor]]:
+        values = torch.where(mask, clean, filler)
+        lp = values.clone().requires_grad_()
+        made = [
+            decoupled_policy_loss(
+                lp,
+                values - 0.1 * mask,
+                values + 0.1 * mask,
+                torch.tensor([1.0, 2.0]),
+                mask,
+                normaliser=1,
+                entropy=values,
+                entropy_coefficient=0.1,
+            ),
+            behaviour_cloning_loss(lp, values, mask, normaliser=1, entropy=values),
+        ]
+        gradients = [torch.autograd.grad(loss, lp, retain_graph=True)[0] for loss, _ in made]
+        return [float(loss) for loss, _ in made], [metrics for _, metrics in made], gradients
+
+    losses, metrics, gradients = result(bad)
+    expected = result(torch.zeros(2, 2))
+    assert (losses, metrics) == expected[:2]
+    assert all(torch.equal(a, b) for a, b in zip(gradients, expected[2], strict=True))
+
+
+def test_entropy_of_a_model_that_rules_tokens_out_itself() -> None:
+    """Some models write -inf at ids that their vocabulary pads: 0 log 0 is 0, in the gradient too."""
+    logits = torch.tensor([[[0.0, 0.0, -torch.inf, 5.0]]], requires_grad=True)
+    logprobs, entropy = token_logprobs(logits, torch.tensor([[0]]), 1.0, (3,), entropy_grad=True)
+    (logprobs + entropy).sum().backward()
+    assert float(entropy) == pytest.approx(math.log(2)) and float(logprobs) == pytest.approx(-math.log(2))
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_a_mean_over_no_token_is_no_number() -> None:
+    one = torch.tensor([[-1.0]])
+    _, nothing = decoupled_policy_loss(one, one, one, torch.tensor([1.0]), torch.tensor([[False]]), normaliser=1)
+    assert nothing.means() == {"tokens": 0, "loss": 0}
+    _, dropped = decoupled_policy_loss(one, one, one - 9, torch.tensor([1.0]), torch.tensor([[True]]), normaliser=1)
+    assert "behaviour_weight" not in dropped.means() and dropped.means()["behaviour_masked"] == 1

@@ -7,6 +7,7 @@ preparation runs once (optimizer, schedule, DeepSpeed engine, resume), and ``opt
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Sequence
 from itertools import chain
@@ -143,6 +144,9 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 
         Returns:
             This process's part of the metrics, and the global gradient norm before clipping.
+
+        Raises:
+            FloatingPointError: the gradient norm is not finite, on every process; no weight was changed.
         """
         self._normaliser, self._metrics = normaliser, LossMetrics()
         for index, micro in enumerate(micros):
@@ -154,6 +158,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         if not self.is_deepspeed_enabled:
             self._clip_and_keep_norm()
         norm = self.model_wrapped.get_global_grad_norm() if self._kept_norm is None else self._kept_norm
+        # DeepSpeed's ZeRO steps inside backward; a step of such a norm it has skipped by now, without a word.
+        _check_finite(norm)
         if not self.is_deepspeed_enabled:
             self.optimizer.step()
             self.model_wrapped.zero_grad()
@@ -162,6 +168,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     def _clip_and_keep_norm(self) -> None:
         """Also put in place of DeepSpeed's own clip in plain float32 without ZeRO, which throws the norm away."""
         self._kept_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm)
+        _check_finite(self._kept_norm)
 
     def _gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[Any]:
         if last or self.is_deepspeed_enabled:
@@ -190,6 +197,11 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             self.model.get_base_model().save_pretrained(folder, state_dict=merged_weights(self.model, weights))
         else:
             self.model.save_pretrained(folder, state_dict=weights)
+
+
+def _check_finite(norm: Tensor | float) -> None:
+    if not math.isfinite(norm):
+        raise FloatingPointError(f"the gradient norm is {float(norm)}")
 
 
 def merged_weights(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:

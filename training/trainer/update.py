@@ -10,8 +10,9 @@ from dataclasses import astuple, dataclass, field, fields
 
 import torch
 
+from envs.types import TrainingError
 from training.batches import TrainingBatch
-from training.losses import LossMetrics, entropy_bonus
+from training.losses import NOT_OF_CLONING, LossMetrics, entropy_bonus
 from training.trainer.collate import MicroBatch
 from training.trainer.plan import Slot, plan_minibatches
 from training.trainer.policy_trainer import PolicyTrainer
@@ -86,7 +87,11 @@ class MicroBatches:
 def run_update(
     trainer: PolicyTrainer, batch: TrainingBatch, rows: Sequence[TrainingRow], watch: Stopwatch
 ) -> dict[str, float]:
-    """Train on a batch and return its metrics, equal on every process. A batch without rows changes no weight."""
+    """Train on a batch and return its metrics, equal on every process. A batch without rows changes no weight.
+
+    Raises:
+        TrainingError: the gradient norm of a minibatch is not finite. What the trainer holds then must not be published.
+    """
     spec, settings = trainer.spec, trainer.spec.trainer
     learning_rate = trainer.begin_update(batch.version)
     world = trainer.args.world_size
@@ -105,18 +110,27 @@ def run_update(
     total = LossMetrics()
     norms: list[float] = []
     losses: list[float] = []
-    for _ in range(settings.epochs):
+    for epoch in range(settings.epochs):
         for index, minibatch in enumerate(plan):
             tokens = sum(len(rows[slot.row].response_ids) for micro in minibatch for slot in micro if slot.counts)
             share = micros.of_minibatch(index)
             with watch.part("train"):
-                step, norm = trainer.optimizer_step(share, tokens)
+                try:
+                    step, norm = trainer.optimizer_step(share, tokens)
+                except FloatingPointError as error:
+                    raise TrainingError(
+                        f"update v{batch.version}: {error} in minibatch {index + 1} of {len(plan)}, epoch {epoch + 1} of"
+                        f" {settings.epochs}; the step was not taken and v{batch.version} is not published. Start a run"
+                        f" with another run_id and a lower trainer.learning_rate, from a policy of this one that still"
+                        f" does well (policy.checkpoint: …/policies/v{batch.version - 1:06d} or before)"
+                    ) from error
                 step = _summed(trainer, step)
             total += step
             norms.append(norm)
             losses.append(step.loss)
+    unmeasured = NOT_OF_CLONING if trainer.cloning else frozenset[str]()
     return {
-        **total.means(),
+        **{name: value for name, value in total.means().items() if name not in unmeasured},
         "loss": _mean(losses),
         "grad_norm": _mean(norms),
         "grad_norm_max": max(norms, default=0.0),

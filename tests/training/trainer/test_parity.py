@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from envs.types import TrainingError
 from training.batches import TrainingBatch
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow, read_rows
@@ -147,3 +149,37 @@ def test_a_batch_without_rows_changes_no_weight(trainer: PolicyTrainer, run: Han
     metrics = run_update(trainer, run.add_batch(1, []), [], Stopwatch())
     assert metrics["rows"] == 0
     assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("finetuning", ["full", "lora"])
+def test_a_gradient_that_is_not_finite_moves_no_weight(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow], finetuning: str
+) -> None:
+    trainer = build_trainer(run.store, make_spec(trainer={"finetuning_type": finetuning}, deepspeed=False), 0)
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    for advantage in (math.nan, math.inf, -math.inf, 1e38):
+        poisoned = [replace(rows[0], advantage=advantage), *rows[1:]]
+        with pytest.raises(
+            TrainingError, match=r"update v1: the gradient norm is (nan|inf) in minibatch 1 of 1.*v1 is not published"
+        ):
+            run_update(trainer, batch, poisoned, Stopwatch())
+        assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
+        trainer.model.zero_grad()
+
+
+def test_tokens_far_from_the_policy_that_sampled_them_are_trained_on_without_an_overflow(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+) -> None:
+    spec = make_spec(algorithm={"proximal": "behaviour"}, deepspeed=False)
+    far = [replace(row, behaviour=(-400.0, *row.behaviour[1:])) for row in rows]
+    metrics = run_update(build_trainer(run.store, spec, 0), batch, far, Stopwatch())
+    assert metrics["grad_norm"] > 0 and all(math.isfinite(value) for value in metrics.values())
+
+
+def test_what_was_not_measured_is_not_reported(run: HandMadeRun, batch: TrainingBatch, trainer: PolicyTrainer) -> None:
+    """A mean over no token, or the ratio of cloning: 0 would read as a collapsed entropy, or as a policy that is far off."""
+    nothing = run_update(trainer, run.add_batch(1, []), [], Stopwatch())
+    cloned = run_update(trainer, run.fill(1, 2, "filtered_bc"), read_rows(run.store, run.fill(1, 2)), Stopwatch())
+    assert not {"entropy", "ratio", "kl_behaviour", "logprob"} & nothing.keys()
+    assert not {"ratio", "behaviour_weight", "clip_low", "clip_high"} & cloned.keys()
+    assert cloned["entropy"] > 0 and cloned["logprob"] < 0

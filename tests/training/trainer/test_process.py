@@ -21,6 +21,7 @@ from training.batches import BatchRow
 from training.store import RunStore
 from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
+from training.trainer.setup import state_path
 from training.trainer.spec import TrainerSpec
 from training.trainer.watchdog import ORPHAN_EXIT_CODE
 
@@ -40,11 +41,23 @@ def wait_for_lock(store: RunStore) -> None:
 
 
 def two_updates(run: HandMadeRun, spec: TrainerSpec) -> dict[str, Any]:
-    """Train versions 1 and 2 without interruption; the manifest of 2."""
+    """Train versions 1 and 2 without interruption, and a third one that overflows; the manifest of 2."""
     run.fill(1, 40)
     run.fill(2, 40)
     with TrainerProcess.start(run.store.root, spec) as trainer:
-        return trainer.wait_for_policy(2, PATIENCE)
+        manifest = trainer.wait_for_policy(2, PATIENCE)
+        check_overflow_is_refused(run, trainer)
+        return manifest
+
+
+def check_overflow_is_refused(run: HandMadeRun, trainer: TrainerProcess) -> None:
+    """Version 3 out of gradients whose norm is no float32: it says so, and neither policy nor state appears."""
+    rows = [row.model_copy(update={"advantage": 1e38}) for row in run.fill(3, 24).rows]
+    run.add_batch(3, rows)
+    with pytest.raises(TrainingError, match=r"update v3: the gradient norm is (inf|nan) in minibatch 1 of 2, epoch 1"):
+        trainer.wait_for_policy(3, PATIENCE)
+    assert run.store.versions() == [0, 1, 2]
+    assert not state_path(run.store, 3).exists()
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +117,7 @@ def test_killed_and_restarted_gives_the_same_weights(finished: HandMadeRun, tmp_
             trainer.wait_for_policy(3, PATIENCE)
     with TrainerProcess.start(run.store.root, make_spec(total_updates=3)) as trainer:
         second = trainer.wait_for_policy(2, PATIENCE)
+        check_overflow_is_refused(run, trainer)
     assert weights_sha256(run.store, 2) == weights_sha256(finished.store, 2)
     assert second["metrics"] == finished.store.manifest(2)["metrics"]
 
@@ -170,7 +184,7 @@ def test_every_engine_takes_the_same_steps(
     finished: HandMadeRun, tmp_path: Path, checkpoint: Path, trainer: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     run = make_run(tmp_path / "other", checkpoint)
-    manifest = two_updates(run, make_spec(trainer=trainer, **changes))
+    manifest = two_updates(run, make_spec(trainer=trainer, total_updates=3, **changes))
     expected = finished.store.manifest(2)["metrics"]
     assert manifest["metrics"]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
     assert manifest["metrics"]["loss"] == pytest.approx(expected["loss"], abs=1e-4)
@@ -186,7 +200,7 @@ def test_resume_is_exact_with_every_way_of_saving(
     tmp_path: Path, checkpoint: Path, finetuning: str, deepspeed: bool
 ) -> None:
     """Full training with DeepSpeed is that of `finished` and of the trainer that is killed."""
-    spec = make_spec(trainer={"finetuning_type": finetuning}, deepspeed=deepspeed)
+    spec = make_spec(trainer={"finetuning_type": finetuning}, deepspeed=deepspeed, total_updates=3)
     whole = make_run(tmp_path / "whole", checkpoint)
     two_updates(whole, spec)
     broken = make_run(tmp_path / "broken", checkpoint)
