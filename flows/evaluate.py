@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from envs.types import JudgeError, Split
 from tasks_lib.artifacts import artifact_key
+from tasks_lib.beginning import first_start
 from tasks_lib.checkpoints import evaluated_version, publish_base
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
@@ -45,7 +46,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     found = look_once(look_at_evaluation, config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
-    with run_lock(config.run_dir), RunProgress(1) as progress:
+    with run_lock(config.run_dir), first_start(store), RunProgress(1) as progress:
         for what in found:
             progress.say(what)
         freeze_config(config, store)

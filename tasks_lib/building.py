@@ -39,12 +39,13 @@ from envs.tasks.build import (
 from envs.tasks.generate.splits import empty_splits, wanted
 from envs.tasks.tree import Form
 from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, TaskError
+from tasks_lib.beginning import first_start, free_name
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.differences import without_budgets
 from tasks_lib.progress import RunProgress
 from tasks_lib.run import check_kind, run_lock, with_new_keys
-from training.store import read_json, write_json
+from training.store import RunStore, read_json, write_json
 
 NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
 """Keys that do not decide what is in a set."""
@@ -196,7 +197,7 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
         ConfigError: it was started with other values, or a source is not there.
         StorageError: another process is working on it, or the folder holds something else.
     """
-    with run_lock(config.run_dir):
+    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
         yield SetBuild(config)
 
 
@@ -228,7 +229,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
         if changed:
             raise ConfigError(
                 f"the set in {path.parent} was started with other values of: {', '.join(changed)} (see {path}); "
-                "use those, or another run_id"
+                f"use those, or another run_id, such as run_id={free_name(path.parent)}"
             )
     elif strange := [found.name for found in sorted(config.run_dir.glob("*")) if found.name != "run.lock"]:
         raise StorageError(

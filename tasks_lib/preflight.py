@@ -27,7 +27,7 @@ from tasks_lib.config.refusals import near, told
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
-from tasks_lib.run import check_unlocked, check_values, finished_result
+from tasks_lib.run import OtherValuesError, check_unlocked, check_values, finished_result
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
 from tasks_lib.task_sets import check_uploads, task_root, tasks_of
@@ -35,6 +35,9 @@ from tasks_lib.warm_start import MAY_CHANGE, check_enough, check_output, output_
 from training.config import Settings
 from training.policy.templates import template_names, template_source
 from training.store import RunStore
+
+NOTHING = ".nothing"
+"""Of a folder that is never made."""
 
 _looked_at: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_looked_at", default=None)
 
@@ -70,9 +73,9 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
         BrowserError: no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
         StorageError: another process works on the run, or it cannot be counted what the judge spends.
     """
-    store = RunStore(config.run_dir)
-    _check_place(store.root, in_use=in_use)
-    check_values(config, store)
+    folder = RunStore(config.run_dir)
+    _check_place(folder.root, in_use=in_use)
+    refused, store = _as_found(folder, lambda: check_values(config, folder))
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
     if finished_result(config, store):
         return [f"{store.root} is finished: only its result is read"]
@@ -83,15 +86,18 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
         _check_template(config.policy.template)
+    if refused is not None:
+        raise refused
+    if here:
         _check_browser(config.rollout, config.cluster)
     return lines
 
 
 def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     """Of ``flows.evaluate``. Raises as `look_at_training`."""
-    store = RunStore(config.run_dir)
-    _check_place(store.root)
-    check_values(config, store)
+    folder = RunStore(config.run_dir)
+    _check_place(folder.root)
+    refused, store = _as_found(folder, lambda: check_values(config, folder))
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
     check_same(store, version, checkpoint)
@@ -103,6 +109,8 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
         check_checkpoint(checkpoint)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
+    if refused is not None:
+        raise refused
     _check_browser(config.rollout, config.cluster)
     return lines
 
@@ -118,15 +126,18 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
         BrowserError: as `look_at_training`.
         StorageError: another process works on it.
     """
-    store = RunStore(config.run_dir)
-    _check_place(store.root)
-    check_values(config, store, MAY_CHANGE)
+    folder = RunStore(config.run_dir)
+    _check_place(folder.root)
+    refused, store = _as_found(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
     tasks = select_demonstrable(config)
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:
         check_checkpoint(resolve_path(config.base), "base")
     lines = [_told(TaskIndex.build(tasks))]
+    if refused is not None:
+        _check_template(config.policy.template)
+        raise refused
     if output_of(config).exists():
         return [*lines, f"{output_of(config)} is finished: only its record is read"]
     _check_writable(output_of(config).parent, "choose another output")
@@ -172,15 +183,35 @@ def look_at_sweep(config: SweepConfig) -> list[str]:
         StorageError: another process works on the sweep.
     """
     _check_place(config.run_dir)
-    arms = arms_of(config)
-    lines = [dropped_told(record) for record in dropped_arms(config, arms)]
+    refused: ConfigError | None = None
+    try:
+        arms = arms_of(config)
+        lines = [dropped_told(record) for record in dropped_arms(config, arms)]
+    except OtherValuesError as error:  # told after slips in the values
+        refused, arms, lines = error, config.all_arms(), []
     for arm in arms:
         try:
             *_, last = look_at_training(arm.config, in_use=True, here=not config.deployment)
         except RollwrightError as error:
-            raise ConfigError(f"arm {arm.run_id}: {error}") from error
+            told_of = ConfigError(f"arm {arm.run_id}: {error}")
+            if not isinstance(error, OtherValuesError):
+                raise told_of from error
+            refused = refused or told_of
+            continue
         lines += [last] if arm.config.run_dir.exists() else []
+    if refused is not None:
+        raise refused
     return lines
+
+
+def _as_found(folder: RunStore, check: Callable[[], None]) -> tuple[ConfigError | None, RunStore]:
+    """Why a run may not go on in its folder, and the folder as it counts for these values: an empty one if it may not. So a slip in the values is
+    named before that they are others than the run's."""
+    try:
+        check()
+    except ConfigError as error:
+        return error, RunStore(folder.root / NOTHING)
+    return None, folder
 
 
 def _look(

@@ -14,6 +14,7 @@ from typing import IO, Any
 from pydantic import ValidationError
 
 from envs.types import ConfigError, Memory, StorageError, WebTask
+from tasks_lib.beginning import first_start, free_name
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.differences import differences, lasting
@@ -84,7 +85,7 @@ class TrainingRun:
 @contextmanager
 def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
     """Open (or resume) the run under its lock."""
-    with run_lock(config.run_dir):
+    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
         run = TrainingRun(config)
         try:
             yield run
@@ -151,15 +152,20 @@ def check_kind(path: Path, wanted: Collection[str]) -> dict[str, Any]:
     )
     if found != own:
         raise ConfigError(
-            f"{path.parent} is the folder of {found or 'something else'}, not of {own}; use another run_id"
+            f"{path.parent} is the folder of {found or 'something else'}, not of {own}; use another run_id, such as "
+            f"run_id={free_name(path.parent)}"
         )
     return document
+
+
+class OtherValuesError(ConfigError):
+    """A run is to go on with other values than those that it was started with."""
 
 
 def check_values(
     config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
-    """``ConfigError`` if the run in this folder was started with other values of keys that may not change; names each."""
+    """``OtherValuesError`` if the run in this folder was started with other values of keys that may not change; names each."""
     if not store.config_path.exists():
         return
     values = lasting(config.model_dump(mode="json"))
@@ -168,9 +174,9 @@ def check_values(
     if changed:
         then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))
         lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
-        raise ConfigError(
+        raise OtherValuesError(
             f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
-            f"use those, or another run_id{''.join(lines[:MOST_DIFFERENCES])}"
+            f"use those, or another run_id, such as run_id={free_name(store.root)}{''.join(lines[:MOST_DIFFERENCES])}"
         )
 
 

@@ -26,6 +26,7 @@ from prefect.cache_policies import NO_CACHE
 from envs.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
+from tasks_lib.beginning import first_start
 from tasks_lib.checkpoints import check_checkpoint
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
@@ -213,7 +214,7 @@ class WarmStart:
 @contextmanager
 def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
     """Open (or resume) the warm start under its run's lock."""
-    with run_lock(config.run_dir):
+    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
         yield WarmStart(config)
 
 

@@ -12,13 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envs.types import ConfigError, TrainingError
+from envs.types import TrainingError
+from tasks_lib.beginning import free_name
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences, lasting
 from tasks_lib.interrupts import interrupted_by
 from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
 from tasks_lib.run import (
     MOST_DIFFERENCES,
+    OtherValuesError,
     check_kind,
     check_values,
     finished_result,
@@ -171,10 +173,10 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
     if changed:
         more = f" and {len(changed) - MOST_DIFFERENCES} more" if len(changed) > MOST_DIFFERENCES else ""
-        raise ConfigError(
+        raise OtherValuesError(
             f"sweep {config.run_id} has begun {', '.join(list(changed)[:MOST_DIFFERENCES])}{more} with other values "
             f"(see {RunStore(config.run_dir).config_path}), and a run keeps those that it has; give what is to differ in grid or "
-            "arms, where it makes arms of another name, or give another run_id"
+            f"arms, where it makes arms of another name, or give another run_id, such as run_id={free_name(config.run_dir)}"
             f"{''.join(list(lines)[:MOST_DIFFERENCES])}"
         )
     return arms

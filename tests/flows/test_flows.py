@@ -26,10 +26,11 @@ from flows.train import train
 from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.cluster import use_cluster, worker_settings
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
-from tasks_lib.preflight import look_once, looked_at
+from tasks_lib.preflight import look_at_evaluation, look_once, looked_at
 from tasks_lib.run import run_lock
 from training.groups import GroupSpec
 from training.store import RunStore, read_json
+from training.trainer.launch import free_port
 
 SYNTHETIC_RUN = Path(__file__).parents[1] / "tasks_lib" / "synthetic_run.py"
 
@@ -176,6 +177,20 @@ def test_a_folder_that_is_no_checkpoint_is_named(prefect_api: None, tmp_path: Pa
     config = small_evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "nothing")})
     with pytest.raises(PolicyError, match=r"policy\.checkpoint: .*nothing is no Hugging Face checkpoint"):
         evaluate(config)
+
+
+@pytest.mark.dask
+def test_a_cluster_that_is_not_there_leaves_the_name_to_the_corrected_command(
+    prefect_api: None, tmp_path: Path
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(ConfigError, match=rf"^cluster\.address: no Dask scheduler answers at {address}"),
+    ):
+        evaluate(small_evaluation(tmp_path, cluster={"address": address}))
+    corrected = small_evaluation(tmp_path, greedy=False, policy={"checkpoint": "datasets/policies/reader"})
+    assert look_at_evaluation(corrected) == ["2 tasks of 2 kinds on 1 site"]
 
 
 def test_a_folder_in_use_is_left_alone(prefect_api: None, tmp_path: Path) -> None:

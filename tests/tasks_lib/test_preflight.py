@@ -11,6 +11,7 @@ import pytest
 
 from envs.types import BrowserError, ConfigError, PolicyError, RollwrightError, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.building import open_build
 from tasks_lib.checkpoints import check_same, evaluated_version
 from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.preflight import (
@@ -20,8 +21,10 @@ from tasks_lib.preflight import (
     look_at_training,
     look_at_warm_start,
 )
-from tasks_lib.run import open_run, run_lock
+from tasks_lib.run import freeze_config, open_run, run_lock
 from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.sweeping import open_sweep
+from tasks_lib.warm_start import open_warm_start
 from training.store import RunStore, write_json
 
 READER = "datasets/policies/reader"
@@ -137,6 +140,75 @@ def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) 
     assert look_at_training(config)[-1].endswith("goes on after version 2 of 2")
     write_json(run.store.result_path, {"updates": 2})
     assert look_at_training(config) == [f"{tmp_path / 'r'} is finished: only its result is read"]
+
+
+TYPOS: list[tuple[dict[str, Any], str]] = [
+    ({"policy": {"checkpoint": "nix"}}, r"policy\.checkpoint: .*nix is no"),
+    ({"policy": {"template": "qwen2vl"}}, r"policy\.template: got 'qwen2vl'; did you mean qwen2_vl"),
+    ({"tasks": {"kinds": ["click-tset"]}}, r"tasks\.kinds: no task of kind click-tset"),
+    ({"tasks": {"file": "nix.jsonl"}}, r"tasks\.file: .*nix\.jsonl: cannot be read"),
+    ({"tasks": {"logins": {"miniwbo": "/nix"}}}, r"tasks\.logins\.miniwbo: no task is on a site of that name"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), TYPOS, ids=lambda each: "" if isinstance(each, dict) else each[:24])
+def test_a_slip_is_named_before_that_a_name_is_taken(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    """Whatever flow it is, also where the run is finished: what is wrong with the values comes first."""
+    kept = {"policy": {"checkpoint": READER}, "tasks": {"kinds": ["click-test"]}}
+    with open_run(training(tmp_path, **kept)) as run:
+        run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})
+        write_json(run.store.result_path, {"updates": 1000})
+    with pytest.raises(RollwrightError, match=says):
+        look_at_training(training(tmp_path, **{**kept, **changes}))
+    config = evaluation(tmp_path)
+    freeze_config(config, RunStore(config.run_dir))
+    write_json(RunStore(config.run_dir).evaluation_path(0), {})
+    with pytest.raises(RollwrightError, match=says):
+        look_at_evaluation(evaluation(tmp_path, **{**kept, **changes}))
+    arms = {"root": str(tmp_path), "run_id": "s", "grid": {"seed": [0]}}
+    swept: SweepConfig = resolve(SweepConfig, {**arms, "base": {"preset": "quickstart", **kept}})
+    with open_sweep(swept), open_run(swept.all_arms()[0].config):
+        pass
+    with pytest.raises(ConfigError, match=rf"(?s)^arm s-seed0: .*{says}"):
+        look_at_sweep(resolve(SweepConfig, {**arms, "base": {"preset": "quickstart", **kept, **changes}}))
+
+
+def test_a_name_that_is_taken_comes_with_one_that_is_free(tmp_path: Path) -> None:
+    """For each flow; the advice is followed."""
+    (tmp_path / "r-2").mkdir()
+    with open_run(training(tmp_path)):
+        pass
+    with pytest.raises(ConfigError, match=r"another run_id, such as run_id=r-3\n  seed: 0 then, 3 now$"):
+        look_at_training(training(tmp_path, seed=3))
+    assert look_at_training(training(tmp_path, seed=3, run_id="r-3"))
+    with pytest.raises(ConfigError, match=r"r is the folder of a training run, not of .*, such as run_id=r-3$"):
+        look_at_evaluation(evaluation(tmp_path, run_id="r"))
+    config = evaluation(tmp_path)
+    freeze_config(config, RunStore(config.run_dir))
+    with pytest.raises(ConfigError, match=r"such as run_id=e-2\n  greedy: true then, false now"):
+        look_at_evaluation(evaluation(tmp_path, greedy=False))
+    warm: WarmStartConfig = resolve(WarmStartConfig, {"root": str(tmp_path), "run_id": "w"})
+    with open_warm_start(warm):
+        pass
+    with pytest.raises(ConfigError, match=r"such as run_id=w-2\n  seed"):
+        look_at_warm_start(warm.model_copy(update={"seed": 4}))
+    with pytest.raises(PolicyError, match=r"base: .*nix is no"):
+        look_at_warm_start(warm.model_copy(update={"base": "nix"}))
+    sources = [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]
+    built: BuildTasksConfig = resolve(BuildTasksConfig, {"sources": sources, "root": str(tmp_path), "run_id": "b"})
+    with open_build(built):
+        pass
+    with pytest.raises(ConfigError, match=r"such as run_id=b-2$"):
+        look_at_build(built.model_copy(update={"seed": 4}))
+    arms = {"base": {"preset": "quickstart"}, "root": str(tmp_path), "run_id": "s", "grid": {"seed": [0]}}
+    swept: SweepConfig = resolve(SweepConfig, arms)
+    with open_sweep(swept), open_run(swept.all_arms()[0].config):
+        pass
+    other = {**arms, "base": {"preset": "quickstart", "algorithm": {"group_size": 3}}}
+    with pytest.raises(
+        ConfigError, match=r"^sweep s has begun s-seed0 .*, such as run_id=s-2\n  algorithm\.group_size"
+    ):
+        look_at_sweep(resolve(SweepConfig, other))
 
 
 def test_a_run_that_another_process_works_on_is_left_alone(tmp_path: Path) -> None:
