@@ -166,7 +166,8 @@ class _Episode:
                 self.stop_reason = StopReason.REPETITION
                 break
         self._over(frame)
-        self.facts, self.answer, self.final = dict(frame.page_facts), frame.said, frame.observation
+        self.facts, self.answer = dict(frame.page_facts), frame.said
+        self.final = frame.observation.model_copy(update={"notices": frame.earlier_notices + frame.observation.notices})
         if self.runner.evidence is not None and self.task.reference:
             if (
                 frame.inspected is None and self.error is None

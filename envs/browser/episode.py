@@ -36,6 +36,7 @@ from envs.types import (
     Drag,
     Needs,
     Observation,
+    ObservationDiff,
     OpenTab,
     Press,
     Recorded,
@@ -366,6 +367,19 @@ class EpisodePage:
 
 
 def unchanged(last: StepResult, error: ActionError | None) -> StepResult:
-    """What is seen after an action that did not touch the page, or was refused."""
-    seen = last.observation.model_copy(update={"error": error.line() if error else None})
-    return replace(last, observation=seen, point=None, error=error.code if error else None, settled=None, signals=None)
+    """What is seen after an action that did not touch the page, or was refused: nothing that the last step led to is reported again."""
+    before = last.observation
+    news = {
+        "error": error.line() if error else None,
+        "notices": (),
+        "diff": None if before.diff is None else ObservationDiff(),
+    }
+    return replace(
+        last,
+        observation=before.model_copy(update=news),
+        earlier_notices=(*last.earlier_notices, *before.notices),
+        point=None,
+        error=error.code if error else None,
+        settled=None,
+        signals=None,
+    )

@@ -50,10 +50,16 @@ class WebSession:
         self._result: StepResult | None = None
         self._last_action: Action | None = None
         self._in_call = False
+        self._closed = False
 
     @property
     def server(self) -> ServerState | None:
-        """The state of the site's server for this episode, to be asked before the session is closed or reset; ``None`` where it has none."""
+        """The state of the site's server for this episode, to be asked before the session is closed or reset; ``None`` where it has none.
+
+        Raises:
+            BrowserError: the session is closed.
+        """
+        self._check_open("server")
         return None if self._site_episode is None else self._site_episode.state
 
     async def reset(self, task: WebTask, seed: int) -> StepResult:
@@ -74,6 +80,10 @@ class WebSession:
                     self._context = await self._pool.acquire(self._site, task)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
+            finally:
+                if self._closed:  # meanwhile: nobody else gives back what came after that
+                    await self._give_back()
+            self._check_open("reset")
             self._page = self._pool.episode_page(self._context, self._site, task)
             if needs(task.rubric).downloads and not self._pool.options.external:
                 folder = self._page.downloads = self._context.download_folder(self._pool.options.downloads)
@@ -144,7 +154,8 @@ class WebSession:
             return await self._guarded(context, looking(), f"look at the end of {page.task.task_id}")
 
     async def close(self) -> None:
-        """Give the page back. The session may not be used again."""
+        """Give the page back. Every later call is refused, but for `close`, which does nothing again."""
+        self._closed = True
         self._result = None
         await self._give_back()
 
@@ -162,8 +173,13 @@ class WebSession:
             )
         return self._result
 
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise BrowserError(f"{what} after the session was closed; take another one with BrowserPool.lease()")
+
     @contextmanager
     def _one_at_a_time(self, what: str) -> Iterator[None]:
+        self._check_open(what)
         if self._in_call:
             raise BrowserError(f"{what} while another call runs: a session has one owner")
         self._in_call = True

@@ -285,7 +285,8 @@ def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_place(
             event = made.may_open if gate == "open" else made.may_close
             event.clear()
             asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
-            await turns()
+            while not (made.opening[1:] if gate == "open" else made.closing):
+                await turns(1)
             asked.cancel()
             event.set()
             with pytest.raises(asyncio.CancelledError):

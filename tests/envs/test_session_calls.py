@@ -9,8 +9,21 @@ from typing import Any
 
 import pytest
 
+from envs.actions import ActionError
 from envs.browser import BrowserPool, WebSession
-from envs.types import BrowserError, Click, WebTask
+from envs.browser.episode import unchanged
+from envs.browser.result import StepResult
+from envs.types import (
+    BrowserError,
+    Click,
+    ErrorCode,
+    Needs,
+    Observation,
+    ObservationDiff,
+    StopReason,
+    Terminate,
+    WebTask,
+)
 
 COUNTER = "<button onclick='this.textContent = Number(this.textContent) + 1'>0</button><a href=#>other</a>"
 SLOW = "<button onclick='for (;;) {}'>hang</button>"
@@ -75,6 +88,88 @@ def test_a_cancelled_step_leaves_nothing_behind(pages: Any, page_task: Callable[
         assert sum(browser["contexts"] for browser in pool.metrics()["browsers"]) == 1
 
     play(pages, page_task, SLOW, scenario)
+
+
+CALLS: dict[str, Callable[[WebSession, WebTask], Any]] = {
+    "reset": lambda session, task: session.reset(task, 0),
+    "step": lambda session, _: session.step(Click(element=1)),
+    "evidence": lambda session, _: session.evidence(Needs()),
+    "look": lambda session, _: session.look(lambda page: page.url()),
+    "server": lambda session, _: asyncio.sleep(0, session.server),
+}
+
+
+def test_a_session_is_used_no_more_after_its_lease(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async def run() -> None:
+        task = page_task("/index.html")
+        async with pages({"index.html": COUNTER}) as (pool, site):
+            async with pool.lease(site) as played:
+                await played.reset(task, 0)
+            async with pool.lease(site) as never_begun:
+                pass
+            for session in (played, never_begun):
+                for name, call in CALLS.items():
+                    with pytest.raises(BrowserError, match=rf"{name} after the session was closed; .*lease"):
+                        await call(session, task)
+                await session.close()
+            assert pool.metrics()["lent"] == 0 and pool.counters.episodes == 1
+
+    asyncio.run(run())
+
+
+def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing(page_task: Callable[[str], WebTask]) -> None:
+    """Whoever asked for the reset is another task than the one whose lease it is."""
+
+    async def run() -> None:
+        given, released = asyncio.Event(), list[Any]()
+
+        async def acquire(*_: Any) -> Any:
+            await given.wait()
+            return SimpleNamespace(broken=False, reusable=True)
+
+        async def release(context: Any, _: Any) -> None:
+            released.append(context)
+
+        pool: Any = SimpleNamespace(acquire=acquire, release=release)
+        session = WebSession(pool, SimpleNamespace(stateless_pages=True), step_deadline=60)  # type: ignore[arg-type]
+        resetting = asyncio.create_task(session.reset(page_task("/index.html"), 0))
+        await asyncio.sleep(0.01)
+        await session.close()
+        given.set()
+        with pytest.raises(BrowserError, match="after the session was closed"):
+            await resetting
+        assert len(released) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [None, ActionError(ErrorCode.BAD_ACTION, "no")], ids=["memory", "refused"])
+@pytest.mark.parametrize("diff", [None, ObservationDiff(added=("a",), navigated=True)], ids=["no diff", "diff"])
+def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(
+    error: ActionError | None, diff: ObservationDiff | None
+) -> None:
+    seen = Observation(instruction="i", elements=(), url="u", viewport=(1, 1), notices=("Saved!",), diff=diff)
+    once = unchanged(StepResult(seen, b"", done=False, point=(1, 1)), error)
+    twice = unchanged(once, error)
+    for result in (once, twice):
+        now = result.observation
+        assert now.notices == () and now.diff == (None if diff is None else ObservationDiff()) and result.point is None
+        assert result.error == (error.code if error else None) and result.earlier_notices == ("Saved!",)
+        assert now.model_copy(update={"notices": seen.notices, "diff": diff, "error": None}) == seen
+
+
+def test_an_alert_is_reported_once_and_holds_for_the_grading_until_the_page_is_looked_at_again(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    async def scenario(_: BrowserPool, session: WebSession, __: WebTask) -> None:
+        actions = [Click(element=1), Click(element=99), Click(element=2), Click(element=1), Click(element=99)]
+        results = [await session.step(action) for action in actions]
+        results.append(await session.step(Terminate(status="success")))
+        assert [result.observation.notices for result in results] == [("Saved!",), (), (), ("Saved!",), (), ()]
+        assert [result.earlier_notices for result in results] == [(), ("Saved!",), (), (), ("Saved!",), ("Saved!",)]
+        assert results[-1].stop is StopReason.TERMINATED
+
+    play(pages, page_task, "<button onclick=\"alert('Saved!')\">save</button><button>other</button>", scenario)
 
 
 class Held:
