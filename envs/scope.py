@@ -1,14 +1,15 @@
-"""Work that somebody else may cut short, in its caller's own task: no task is made for it, and nothing of it runs on."""
+"""Work that somebody else may cut short, and work that a cancellation may not stop half-way."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 
 class Scope:
-    """What is inside ends with a `TimeoutError` after so many seconds, or as soon as it is `cut`.
+    """What is inside ends with a `TimeoutError` after so many seconds, or as soon as it is `cut`. It runs in its caller's own task.
 
     Example::
 
@@ -44,3 +45,16 @@ class Scope:
     ) -> None:
         self._open = False
         await self._timeout.__aexit__(kind, error, trace)
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` until it is over, also when the caller is cancelled meanwhile; the cancellation follows then. The work has its own bounds."""
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from (None if task.cancelled() else task.exception())
+    task.result()

@@ -104,8 +104,10 @@ class Connection:
         """
         try:
             await self._connect("opened")
-        except BrowserError as error:
+        except BaseException as error:
             await self.close()
+            if not isinstance(error, BrowserError):
+                raise
             raise ConnectionLost(f"{self._name}: {error}") from error
         self._spawn(self._keep())
 

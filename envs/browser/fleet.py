@@ -11,8 +11,8 @@ from envs.browser.chromium import find_chromium, launch_args, prompt_frames
 from envs.browser.context import BrowserContext, ContextOptions
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.shelf import Shelf
-from envs.browser.to_the_end import to_the_end
 from envs.egress import AllowList, EgressProxy, Listener
+from envs.scope import to_the_end
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
@@ -100,9 +100,14 @@ class Fleet:
             self._watcher.cancel()
         async with self._launching:
             browsers, self.browsers = self.browsers, []
-            await asyncio.gather(*(browser.close() for browser in browsers))
-            self._shelf.clear()
-            await self._egress.close()
+            try:
+                ended = await asyncio.gather(*(browser.close() for browser in browsers), return_exceptions=True)
+            finally:
+                self._shelf.clear()
+                await self._egress.close()
+        for error in ended:
+            if isinstance(error, BaseException):
+                raise error
 
     async def _start(self) -> Browser:
         options = self._options

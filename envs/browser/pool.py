@@ -20,6 +20,7 @@ from envs.browser.session import WebSession
 from envs.browser.shelf import Shelf
 from envs.browser.tab import Tab
 from envs.egress import AllowList, EgressProxy, SiteSecrets
+from envs.scope import to_the_end
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
@@ -66,7 +67,11 @@ class BrowserPool:
         """Close contexts that waited and are not used again: each keeps its place until it is gone."""
 
     async def __aenter__(self) -> BrowserPool:
-        await self._fleet.browser()
+        try:
+            await self._fleet.browser()
+        except BaseException:
+            await to_the_end(self.close())  # `__aexit__` is not called
+            raise
         return self
 
     async def __aexit__(
@@ -145,6 +150,7 @@ class BrowserPool:
         """Stop everything. Sessions that are still out fail."""
         for task in self._background:
             task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)  # what they fail with has been logged
         await self._fleet.close()
 
     # ------------------------------------------------------------------------------------- used by sessions

@@ -95,7 +95,7 @@ class ChromiumProcess:
         arguments = [*ARGS, *args, f"--user-data-dir={profile}"]
         try:
             pid, (reading, writing) = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
-        except BrowserError:
+        except BaseException:
             shutil.rmtree(profile, ignore_errors=True)
             raise
         pipe = Pipe(reading, writing, max_size=MAX_MESSAGE)

@@ -18,6 +18,7 @@ from envs.egress.message import Request
 from envs.egress.relay import Relay, Upstream
 from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
+from envs.scope import to_the_end
 from envs.types import BrowserError
 
 T = TypeVar("T")
@@ -161,7 +162,11 @@ class EgressProxy:
             BrowserError: the proxy is not started.
         """
         listener = Listener(self, allow)
-        await self.run(listener.listen())
+        try:
+            await to_the_end(self.run(listener.listen()))
+        except asyncio.CancelledError:
+            await to_the_end(listener.close())  # nobody else knows of it
+            raise
         return listener
 
     async def close(self) -> None:

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from envs.scope import to_the_end
 from envs.types import SiteError
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 """Real seconds until a server must answer."""
+
+STOP_SECONDS = 10.0
+"""Real seconds that a thread may take to end: a request that is being answered is waited for."""
+
+
+class _Server(uvicorn.Server):
+    """A server that can be stopped from another thread at any moment, also before it has started."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+    _serving: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
+        if not self.should_exit:
+            await super().serve(sockets)
+
+    def stop(self) -> None:
+        """Have it end: in its own way once it serves, else at once."""
+        self.should_exit = self.force_exit = True
+        if not self.started and self._loop is not None and self._serving is not None:
+            with suppress(RuntimeError):  # its loop is closed already
+                self._loop.call_soon_threadsafe(self._serving.cancel)
 
 
 class AppServer:
@@ -22,9 +49,12 @@ class AppServer:
     def __init__(self, app: ASGIApp, name: str) -> None:
         self._app = app
         self._name = name
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
         self._thread: threading.Thread | None = None
+        self._listener: socket.socket | None = None
         self._origin: str | None = None
+        self._changing = asyncio.Lock()
+        """Held while it is started or closed: two who start it at once start one server."""
 
     @property
     def origin(self) -> str:
@@ -34,30 +64,61 @@ class AppServer:
         return self._origin
 
     async def start(self) -> None:
-        """Bind a free port of loopback and serve. Starting twice is one start."""
-        if self._thread is not None:
-            return
-        listener = socket.create_server(("127.0.0.1", 0))
-        # asyncio sets this only on sockets that name their protocol, which these do not. Without it a body waits 40 ms for the head's receipt.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        server = uvicorn.Server(uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name=self._name, daemon=True)
-        thread.start()
-        await asyncio.to_thread(self._wait_until_started, server, thread)
-        self._server, self._thread = server, thread
-        self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        """Bind a free port of loopback and serve. Starting twice is one start; a start that fails or is cancelled leaves nothing.
+
+        Raises:
+            SiteError: it does not answer in time.
+        """
+        async with self._changing:
+            if self._thread is not None:
+                return
+            try:
+                self._begin()
+                await self._started()
+            except BaseException:
+                await to_the_end(self._end())
+                raise
 
     async def close(self) -> None:
         """Stop serving and wait for the thread."""
-        server, thread = self._server, self._thread
-        self._server = self._thread = self._origin = None
-        if server is not None and thread is not None:
-            server.should_exit = server.force_exit = True
-            await asyncio.to_thread(thread.join)
+        async with self._changing:
+            await to_the_end(self._end())
 
-    def _wait_until_started(self, server: uvicorn.Server, thread: threading.Thread) -> None:
+    def _begin(self) -> None:
+        listener = self._listener = socket.create_server(("127.0.0.1", 0))
+        # asyncio sets this only on sockets that name their protocol, which these do not. Without it a body waits 40 ms for the head's receipt.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = self._server = _Server(
+            uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off")
+        )
+
+        def serve() -> None:
+            with suppress(asyncio.CancelledError):  # stopped before it had started
+                server.run(sockets=[listener])
+
+        self._thread = threading.Thread(target=serve, name=self._name, daemon=True)
+        self._thread.start()
+
+    async def _started(self) -> None:
+        server, thread, listener = self._server, self._thread, self._listener
+        assert server is not None and thread is not None and listener is not None
         deadline = time.monotonic() + START_SECONDS
         while not server.started:
-            if not thread.is_alive() or time.monotonic() > deadline:
-                raise SiteError(f"the server of {self._name} did not start")
-            thread.join(0.01)
+            if not thread.is_alive():
+                raise SiteError(f"the server of {self._name} did not start: it ended by itself; its log says why")
+            if time.monotonic() > deadline:
+                raise SiteError(f"the server of {self._name} did not start within {START_SECONDS:g} s")
+            await asyncio.sleep(0.01)
+        self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    async def _end(self) -> None:
+        server, thread, listener = self._server, self._thread, self._listener
+        self._server = self._thread = self._listener = self._origin = None
+        if server is not None:
+            server.stop()
+        if thread is not None and thread.ident is not None:
+            await asyncio.to_thread(thread.join, STOP_SECONDS)
+            if thread.is_alive():
+                logger.warning("the server of %s does not end; its thread is left behind", self._name)
+        if listener is not None:
+            listener.close()  # a server that had started has closed it

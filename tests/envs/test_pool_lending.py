@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,9 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.browser.browser import Browser
+from envs.browser.connection import Connection
 from envs.browser.context import BrowserContext
+from envs.egress import AllowList, EgressProxy
 from envs.types import BrowserError, Click, WebTask
 
 
@@ -309,5 +313,72 @@ def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_lent(mach
             assert pool.metrics()["ready"] == 1 and len(made.alive) == 2
             ready = await pool.acquire(two, TASK)  # type: ignore[arg-type]
             assert made.alive == [ready] and pool.metrics()["idle"] == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["fails", "cancelled"])
+def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """Its way out is there before its browser is, and has a thread of its own."""
+
+    async def run() -> None:
+        before = {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"}
+        launching = asyncio.Event()
+
+        async def launch(*_: Any) -> Browser:
+            launching.set()
+            if end == "cancelled":
+                await asyncio.sleep(3600)
+            raise BrowserError("it does not start")
+
+        monkeypatch.setattr("envs.browser.fleet.Browser.launch", launch)
+        monkeypatch.setattr("envs.browser.fleet.find_chromium", lambda: Path("chromium"))
+        pool = BrowserPool()
+        entering = asyncio.create_task(pool.__aenter__())
+        await launching.wait()
+        if end == "cancelled":
+            entering.cancel()
+        with pytest.raises(asyncio.CancelledError if end == "cancelled" else BrowserError):
+            await entering
+        assert {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"} == before
+        assert pool.egress._listeners == set()
+
+    asyncio.run(run())
+
+
+def test_a_way_out_that_nobody_waits_for_any_more_is_closed() -> None:
+    async def run() -> None:
+        async with EgressProxy() as proxy:
+            opening = asyncio.create_task(proxy.open(AllowList.of()))
+            await asyncio.sleep(0)
+            while not proxy._listeners:  # it is opened in the proxy's thread, which this loop has not heard of yet
+                time.sleep(0.001)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            assert proxy._listeners == set()
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_given_up_while_it_is_opened_is_closed() -> None:
+    async def run() -> None:
+        closed, waiting = list[str](), asyncio.Event()
+
+        async def call(*_: Any) -> Any:
+            waiting.set()
+            await asyncio.sleep(3600)
+
+        client: Any = SimpleNamespace(call=call, on_event=lambda _: None, close=closed.append)
+
+        async def connect(_: float) -> Any:
+            return client
+
+        opening = asyncio.create_task(Connection(connect).open())
+        await waiting.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert len(closed) == 1
 
     asyncio.run(run())
