@@ -14,7 +14,7 @@ from envs.actions import fields, navigate
 from envs.actions import input as hand
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord, pastes
-from envs.actions.locate import Spot, control, locate
+from envs.actions.locate import Spot, control, locate, pixels
 from envs.actions.nodes import GONE, UNFOCUSABLE, Nodes, says
 from envs.actions.refuse import find, named, refuse
 from envs.actions.surface import Effect, Surface
@@ -47,6 +47,7 @@ from envs.types import (
     Submit,
     SwitchTab,
     Terminate,
+    TripleClick,
     Type,
     Upload,
     Wait,
@@ -89,7 +90,7 @@ async def _act(surface: Surface, action: Action) -> Outcome:
 
 async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
     match action:
-        case Click() | DoubleClick() | Hover():
+        case Click() | DoubleClick() | TripleClick() | Hover():
             return await _point(surface, nodes, action)
         case Type():
             return await fields.type_text(surface, nodes, action)
@@ -119,14 +120,17 @@ async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
             raise AssertionError(f"{action.type} is dealt with before")
 
 
-async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | Hover) -> Outcome:
+_TIMES = {Click: 1, DoubleClick: 2, TripleClick: 3}
+
+
+async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | TripleClick | Hover) -> Outcome:
     spot = await locate(surface, nodes, action)
     if isinstance(spot, ActionError):
         return spot
     if isinstance(action, Hover):
         await hand.move(surface.cdp, *spot.point)
     else:
-        await hand.click(surface.cdp, *spot.point, times=2 if isinstance(action, DoubleClick) else 1)
+        await hand.click(surface.cdp, *spot.point, times=_TIMES[type(action)], grip=hand.Grip.of(action))
         if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
             own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
             if own is not None:
@@ -202,7 +206,8 @@ async def _drag(surface: Surface, nodes: Nodes, action: Drag) -> Outcome:
     if isinstance(start, ActionError):
         what = "the two ends of the drag are not on the screen together"
         return ActionError(ErrorCode.OFF_SCREEN, what, "scroll, or drag in two parts")
-    await hand.drag(surface.cdp, surface.intercept, start.point, end.point)
+    way = [start.point, *(pixels(point, surface.viewport) for point in action.via), end.point]
+    await hand.drag(surface.cdp, surface.intercept, way, hand.Grip.of(action))
     return Effect(end.point)
 
 

@@ -7,9 +7,13 @@ is paid instead of one per event. A page sees exactly what a person's mouse and 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from envs.actions.keyboard import KEYS, MODIFIERS, Chord, Key, character, events, stroke
+from envs.actions.keyboard import KEYS, Chord, Key, events, held_down, modifier_bits, stroke, typed
+from envs.types.actions import MouseButton
 
 if TYPE_CHECKING:
     from envs.actions.intercept import Interceptor
@@ -21,10 +25,15 @@ MAX_TYPED = 200
 DRAG_STEPS = 8
 """Moves between the ends of a drag: pages look at what lies under the mouse on the way (sortable lists, sliders)."""
 
+VIA_STEPS = 2
+"""Moves between two points of a drag that has points on its way: they are near to each other."""
+
 DRAG_START = 6.0
 """CSS pixels of the first move with the button down; Chromium begins a drag at 3, usual libraries at 1 to 5."""
 
 Place = tuple[float, float]
+
+_MOUSE, _KEY = "Input.dispatchMouseEvent", "Input.dispatchKeyEvent"
 
 
 async def move(cdp: Cdp, x: float, y: float) -> None:
@@ -32,16 +41,41 @@ async def move(cdp: Cdp, x: float, y: float) -> None:
     await cdp.send("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": x, "y": y})
 
 
-async def click(cdp: Cdp, x: float, y: float, times: int = 1) -> None:
-    """Move to a point, press and release the left button, ``times`` in a row (2 is a double click)."""
-    messages: list[dict[str, Any]] = [{"type": "mouseMoved", "x": x, "y": y}]
+@dataclass(frozen=True)
+class Grip:
+    """A mouse button, and the modifier keys that are held while it is used."""
+
+    button: str = "left"
+    held: tuple[Key, ...] = ()
+
+    @classmethod
+    def of(cls, action: MouseButton) -> Grip:
+        """What an action says."""
+        return cls(action.button, tuple(KEYS[name] for name in dict.fromkeys(action.modifiers)))
+
+    @property
+    def bits(self) -> dict[str, int]:
+        """Of the held keys, for a mouse event; none for none, as before."""
+        return {"modifiers": modifier_bits(self.held)} if self.held else {}
+
+
+LEFT = Grip()
+_BUTTONS = {"left": 1, "right": 2, "middle": 4}
+"""Bits of CDP's ``buttons``."""
+
+
+async def click(cdp: Cdp, x: float, y: float, times: int = 1, grip: Grip = LEFT) -> None:
+    """Move to a point, press and release the button, ``times`` in a row (2 is a double click)."""
+    down, up = held_down(grip.held)
+    messages: list[dict[str, Any]] = [{"type": "mouseMoved", "x": x, "y": y, **grip.bits}]
     for count in range(1, times + 1):
-        press = {"x": x, "y": y, "button": "left", "clickCount": count}
+        press = {"x": x, "y": y, "button": grip.button, "clickCount": count, **grip.bits}
         messages += [
-            {"type": "mousePressed", "buttons": 1, **press},
+            {"type": "mousePressed", "buttons": _BUTTONS[grip.button], **press},
             {"type": "mouseReleased", "buttons": 0, **press},
         ]
-    await _all(cdp, "Input.dispatchMouseEvent", *messages)
+    sent = [*_of(_KEY, down), *_of(_MOUSE, messages), *_of(_KEY, up)]
+    await asyncio.gather(*(cdp.send(method, each) for method, each in sent))
 
 
 async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
@@ -49,21 +83,29 @@ async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
     await cdp.send("Input.dispatchMouseEvent", {"type": "mouseWheel", "x": x, "y": y, "deltaX": dx, "deltaY": dy})
 
 
-async def drag(cdp: Cdp, intercept: Interceptor, start: Place, end: Place) -> None:
-    """Press at ``start``, move to ``end`` and release. If the page begins a native drag (``draggable``), it is dragged and dropped."""
-    held = {"button": "left", "buttons": 1}
+async def drag(cdp: Cdp, intercept: Interceptor, way: Sequence[Place], grip: Grip = LEFT) -> None:
+    """Press at the first point, move through all others and release at the last one.
+
+    If the page begins a native drag (``draggable``), it is dragged and dropped.
+    """
+    start, end = way[0], way[-1]
+    held = {"button": grip.button, "buttons": _BUTTONS[grip.button], **grip.bits}
+    down, up = held_down(grip.held)
     async with intercept.drags() as caught:
         await move(cdp, *start)
+        await _all(cdp, _KEY, *down)
         await _mouse(cdp, "mousePressed", start, clickCount=1, **held)
-        for place in _first_moves(start, end):
+        for place in _first_moves(start, way[1]):
             await _mouse(cdp, "mouseMoved", place, **held)
         # The interception is told before the move that began it is acknowledged, or under load a little later.
-        way = _between(start, end, DRAG_STEPS)
-        while way and not caught.done():
-            await _mouse(cdp, "mouseMoved", way.pop(0), **held)
+        steps = DRAG_STEPS if len(way) == 2 else VIA_STEPS
+        left = [place for one, other in pairwise(way) for place in _between(one, other, steps)]
+        while left and not caught.done():
+            await _mouse(cdp, "mouseMoved", left.pop(0), **held)
         if caught.done():
-            await _carry(cdp, caught.result()["data"], way or [end])
-        await _mouse(cdp, "mouseReleased", end, button="left", buttons=0, clickCount=1)
+            await _carry(cdp, caught.result()["data"], left or [end])
+        await _mouse(cdp, "mouseReleased", end, button=grip.button, buttons=0, clickCount=1, **grip.bits)
+        await _all(cdp, _KEY, *up)
 
 
 async def _carry(cdp: Cdp, data: dict[str, Any], way: list[Place]) -> None:
@@ -79,13 +121,13 @@ async def _mouse(cdp: Cdp, kind: str, place: Place, **more: Any) -> None:
 
 async def press(cdp: Cdp, chord: Chord) -> None:
     """Press and release a chord."""
-    await _all(cdp, "Input.dispatchKeyEvent", *events(chord))
+    await _all(cdp, _KEY, *events(chord))
 
 
 async def replace_text(cdp: Cdp, text: str) -> None:
     """Select everything in the focused field and type ``text`` over it; an empty text clears the field."""
-    select = {"key": "a", "code": "KeyA", "windowsVirtualKeyCode": 65, "modifiers": MODIFIERS["Control"]}
-    first = [{"type": "rawKeyDown", "commands": ["selectAll"], **select}, {"type": "keyUp", **select}]
+    control, *a_key, release = events(Chord((KEYS["Control"],), KEYS["a"]))
+    first = [control, {**a_key[0], "commands": ["selectAll"]}, *a_key[1:], release]
     await _write(cdp, first if text else [*first, *stroke(KEYS["Backspace"])], text)
 
 
@@ -96,19 +138,14 @@ async def append_text(cdp: Cdp, text: str) -> None:
 
 async def type_keys(cdp: Cdp, text: str) -> None:
     """Type ``text`` key by key into what has the focus, whatever its length."""
-    await _all(cdp, "Input.dispatchKeyEvent", *(event for each in text for event in _stroke_of(each)))
+    await _all(cdp, _KEY, *typed(text))
 
 
 async def _write(cdp: Cdp, first: list[dict[str, Any]], text: str) -> None:
-    typed = text if len(text) <= MAX_TYPED else ""
-    await _all(cdp, "Input.dispatchKeyEvent", *first, *(event for each in typed for event in _stroke_of(each)))
-    if not typed and text:
+    by_key = len(text) <= MAX_TYPED
+    await _all(cdp, _KEY, *first, *(typed(text) if by_key else ()))
+    if not by_key:
         await cdp.send("Input.insertText", {"text": text})
-
-
-def _stroke_of(text: str) -> list[dict[str, Any]]:
-    key: Key = character(text)
-    return stroke(key, MODIFIERS["Shift"] if key.shifted else 0)
 
 
 def _first_moves(start: Place, end: Place) -> list[Place]:
@@ -123,6 +160,10 @@ def _between(start: Place, end: Place, steps: int) -> list[Place]:
     """``steps`` points on the way, the last one at the end."""
     parts = [(step + 1) / steps for step in range(steps)]
     return [(start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part) for part in parts]
+
+
+def _of(method: str, messages: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    return [(method, each) for each in messages]
 
 
 async def _all(cdp: Cdp, method: str, *params: dict[str, Any]) -> None:

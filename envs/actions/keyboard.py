@@ -6,6 +6,7 @@ report as ``keyCode``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,17 +62,21 @@ _SHIFTED_DIGITS = ")!@#$%^&*("
 _ALIASES = {
     "cmd": "Meta",
     "command": "Meta",
+    "controlormeta": "Control",
     "ctrl": "Control",
     "del": "Delete",
     "down": "ArrowDown",
     "esc": "Escape",
+    "kp_enter": "Enter",
     "left": "ArrowLeft",
+    "next": "PageDown",
     "option": "Alt",
     "page_down": "PageDown",
     "page_up": "PageUp",
     "pgdn": "PageDown",
     "pgup": "PageUp",
     "plus": "+",
+    "prior": "PageUp",
     "return": "Enter",
     "right": "ArrowRight",
     "space": " ",
@@ -119,6 +124,13 @@ def _table() -> dict[str, Key]:
 KEYS = _table()
 """All keys by what they give."""
 
+_WITH_SHIFT = {
+    **{letter: letter.upper() for letter in "abcdefghijklmnopqrstuvwxyz"},
+    **{str(digit): sign for digit, sign in enumerate(_SHIFTED_DIGITS)},
+    **{pair[0]: pair[1] for pair, _ in _PUNCTUATION.values()},
+}
+"""What the keys of a character give while Shift is held."""
+
 _BY_NAME = {name.casefold(): name for name in KEYS if len(name) > 1}
 
 
@@ -147,11 +159,16 @@ def character(text: str) -> Key:
 def parse_chord(text: str) -> Chord | None:
     """The chord that ``Control+a``, ``ctrl+shift+ArrowLeft``, ``Enter`` or ``+`` names; ``None`` for what is no key."""
     *names, last = text.split("+") if not text.endswith("+") else [*text[:-1].rstrip("+").split("+"), "+"]
-    held = [_find(name) for name in names if name != ""]
+    found = [_find(name) for name in names if name != ""]
+    held = tuple(dict.fromkeys(each for each in found if each is not None and each.key in MODIFIERS))
     key = _find(last)
-    if key is None or not all(each is not None and each.key in MODIFIERS for each in held):
+    if key is None or len(held) < len({*found}):
         return None
-    return Chord(tuple(each for each in held if each is not None), key)
+    if held and len(last) == 1 and last.isalpha():
+        key = KEYS.get(last.lower(), key)  # a letter in a chord means its key: Control+A is Control+a
+    if any(each.key == "Shift" for each in held):
+        key = KEYS[_WITH_SHIFT.get(key.key, key.key)] if key.key in KEYS else key
+    return Chord(held, key)
 
 
 def key_names() -> tuple[str, ...]:
@@ -164,14 +181,36 @@ def events(chord: Chord) -> list[dict[str, Any]]:
     keys = list(chord.held)
     if chord.key.shifted and not any(key.key == "Shift" for key in keys):
         keys.append(KEYS["Shift"])
-    bits = 0
-    down: list[dict[str, Any]] = []
-    up: list[dict[str, Any]] = []
-    for key in keys:
-        up.insert(0, {"type": "keyUp", **_fields(key), "modifiers": bits})
-        bits |= MODIFIERS[key.key]
-        down.append({"type": "rawKeyDown", **_fields(key), "modifiers": bits})
-    return [*down, *stroke(chord.key, bits), *up]
+    down, up = held_down(keys)
+    return [*down, *stroke(chord.key, modifier_bits(keys)), *up]
+
+
+def typed(text: str) -> list[dict[str, Any]]:
+    """The key events of typing ``text``; Shift goes down before what needs it and up after it."""
+    sent: list[dict[str, Any]] = []
+    down, up = held_down([KEYS["Shift"]])
+    shift = False
+    for key in map(character, text):
+        if key.shifted != shift:
+            sent += up if shift else down
+            shift = key.shifted
+        sent += stroke(key, MODIFIERS["Shift"] if shift else 0)
+    return [*sent, *(up if shift else [])]
+
+
+def held_down(keys: Sequence[Key]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The key events of pressing modifiers, in order, and those of letting them go again."""
+    down = [
+        {"type": "rawKeyDown", **_fields(key), "modifiers": modifier_bits(keys[: place + 1])}
+        for place, key in enumerate(keys)
+    ]
+    up = [{"type": "keyUp", **_fields(key), "modifiers": modifier_bits(keys[:place])} for place, key in enumerate(keys)]
+    return down, up[::-1]
+
+
+def modifier_bits(keys: Iterable[Key]) -> int:
+    """CDP's ``modifiers`` while these keys are held."""
+    return sum({MODIFIERS[key.key] for key in keys})
 
 
 def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
@@ -190,7 +229,6 @@ def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
 
 def _find(name: str) -> Key | None:
     if len(name) == 1:
-        # A letter in a chord means its key: Control+A is Control+a. Upper case alone is written with Shift.
         return KEYS.get(name)
     bare = name.strip()
     known = _BY_NAME.get(bare.casefold()) or _ALIASES.get(bare.casefold())
@@ -201,4 +239,4 @@ def _fields(key: Key) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": key.key}
     if key.code:
         fields |= {"code": key.code, "windowsVirtualKeyCode": key.virtual}
-    return fields
+    return fields | ({"location": 1} if key.key in MODIFIERS else {})  # the left ones

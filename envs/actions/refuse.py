@@ -19,6 +19,7 @@ from envs.types import (
     Remember,
     Select,
     Submit,
+    TripleClick,
     Type,
     Upload,
 )
@@ -29,7 +30,7 @@ NEVER_EDITABLE = frozenset(
 )
 """Tags that no text can be typed into. Of all others the page is asked."""
 
-NEEDS_USE = (Click, DoubleClick, Type, Select, Check, Clear, Upload)
+NEEDS_USE = (Click, DoubleClick, TripleClick, Type, Select, Check, Clear, Upload)
 """Actions that a disabled element does not take."""
 
 

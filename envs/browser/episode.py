@@ -41,6 +41,7 @@ from envs.types import (
     Press,
     Recorded,
     Scroll,
+    TripleClick,
     Wait,
     WebTask,
 )
@@ -162,7 +163,7 @@ class EpisodePage:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
-        if isinstance(action, Click | DoubleClick):
+        if isinstance(action, Click | DoubleClick | TripleClick):
             self._tell_of_foreign_link(effect)
         settled, result = await self._seen(effect, error, early=self._may_be_early(action))
         return replace(result, settled=settled, error=error.code if error else None)

@@ -36,6 +36,9 @@ MAX_AMOUNT = 20.0
 MAX_WAIT = 60.0
 """Seconds that one wait may take, in the page's own time (which costs almost no real time)."""
 
+MAX_VIA = 256
+"""Points of a drag's way: a circle of the size of a screen, drawn by eye, has 10 to 60."""
+
 MAX_HTML = 200_000
 """Characters of a submitted page: more than any page of the Design2Code benchmark without its pictures, about 60,000 tokens."""
 
@@ -45,6 +48,15 @@ MAX_REASON = 300
 
 Text = Annotated[str, AfterValidator(writable)]
 """A string that can be encoded."""
+
+
+def _as_text(value: object) -> object:
+    """A number is kept as it is written: models leave out the quotes."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Words = Annotated[Text, BeforeValidator(_as_text)]
+"""A text that may be written as a number: a ZIP code, a price."""
 
 Share = Annotated[float, Field(ge=0, le=GRID, allow_inf_nan=False)]
 Point = tuple[Share, Share]
@@ -66,6 +78,7 @@ Name = Annotated[Text, Field(min_length=1, max_length=200)]
 """A semantic id."""
 
 Direction = Literal["up", "down", "left", "right"]
+Modifier = Literal["Alt", "Control", "Meta", "Shift"]
 
 
 class Sparse(Record):
@@ -110,23 +123,36 @@ class Target(MaybeTarget):
         return self
 
 
-class Click(Target):
-    """Press and release the left mouse button on the target."""
+class MouseButton(Sparse):
+    """The button of a mouse action, and the keys that are held down meanwhile."""
+
+    button: Literal["left", "right", "middle"] = "left"
+    modifiers: tuple[Modifier, ...] = Field(default=(), max_length=4)
+
+
+class Click(Target, MouseButton):
+    """Press and release a mouse button on the target."""
 
     type: Literal["click"] = "click"
 
 
-class DoubleClick(Target):
+class DoubleClick(Target, MouseButton):
     """Click twice in a row."""
 
     type: Literal["double_click"] = "double_click"
+
+
+class TripleClick(Target, MouseButton):
+    """Click three times in a row: selects a paragraph, or the whole line of a field."""
+
+    type: Literal["triple_click"] = "triple_click"
 
 
 class Type(MaybeTarget):
     """Click a field and type; what was in it is replaced. Without a target: into what has the focus."""
 
     type: Literal["type"] = "type"
-    text: Text
+    text: Words
     clear: StrictBool = True
     """Replace what is there; otherwise the text goes to its end."""
     enter: StrictBool = False
@@ -147,10 +173,14 @@ class Hover(Target):
 
 
 class Select(Target):
-    """Choose an option of a drop-down list by its visible label."""
+    """Choose an option of a list by its visible label; of a list that takes several, these and no others."""
 
     type: Literal["select"] = "select"
-    text: Text
+    text: Words
+    also: tuple[Text, ...] = Field(default=(), max_length=64)
+    """Further options of a list that takes several."""
+    add: StrictBool = False
+    """What is chosen in such a list already stays so."""
 
 
 class Check(Target):
@@ -175,12 +205,14 @@ class Scroll(MaybeTarget):
     """Heights (widths) of the viewport. By default a quarter of what was seen stays in view."""
 
 
-class Drag(Sparse):
+class Drag(MouseButton):
     """Press the mouse on one target, move, and release it on another."""
 
     type: Literal["drag"] = "drag"
     start: Target
     end: Target
+    via: tuple[Point, ...] = Field(default=(), max_length=MAX_VIA)
+    """Points that the mouse goes through in between, in order: a drawn line. Nothing is scrolled for them."""
 
 
 class Upload(Target):
@@ -257,7 +289,7 @@ class Answer(Sparse):
     """Tell the answer that the task asks for; ends the episode."""
 
     type: Literal["answer"] = "answer"
-    text: Text
+    text: Words
 
 
 class Terminate(Sparse):
@@ -272,11 +304,6 @@ class Submit(Sparse):
 
     type: Literal["submit"] = "submit"
     html: Text
-
-
-def _as_text(value: object) -> object:
-    """A number is kept as it is written: models leave out the quotes."""
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 Note = Annotated[str, Field(min_length=1), AfterValidator(writable), BeforeValidator(_as_text)]
@@ -306,7 +333,7 @@ class Invalid(Sparse):
     code: ErrorCode = ErrorCode.INVALID_ACTION
 
 
-ElementAction = Click | DoubleClick | Type | Press | Hover | Select | Check | Clear | Scroll | Upload
+ElementAction = Click | DoubleClick | TripleClick | Type | Press | Hover | Select | Check | Clear | Scroll | Upload
 """Actions that are themselves the target they act on."""
 
 Valid = (

@@ -27,18 +27,23 @@ def _with(
 
 
 nothing = st.just({})
+mouse = {
+    "button": st.sampled_from(["left", "right", "middle"]),
+    "modifiers": st.lists(st.sampled_from(["Alt", "Control", "Meta", "Shift"]), unique=True),
+}
 ARGUMENTS: dict[str, st.SearchStrategy[dict[str, object]]] = {
-    "click": ways,
-    "double_click": ways,
+    "click": _with(ways, **mouse),
+    "double_click": _with(ways, **mouse),
+    "triple_click": _with(ways, **mouse),
     "type": _with(maybe, text=texts, clear=st.booleans(), enter=st.booleans()),
     "press": _with(maybe, key=st.text(min_size=1, max_size=20)),
     "hover": ways,
-    "select": _with(ways, text=texts),
+    "select": _with(ways, text=texts, also=st.lists(texts, max_size=2), add=st.booleans()),
     "check": _with(ways, on=st.booleans()),
     "clear": ways,
     "scroll": _with(maybe, direction=st.sampled_from(["up", "down", "left", "right"]), amount=st.floats(0.01, 20)),
     "upload": _with(ways, files=st.lists(texts, min_size=1, max_size=3)),
-    "drag": _with(nothing, start=targets, end=targets),
+    "drag": _with(nothing, start=targets, end=targets, via=st.lists(points, max_size=3), **mouse),
     "goto": _with(nothing, url=st.text(min_size=1, max_size=60)),
     "back": nothing,
     "forward": nothing,

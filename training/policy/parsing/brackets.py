@@ -13,14 +13,20 @@ from envs.types import Click, ErrorCode, Invalid, Select, Type
 from envs.types.actions import Actions
 from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
 
-MOST_DIGITS = 4
+MAX_DIGITS = 4
 """Of an element's number: no page shows 10,000 elements."""
 
-_FORM = re.compile(rf"(?P<name>[a-z_]+) \[(?P<element>\d{{1,{MOST_DIGITS}}})\](?: (?P<text>\".*\"))?", re.DOTALL)
+_FORM = re.compile(rf"(?P<name>[A-Za-z_]+) ?\[(?P<element>\d{{1,{MAX_DIGITS}}})\](?: (?P<text>\".*\"))?", re.DOTALL)
 _WIDE = re.compile(
-    r"(?P<name>[a-z_]+)(?: \[(?P<word>[^\[\]\"\s][^\[\]\"\n]{0,2000})\])?(?: (?P<text>\".*\"))?", re.DOTALL
+    r"(?P<name>[a-z_]+|[A-Za-z_]+(?= ?\[))(?: ?\[(?P<word>[^\[\]\"\s][^\[\]\"\n]{0,2000})\])?(?: (?P<text>\".*\"))?",
+    re.DOTALL,
 )
-_WEBARENA = re.compile(r"type \[(?P<element>[\w.-]{1,80})\] \[(?P<text>.*?)\](?: \[(?P<enter>[01])\])?")
+_WEBARENA = (
+    re.compile(r"(?P<name>[Tt]ype) ?\[(?P<element>[\w.-]{1,80})\] ?\[(?P<text>.*?)\](?: ?\[(?P<enter>[01])\])?"),
+    re.compile(r"(?P<name>[Ss]top|[Aa]nswer|[Gg]oto) ?\[(?P<word>.+)\]"),
+    re.compile(r"(?P<name>[Ss]croll) (?P<word>up|down|left|right)"),
+)
+"""WebArena's forms that are not ours: texts without quotes, which may hold quotes and brackets."""
 
 _WITH_TEXT: dict[str, type[Type] | type[Select]] = {"type": Type, "select": Select}
 
@@ -63,9 +69,11 @@ _WORDS = {
 def read_brackets(text: str, actions: Actions) -> Reading | None:
     """``name [element] "text"``; ``None`` if the text is not of this form."""
     match = _FORM.fullmatch(text)
-    if match is None or (match["name"] not in ("click", *_WITH_TEXT) and canonical(match["name"], actions) in actions):
+    if match is None or (
+        match["name"].lower() not in ("click", *_WITH_TEXT) and canonical(match["name"], actions) in actions
+    ):
         return _read_wide(text, actions)
-    name, element = match["name"], int(match["element"])
+    name, element = match["name"].lower(), int(match["element"])
     if name == "click":
         return Reading(Click(element=element) if match["text"] is None else Invalid(reason="click takes no text"))
     if name not in _WITH_TEXT:
@@ -81,13 +89,18 @@ def read_brackets(text: str, actions: Actions) -> Reading | None:
 
 
 def read_webarena(text: str, actions: Actions) -> Reading | None:
-    """WebArena's own ``type [id] [text] [1]``: without quotes, and Enter is pressed unless the last number is 0."""
-    match = _WEBARENA.fullmatch(text)
-    if match is None:
-        return None
-    return read_named(
-        "type", {"element": match["element"], "text": match["text"], "enter": match["enter"] != "0"}, actions
-    )
+    """WebArena's own forms: ``type [id] [text] [1]`` (Enter is pressed unless the last number is 0), ``stop [say "no"]``, ``scroll down``."""
+    for form in _WEBARENA:
+        match = form.fullmatch(text)
+        if match is None:
+            continue
+        name, found = match["name"].lower(), match.groupdict()
+        if "element" in found:
+            arguments = {"element": found["element"], "text": found["text"], "enter": found["enter"] != "0"}
+        else:
+            arguments = {_WORDS[canonical(name, actions)]: found["word"]}
+        return read_named(name, arguments, actions)
+    return None
 
 
 def _read_wide(text: str, actions: Actions) -> Reading | None:
@@ -97,7 +110,10 @@ def _read_wide(text: str, actions: Actions) -> Reading | None:
     name, word, quoted = canonical(match["name"], actions), match["word"], match["text"]
     if name not in actions or (word is None and quoted is None and name not in _ALONE):
         return None
-    if word is not None and word.isdigit() and len(word) > MOST_DIGITS and name not in _KEYED:
+    both = quoted is not None and name not in _KEYED
+    # `press [Enter]` names a key, `press [3] "Enter"` an element; so with scroll.
+    meaning = "element" if both else _WORDS.get(name, "element")
+    if meaning == "element" and word is not None and word.isdigit() and len(word) > MAX_DIGITS:
         return None
     arguments: dict[str, Any] = {}
     if quoted is not None:
@@ -108,9 +124,7 @@ def _read_wide(text: str, actions: Actions) -> Reading | None:
             return Reading(value)
         arguments[_TEXTS[name]] = value
     if word is not None:
-        # `press [Enter]` names a key, `press [3] "Enter"` an element; so with scroll.
-        both = quoted is not None and name not in _KEYED
-        arguments["element" if both else _WORDS.get(name, "element")] = word
+        arguments[meaning] = word.removeprefix("direction=") if meaning == "direction" else word
     return read_named(match["name"], arguments, actions)
 
 

@@ -13,37 +13,47 @@ from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
 from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
 
-_CALL = re.compile(r"(?P<name>[a-z_]{1,40})\((?P<inside>.*)\)", re.DOTALL)
-_NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
+_CALL = re.compile(r"(?P<name>[A-Za-z_]{1,40})\((?P<inside>.*)\)", re.DOTALL)
+_NUMBER = r"-?\d{1,20}(?:\.\d{1,20})?"
+_STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _ARGUMENT = re.compile(
     rf"""\s*(?:(?P<key>[a-z_]{{1,40}})\s*=\s*)?
-    (?: (?P<double>"(?:[^"\\]|\\.)*") | '(?P<single>(?:[^'\\]|\\.)*)' | (?P<number>{_NUMBER})
-      | (?P<word>true|false|null|True|False|None)
-      | [\[(]\s*(?P<x>{_NUMBER})\s*,\s*(?P<y>{_NUMBER})\s*[\])] )\s*(?:,|$)""",
+    (?: (?P<string>{_STRING}) | (?P<number>{_NUMBER}) | (?P<word>true|false|null|True|False|None)
+      | \[\s*(?P<strings>(?:(?:{_STRING})\s*(?:,\s*|(?=\])))*)\]
+      | [\[(]\s*(?P<numbers>{_NUMBER}(?:\s*,\s*{_NUMBER}){{1,3}})\s*[\])] )\s*(?:,|$)""",
     re.DOTALL | re.VERBOSE,
 )
 _WORDS = {"true": True, "false": False, "null": None}
 
 _ORDER = {
     "answer": ("text",),
+    "click": ("element", "button", "modifiers"),
     "close_tab": ("tab",),
     "dialog": ("accept", "text"),
+    "double_click": ("element", "button", "modifiers"),
     "drag": ("start", "end"),
+    "fill": ("element", "text", "enable_autocomplete_menu"),
     "forget": ("key",),
     "goto": ("url",),
+    "keyboard_insert_text": ("text",),
+    "keyboard_type": ("text",),
+    "mouse_drag_and_drop": ("from_x", "from_y", "to_x", "to_y"),
     "new_tab": ("url",),
     "press": ("key",),
     "remember": ("key", "value"),
+    "report_infeasible": ("reason",),
     "scroll": ("direction", "amount"),
+    "scroll_at": ("x", "y", "delta_x", "delta_y"),
     "select": ("element", "text"),
     "submit": ("html",),
     "switch_tab": ("tab",),
     "terminate": ("status",),
+    "triple_click": ("element", "button", "modifiers"),
     "type": ("element", "text"),
     "upload": ("element", "files"),
     "wait": ("seconds",),
 }
-"""Names of positional arguments; one that is not here takes an element."""
+"""Names of positional arguments, by our name of an action or another scheme's where it differs; one that is not here takes an element."""
 
 
 def read_call(text: str, actions: Actions) -> Reading | None:
@@ -51,7 +61,7 @@ def read_call(text: str, actions: Actions) -> Reading | None:
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return None
-    arguments = _arguments(canonical(match["name"], actions), match["inside"].strip(), actions)
+    arguments = _arguments(match["name"].lower(), match["inside"].strip(), actions)
     if isinstance(arguments, Invalid):
         return Reading(arguments)
     return read_named(match["name"], arguments, actions)
@@ -77,28 +87,49 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
 
 def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
     """Positional arguments by name. Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first."""
-    order: tuple[str, ...] = _ORDER.get(name, ("element",) if name in actions else ())
-    if order[:1] == ("element",) and len(values) >= 2 and all(isinstance(value, int | float) for value in values[:2]):
+    ours = canonical(name, actions)
+    order: tuple[str, ...] = _ORDER.get(name) or _ORDER.get(ours, ("element",) if ours in actions else ())
+    texts = ours in ("type", "select") and len(values) == 2  # an element and its text
+    if (
+        order[:1] == ("element",)
+        and len(values) >= 2
+        and not texts
+        and all(isinstance(value, int | float) for value in values[:2])
+    ):
         order, values = ("at", *order[1:]), [values[:2], *values[2:]]
-    if name == "press" and len(values) == 2:
+    if ours == "press" and len(values) == 2:
         order = ("element", "key")
+    if name == "scroll" and len(values) == 2 and all(isinstance(value, int | float) for value in values):
+        order = ("delta_x", "delta_y")  # BrowserGym's
     # Too many are told by an argument that no action has.
     extra = (f"argument {number}" for number in range(len(order) + 1, len(values) + 1))
     return dict(zip((*order, *extra), values, strict=False))
 
 
 def _value(match: re.Match[str]) -> Any:
-    if match["double"] is not None:
-        try:
-            return json.loads(match["double"], strict=False)
-        except ValueError:
-            return match["double"][1:-1]
-    if match["single"] is not None:
-        return re.sub(
-            r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), match["single"], flags=re.DOTALL
-        )
+    if match["string"] is not None:
+        return _string(match["string"])
     if match["number"] is not None:
-        return float(match["number"]) if "." in match["number"] else int(match["number"])
-    if match["x"] is not None:
-        return [float(match["x"]), float(match["y"])]
+        return _number(match["number"])
+    if match["numbers"] is not None:
+        return [_number(each) for each in match["numbers"].split(",")]
+    if match["strings"] is not None:
+        return [_string(each) for each in re.findall(_STRING, match["strings"], re.DOTALL)]
     return _WORDS.get(match["word"].lower())
+
+
+def _number(text: str) -> float | str:
+    if text[0] == "0" and text.isdigit() and text != "0":
+        return text  # a ZIP code
+    return float(text) if "." in text else int(text)
+
+
+def _string(quoted: str) -> str:
+    if quoted[0] == '"':
+        try:
+            return str(json.loads(quoted, strict=False))
+        except ValueError:
+            return quoted[1:-1]
+    return re.sub(
+        r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), quoted[1:-1], flags=re.DOTALL
+    )

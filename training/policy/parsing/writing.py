@@ -33,9 +33,9 @@ def format_action(action: Action, form: Form = Form.BRACKETS) -> str:
 
 def _brackets(action: Action) -> str | None:
     match action:
-        case Click(element=int()):
+        case Click(element=int(), button="left", modifiers=()):
             return f"click [{action.element}]"
-        case Type(element=int(), clear=True, enter=False) | Select(element=int()):
+        case Type(element=int(), clear=True, enter=False) | Select(element=int(), also=(), add=False):
             return f"{action.type} [{action.element}] {_json(action.text)}"
     return None
 
