@@ -1,7 +1,25 @@
-"""What every text from outside has to be before it is stored or sent."""
+"""What every text from outside has to be before it is stored, or sent to a browser or a model."""
+
+from __future__ import annotations
+
+import re
+
+_TAG = re.compile(r"<(?=[|｜!]|/?[A-Za-z0-9_][\w=:.-]{0,80}>)")
+"""How control tokens begin in the templates of Qwen, Llama, Gemma, DeepSeek and Phi. ``a < b``, ``x<y`` and ``<3`` are none."""
+
+_BRACKET = re.compile(r"\[(?=/?[A-Z_]{2,}\])")
+"""Those of Mistral: ``[INST]``, ``[/AVAILABLE_TOOLS]``."""
 
 
 def writable(text: str) -> str:
     """The text with U+FFFD in place of each half of a surrogate pair: JSON can say ``"\\ud800"``, and a broken detokenisation can make one, but no
     file, header or browser takes it."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def break_control_tokens(text: str) -> str:
+    """The text with other brackets (``‹``, ``⟦``) where a chat template or a tokenizer could read a control token.
+
+    For whatever a page or another party wrote, in every prompt: of the policy, of a judge, of a task writer. All other text stays as it is.
+    """
+    return _BRACKET.sub("⟦", _TAG.sub("‹", text))

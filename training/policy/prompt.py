@@ -16,11 +16,11 @@ multimodal plugin would take for a control token is broken up first.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Literal
 
 from envs.types import Element, Memory, MemoryEntry, Observation
+from envs.types.text import break_control_tokens
 
 SHOWN_ACTIONS = 3
 """Actions before this one that the prompt repeats; the page's own state tells the rest."""
@@ -39,9 +39,6 @@ OFFERS = {"submit": '{"action": "submit", "html": "<!DOCTYPE html>…"} hands in
 
 _ROLES = {"input": "textbox"}
 """Where the policy's word for an element differs from the observation's tag."""
-
-_CONTROL = re.compile(r"<(?=\|)|<(?=/?(?:image|video|audio|tool_call|think)>)")
-"""Openings of Qwen's special tokens and of LLaMA-Factory's media placeholders."""
 
 
 def user_text(
@@ -121,4 +118,4 @@ def element_line(element: Element) -> str:
 
 def one_line(text: str) -> str:
     """White space folded to single spaces and control tokens broken up."""
-    return _CONTROL.sub("< ", " ".join(text.split()))
+    return break_control_tokens(" ".join(text.split()))

@@ -12,17 +12,13 @@ import json
 import re
 from collections.abc import Sequence
 
-from envs.types.text import writable
+from envs.types.text import break_control_tokens, writable
 
 MARK_LENGTH = 16
 """Hex digits: 64 bits. A page would have to hold a hash of itself."""
 
 BAR = "| "
 
-_TAG = re.compile(r"<(?=[|/!_｜A-Za-z])")
-"""How control tokens begin in the templates of Qwen, Llama, Gemma, DeepSeek and Phi. ``a < b`` and ``<3`` are none."""
-_BRACKET = re.compile(r"\[(?=/?[A-Z_]{2,}\])")
-"""Those of Mistral: ``[INST]``, ``[/AVAILABLE_TOOLS]``."""
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
@@ -31,7 +27,7 @@ _UNSEEN = re.compile(
 
 def harmless(text: str) -> str:
     """The text without control tokens and invisible characters; what a person reads stays as it is."""
-    return _BRACKET.sub("⟦", _TAG.sub("‹", _UNSEEN.sub("", writable(text))))
+    return break_control_tokens(_UNSEEN.sub("", writable(text)))
 
 
 def fence(sections: Sequence[tuple[str, str]]) -> str:
