@@ -4,14 +4,15 @@ an `Effect` or an `ActionError`."""
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from pathlib import Path
 
 from envs.actions import input as hand
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import KEYS, Chord
-from envs.actions.locate import Spot, control, locate
-from envs.actions.nodes import GONE, UNFOCUSABLE, Facts, Nodes, says
+from envs.actions.locate import Box, Spot, control, in_view, locate
+from envs.actions.nodes import GONE, NO_BOX, UNFOCUSABLE, Facts, Nodes, says
 from envs.actions.refuse import named, no_such_option, option_index
 from envs.actions.surface import Effect, Surface
 from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
@@ -30,6 +31,9 @@ _TYPED = {
     "week": re.compile(r"(?P<y>\d{4})-W(?P<w>\d\d)"),
 }
 """Values of date and time fields as HTML writes them, by the field's type."""
+
+STEP_SLACK = 1e-6
+"""Of a step that a range's value may be off: 0.3 is three steps of 0.1, but not to the last bit."""
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -67,6 +71,8 @@ async def type_text(surface: Surface, nodes: Nodes, action: Type) -> Effect | Ac
         if isinstance(found, ActionError):
             return found
         spot, own, facts = found
+        if facts.tag == "input" and facts.kind in ("color", "range"):
+            return await _set_value(surface, spot, nodes, own, facts, action)
         refusal = _not_editable(spot, facts)
         if refusal:
             return refusal
@@ -101,9 +107,13 @@ async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | Act
     called = _called(spot, facts)
     if facts.disabled:
         return _disabled(called)
+    if facts.tag == "select" and facts.multiple:
+        return await _select_several(surface, nodes, action, spot, own, facts)
     if not facts.menu:
         hint = "click the option" if facts.options else "select needs a drop-down list"
         return ActionError(ErrorCode.NOT_A_LIST, f"{called} is a {facts.tag}", hint)
+    if action.also:
+        return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one option, not {len(action.also) + 1}")
     labels = [option.text for option in facts.options]
     wanted = option_index(labels, action.text)
     if wanted is None:
@@ -115,6 +125,59 @@ async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | Act
     if wanted != facts.chosen and not await _choose(surface, nodes, own, facts, wanted):
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the choice", "click what else chooses it")
     return Effect(spot.point)
+
+
+async def _select_several(
+    surface: Surface, nodes: Nodes, action: Select, spot: Spot, own: str, facts: Facts
+) -> Effect | ActionError:
+    """Choose options of a list that takes several.
+
+    A person holds Control and clicks on each, and the page is told of each. So all but one are set without any event, and that one is clicked
+    with Control: exactly one trusted ``input`` and ``change``, as with a list that takes one.
+    """
+    called, labels = _called(spot, facts), [option.text for option in facts.options]
+    chosen = {place for place, option in enumerate(facts.options) if option.on}
+    wanted = set(chosen) if action.add else set()
+    for text in (action.text, *action.also):
+        place = option_index(labels, text)
+        if place is None:
+            return no_such_option(called, labels, text)
+        if not facts.options[place].open:
+            return ActionError(ErrorCode.DISABLED, f"option {short(text)!r} of {called} is disabled")
+        wanted.add(place)
+    differing = [place for place in sorted(wanted ^ chosen) if facts.options[place].open]
+    if not differing:
+        return Effect(spot.point)
+    last = differing[-1]
+    boxes = await _option_boxes(surface, nodes, own, last)
+    if boxes is None:
+        # One row high it is drawn as a drop-down list, whose options are in a window of their own: the events are a script's.
+        await nodes.ask(own, "choose", sorted(wanted))
+        return Effect(spot.point)
+    if not boxes:
+        return ActionError(ErrorCode.OFF_SCREEN, f"option {short(labels[last])!r} of {called} is not on the screen")
+    left, top, right, bottom = boxes[0]
+    await nodes.ask(own, "choices", sorted(wanted ^ {last}))
+    point = ((left + right) / 2, (top + bottom) / 2)
+    await hand.click(surface.cdp, *point, grip=hand.Grip(held=(KEYS["Control"],)))
+    now = {place for place, each in enumerate((await nodes.facts(own)).options) if each.on}
+    if now == wanted ^ {last}:
+        await nodes.ask(own, "choices", sorted(chosen))
+        return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the choice", "click what else chooses it")
+    return Effect(point)
+
+
+async def _option_boxes(surface: Surface, nodes: Nodes, own: str, place: int) -> list[Box] | None:
+    """Where an option is, scrolled into view; ``None`` if its list does not draw its options."""
+    option = await nodes.follow(own, "option", place)
+    try:
+        await nodes.scroll_to(objectId=option or "")
+        boxes = await nodes.boxes(objectId=option or "")
+    except BrowserError as error:
+        if says(error, NO_BOX):
+            return None
+        raise
+    return [box for box in (in_view(each, surface.viewport) for each in boxes) if box]
 
 
 async def close_list(surface: Surface, nodes: Nodes, own: str) -> None:
@@ -228,9 +291,7 @@ async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, actio
         example = {"date": "2024-05-17", "time": "21:05", "month": "2024-05", "week": "2024-W20"}.get(
             facts.kind, "2024-05-17T21:05"
         )
-        return ActionError(
-            ErrorCode.BAD_ACTION, f"{short(action.text)!r} is no {facts.kind} value", f"write it like {example}"
-        )
+        return _no_value(facts, action.text, example)
     try:
         await surface.cdp.send("DOM.focus", {"objectId": own})
     except BrowserError as error:
@@ -244,6 +305,53 @@ async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, actio
     if action.enter:
         await hand.press(surface.cdp, _ENTER)
     return Effect(spot.point)
+
+
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+
+
+async def _set_value(
+    surface: Surface, spot: Spot, nodes: Nodes, own: str, facts: Facts, action: Type
+) -> Effect | ActionError:
+    """Set a colour or range field, which Chromium has a picker or slider for in place of text."""
+    called, text = _called(spot, facts), action.text.strip()
+    if facts.disabled:
+        return _disabled(called)
+    if facts.kind == "color":
+        if _COLOUR.fullmatch(text) is None:
+            return _no_value(facts, text, "#ff8800")
+        text = text.lower()
+    else:
+        low, high, step = await nodes.ask(own, "range")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        steps = (number - low) / step if step else 0.0
+        if not low <= number <= high or abs(steps - round(steps)) > STEP_SLACK:
+            by = f" in steps of {step:g}" if step else ""
+            return _no_value(facts, text, f"a number from {low:g} to {high:g}{by}")
+        text = f"{number:.12g}"
+    await surface.cdp.send("DOM.focus", {"objectId": own})
+    before = await nodes.ask(own, "held")
+    if facts.kind == "range" and step and text != before:
+        # From the value beside it one arrow key gives exactly one trusted `input` and `change`.
+        up = number - step >= low
+        await nodes.ask(own, "put", f"{number - step if up else number + step:.12g}")
+        await hand.press(surface.cdp, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
+    elif text != before:
+        await nodes.ask(own, "value", text)
+    held = await nodes.ask(own, "held")
+    if (float(held) != float(text)) if facts.kind == "range" else (held != text):
+        await nodes.ask(own, "put", before)
+        return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the value", "use the page's own controls")
+    if action.enter:
+        await hand.press(surface.cdp, _ENTER)
+    return Effect(spot.point)
+
+
+def _no_value(facts: Facts, text: str, example: str) -> ActionError:
+    return ActionError(ErrorCode.BAD_ACTION, f"{short(text)!r} is no {facts.kind} value", f"write it like {example}")
 
 
 async def _takes_text(nodes: Nodes) -> bool:

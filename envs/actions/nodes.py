@@ -59,6 +59,8 @@ class Option:
     text: str
     open: bool
     """It can be chosen."""
+    on: bool = False
+    """It is chosen."""
 
 
 @dataclass(frozen=True)
@@ -171,15 +173,15 @@ class Nodes:
         """The answer of ``probe.js`` about an object; ``other`` is ``{"objectId": …}`` or a plain value."""
         return (await self._call(own, what, other, by_value=True)).get("value")
 
-    async def follow(self, own: str, what: str) -> str | None:
+    async def follow(self, own: str, what: str, other: Any = None) -> str | None:
         """The object that ``probe.js`` gives for an object; ``None`` for null."""
-        found: str | None = (await self._call(own, what, None, by_value=False)).get("objectId")
+        found: str | None = (await self._call(own, what, other, by_value=False)).get("objectId")
         return found
 
     async def facts(self, own: str) -> Facts:
         """What an element is at this moment."""
         raw = await self.ask(own, "facts")
-        options = tuple(Option(each["text"], each["open"]) for each in raw.pop("options") or ())
+        options = tuple(Option(each["text"], each["open"], each["on"]) for each in raw.pop("options") or ())
         return Facts(options=options, **raw)
 
     async def next_frame(self) -> None:

@@ -23,6 +23,7 @@ function (what, other) {
   const control = () => {
     for (let node = this; node && node.nodeType === 1; node = node.parentElement || node.getRootNode().host) {
       if (isControl(node)) return node;
+      if (node.localName === "option" && node.closest("select")) return node.closest("select");
       if (node.localName === "label" && node.control) return node.control;
     }
     const inside = this.querySelectorAll ? this.querySelectorAll("input:not([type=hidden]),textarea,select,[contenteditable]") : [];
@@ -39,13 +40,28 @@ function (what, other) {
     editable: this.isContentEditable || this.localName === "textarea" || (this.localName === "input" && TEXT.includes(this.type)),
     readonly: !!this.readOnly, checked: checked(), text: squash(this.innerText || this.value || "").slice(0, 60),
     menu: this.localName === "select" && !this.multiple && this.size <= 1, chosen: this.selectedIndex === undefined ? -1 : this.selectedIndex,
-    options: this.localName === "select" ? [...this.options].map((o) => ({text: squash(o.text), open: !o.matches(":disabled")})) : null,
+    options: this.localName === "select" ? [...this.options].map((o) => ({text: squash(o.text), open: !o.matches(":disabled"), on: o.selected})) : null,
     // As Chromium decides it: the step, the least value or the value are not whole minutes.
     seconds: ["time", "datetime-local"].includes(this.type) &&
       (Number(this.step || 60) % 60 > 0 || [this.min, this.value].some((at) => /:\d\d:(?!00$)/.test(at || ""))),
     file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
   });
+  // The setter of the prototype: what a page has put on the element itself (React's tracker) does not see it.
+  const put = (value) => { Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(this, value); return this.value; };
+  // A colour or range as its picker or slider sets it: value, then both events. They are a script's: the picker is a window of its own.
+  const changed = () => {
+    this.dispatchEvent(new Event("input", {bubbles: true, composed: true}));
+    this.dispatchEvent(new Event("change", {bubbles: true}));
+  };
+  const setChoices = () => [...this.options].forEach((option, place) => { option.selected = other.includes(place); });
   switch (what) {
+    case "value": return put(other), changed();
+    case "put": return put(other);
+    case "held": return this.value;
+    case "range": return [Number(this.min || 0), Number(this.max || 100), this.step === "any" ? 0 : Number(this.step) || 1];
+    case "choices": return setChoices();
+    case "choose": return setChoices(), changed();
+    case "option": return this.options[other];
     case "belongs": return belongs(other);
     case "control": return this.nodeType === 1 ? control() : this.documentElement || this.parentElement || this.element;
     case "label": return [...(this.labels || [])].find((label) => label.getClientRects().length) || null;

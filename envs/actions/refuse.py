@@ -106,10 +106,13 @@ def _unfit(action: Action, handle: Handle) -> ActionError | None:
     if isinstance(action, Type | Clear) and handle.tag in NEVER_EDITABLE:
         return ActionError(ErrorCode.NOT_EDITABLE, tag, "click it")
     if isinstance(action, Select):
+        if handle.options is None and handle.tag == "option":
+            return None  # it stands for its list, which the page knows
         if handle.options is None:
             return ActionError(ErrorCode.NOT_A_LIST, tag, "select needs a drop-down list")
-        if option_index(handle.options, action.text) is None:
-            return no_such_option(named(handle), handle.options, action.text)
+        for text in (action.text, *action.also):
+            if option_index(handle.options, text) is None:
+                return no_such_option(named(handle), handle.options, text)
     return None
 
 

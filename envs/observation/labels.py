@@ -66,7 +66,8 @@ class Namer:
         """What a field or list holds; a password as asterisks."""
         dom = self._dom
         if kind == "select" or (self._full and dom.name[node] == "SELECT"):
-            return next((content(dom, option) for option in self.options(node) if option in dom.selected), "")
+            chosen = [content(dom, option) for option in self.options(node) if option in dom.selected]
+            return ", ".join(chosen)  # of a list that takes several
         if self._full and kind in ("slider", "spinbutton", "combobox"):
             return (
                 dom.typed.get(node)
