@@ -36,7 +36,6 @@ from envs.types import (
     Drag,
     Needs,
     Observation,
-    ObservationDiff,
     OpenTab,
     Press,
     Recorded,
@@ -373,7 +372,6 @@ def unchanged(last: StepResult, error: ActionError | None) -> StepResult:
     news = {
         "error": error.line() if error else None,
         "notices": (),
-        "diff": None if before.diff is None else ObservationDiff(),
     }
     return replace(
         last,

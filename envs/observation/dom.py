@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,22 @@ STYLES = (
     "fill",
     "border-left-width",
     "border-top-width",
+    "background-image",
+    "backface-visibility",
+    "clip",
+    "clip-path",
+    "transform",
+    "-webkit-text-fill-color",  # that of a text, whether it was set or follows from its color
+    "-webkit-user-modify",  # also tells of documents in designMode, which no attribute does
 )
 """Computed styles that are asked for; each costs about 0.1 ms on a page of 1,000 boxes."""
 
 DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW, BACKGROUND, FILL, LEFT, TOP = range(12)
+PICTURE, BACKFACE, CLIP, CLIP_PATH, TRANSFORM, TEXT_FILL, USER_MODIFY = range(12, 19)
 """Columns of a box's styles, as in `STYLES`."""
+
+EDITORS = frozenset({"textbox", "searchbox", "combobox"})
+"""Roles of elements whose content is what was typed or chosen, not words of the page."""
 
 ELEMENT, TEXT, DOCUMENT, FRAGMENT = 1, 3, 9, 11
 """DOM node types."""
@@ -85,6 +97,10 @@ class Dom:
     checked: set[int] = field(default_factory=set)
     selected: set[int] = field(default_factory=set)
     """Selected options."""
+    mixed: set[int] = field(default_factory=set)
+    """Checkboxes that are partly on (``indeterminate``), and `invalid`: not in a snapshot, but in the look that ends the settling."""
+    invalid: dict[int, str] = field(default_factory=dict)
+    """What the browser says of fields that were found wrong when their form was sent, or after they were changed."""
     clickable: set[int] = field(default_factory=set)
     """Nodes with a listener for mouse buttons, and those that the engine reacts to by itself."""
     shadowed: set[int] = field(default_factory=set)
@@ -122,6 +138,8 @@ class Dom:
     _style_at: list[int] = field(default_factory=list)
     """`style_at`, once it was asked for box by box."""
     _hidden: list[bool] = field(default_factory=list)
+    _hosts: list[int] | None = None
+    _entered: bytearray | None = None
 
     def text(self, node: int) -> str:
         """A text node's data."""
@@ -164,12 +182,39 @@ class Dom:
 
     @property
     def hidden(self) -> list[bool]:
-        """Whether a box is invisible by its style (its children may be visible); never text, which is as its element is."""
+        """Whether a box is invisible by its style (its children may be visible), or is in a frame that is. Text is as its element is."""
         if not self._hidden:
-            self._hidden.extend(self.styled(VISIBILITY, lambda visibility: visibility != "visible").tolist())
+            hidden = self.styled(VISIBILITY, lambda visibility: visibility != "visible")
+            for root, after in pairwise([*self.documents[1:], len(self.parent)]):
+                frame = self.box_of[self.parent[root]] if self.parent[root] >= 0 else -1
+                if frame >= 0 and hidden[frame]:  # visibility is not inherited by a frame's document, but applies to it
+                    hidden[bisect_left(self.box_node, root) : bisect_left(self.box_node, after)] = True
+            self._hidden.extend(hidden.tolist())
         return self._hidden
 
-    def styled(self, column: int, wanted: Callable[[str], bool]) -> Flags:
+    @property
+    def hosts(self) -> list[int]:
+        """The outermost elements whose text can be edited in place, ascending: contenteditable, or a document in designMode."""
+        if self._hosts is None:
+            editable = self.styled(USER_MODIFY, lambda modify: modify.startswith("read-write"))
+            self._hosts = sorted(
+                node
+                for box in np.flatnonzero(editable).tolist()
+                for node, above in ((self.box_node[box], self.box_parent[box]),)
+                if self.box_of[node] == box and (above < 0 or not editable[above])
+            )
+        return self._hosts
+
+    @property
+    def entered(self) -> bytearray:
+        """1 for each node whose text is what a field holds, be it typed or chosen: such text is no word of the page."""
+        if self._entered is None:
+            roles = self.having("role")
+            editors = (node for node in roles if self.string(roles[node]).strip().lower() in EDITORS)
+            self._entered = self.marked((*self.hosts, *editors, *self.named("TEXTAREA", "SELECT")))
+        return self._entered
+
+    def styled(self, column: int, wanted: Callable[[str], object]) -> Flags:
         """Which boxes have a computed style that ``wanted`` accepts; never text or documents."""
         accepted = np.array([bool(style) and wanted(style[column]) for style in self.styles], dtype=np.bool_)
         flags: Flags = accepted[self.style_at]
@@ -213,11 +258,13 @@ class Dom:
         return found
 
     def at_path(self, path: Sequence[int]) -> int:
-        """The element of the main document at a path of `envs.settle.Look.focus`; -1 if there is none, which says that the page has changed."""
+        """The element at a path of `envs.settle.Look`; -1 if there is none, which says that the page has changed."""
         node = 0
         for place in path:
             inside = self.children(node)
-            if place < 0:
+            if place == -2:
+                found = [root for root in self.documents[1:] if self.parent[root] == node]
+            elif place < 0:
                 found = [child for child in inside if self.type[child] == FRAGMENT]
             else:
                 found = [child for child in inside if self.type[child] == ELEMENT and child not in self.pseudo][place:]

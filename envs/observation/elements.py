@@ -13,12 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.observation.dom import OPACITY, OVERFLOW, TEXT, Dom
-from envs.observation.kinds import Kinds, input_type
+from envs.observation.areas import areas, picture_of
+from envs.observation.dom import OVERFLOW, TEXT, Dom
+from envs.observation.kinds import BUTTONS, Kinds, input_type
 from envs.observation.labels import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
 from envs.observation.options import LINE_TOLERANCE, ObservationOptions
-from envs.observation.words import content, cut, shown, squash
+from envs.observation.states import states
+from envs.observation.visibility import Drawn
+from envs.observation.words import content, cut, shorten, shown, squash
 
 PLACES = (
     (0.5, 0.5),
@@ -35,6 +38,12 @@ PLACES = (
 
 MOST_RECTS = 8
 """Boxes of one element that are tried (a link that wraps has one for each line)."""
+
+CARDS = frozenset({"item", "hover"})
+"""Kinds whose label says only how they begin: what does not fit stands among the words of the page."""
+
+FIELD_TAGS = frozenset({"INPUT", "SELECT", "TEXTAREA"})
+"""Controls that pages often draw themselves, with the real one transparent above it."""
 
 LEAST_SIDE = 2.0
 """CSS pixels: what is smaller cannot be aimed at."""
@@ -60,7 +69,10 @@ class Found:
     options: tuple[str, ...] = ()
     input_type: str = ""
     shortened: bool = False
-    """There is more of the label than is shown."""
+    """There is more of the label, or of what is written on it, than is shown."""
+    written: str = ""
+    """What is to be read on it, where the label says something else."""
+    states: tuple[str, ...] = ()
 
 
 def find(
@@ -76,6 +88,10 @@ def find(
     reach = _Reach(kinds, scene)
     found, hidden = [], Counter[str]()
     points = reach.of_elements(list(kinds.kind))
+    drawn = Drawn(scene.dom)
+    if full:
+        points |= areas(scene.dom, scene) if scene.dom.named("AREA") else {}
+        points = {node: at for node, at in points.items() if _is_seen(drawn, scene, node)}
     for node, kind in kinds.kind.items():
         at = points.get(node) or (reach.by_label(node, namer) if full else None)
         if at is not None:
@@ -83,7 +99,7 @@ def find(
             continue
         if not full:
             namer.read_labels(node, kind)
-        away = reach.away(node) if full else None
+        away = reach.away(node) if full and not drawn.nothing_of(node) else None
         if away is not None:
             hidden[away] += 1
             if options.offscreen and away != "covered":
@@ -92,6 +108,14 @@ def find(
         room = max(0, options.max_elements - len(found))
         found += _short_texts(kinds, scene, namer, reach, options)[:room]
     return (_by_lines(found) if options.order == "lines" else _by_document(scene.dom, found)), hidden, namer
+
+
+def _is_seen(drawn: Drawn, scene: Scene, node: int) -> bool:
+    """Whether a person would find an element that a click reaches: it draws something, or is a transparent field that lies on its picture."""
+    if not drawn.nothing_of(node):
+        return True
+    field = scene.dom.name[node] in FIELD_TAGS and input_type(scene.dom, node) not in BUTTONS
+    return field and drawn.stands_in(node, scene.box, scene.rects)
 
 
 def _describe(
@@ -106,15 +130,34 @@ def _describe(
 ) -> Found:
     dom = kinds.dom
     choices = namer.options(node) if dom.name[node] == "SELECT" else []
-    label = namer.name(node, kind)
+    label, value, on = namer.name(node, kind), namer.value(node, kind), namer.is_on(node, kind)
+    if options.rules == "full":
+        written = namer.written(node, kind, label)
+        fits = len(written) <= options.label_chars  # else all of a card's words stand among those of the page
+        return Found(
+            node,
+            kind,
+            shorten(label, options.label_chars),
+            shorten(squash(value), options.label_chars),
+            box,
+            point,
+            checked=on,
+            focused=node == focus,
+            disabled=node in kinds.disabled,
+            options=tuple(content(dom, option) for option in choices),
+            input_type=input_type(dom, node) if dom.name[node] == "INPUT" else "",
+            shortened=max(len(label), len(written)) > options.label_chars,
+            written=shorten(written, options.label_chars) if kind not in CARDS or fits else "",
+            states=states(kinds, namer, node, on),
+        )
     return Found(
         node,
         kind,
         label[: options.label_chars].rstrip(),
-        cut(namer.value(node, kind), options.label_chars),
+        cut(value, options.label_chars),
         box,
         point,
-        checked=namer.is_on(node, kind),
+        checked=on,
         focused=node == focus,
         disabled=node in kinds.disabled,
         options=tuple(content(dom, option) for option in choices),
@@ -136,6 +179,8 @@ class _Reach:
         """What is left of each box, as x, y, width, height."""
         boxes = [box for node in kinds.kind if (box := scene.dom.box_of[node]) >= 0]
         known = zip(boxes, rects[boxes].tolist(), clips[boxes].tolist(), strict=True)
+        self._contents = {at: of for at in kinds.kind if (of := _contents(scene.dom, at))}
+        """Boxes that stand for elements without one of their own."""
         self._known: dict[int, tuple[list[float], list[float]]] = {box: (rect, clip) for box, rect, clip in known}
 
     def _where(self, box: int) -> tuple[list[float], list[float]]:
@@ -169,6 +214,9 @@ class _Reach:
             node: self.boxes(node) if box in self._scene.wrapped else [(x, y, width, height)]
             for node, box, (x, y, width, height) in zip(seen, at, self._left[at].tolist(), strict=True)
         }
+        for node, contents in self._contents.items():
+            whole = [box for box in contents if near[box] and not hidden[box]]
+            found[node] = [each for box in whole for each in self._clipped(self._rects(box), box)][:MOST_RECTS]
         return {node: boxes for node, boxes in found.items() if boxes}
 
     def of_text(self, node: int) -> tuple[tuple[float, float], Box] | None:
@@ -213,11 +261,13 @@ class _Reach:
     def away(self, node: int) -> str | None:
         """Why an element has no point: ``above``, ``below`` or ``beside`` what is seen, ``covered``; ``None`` if it is not to be seen at all."""
         box = self._dom.box_of[node]
-        if box < 0 or self._dom.hidden[box]:
+        if box < 0 or self._dom.hidden[box] or self._scene.clipped_away[box]:
             return None
         (left, top, right, bottom), (low_x, low_y, high_x, high_y) = self._where(box)
         if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
             return None
+        if 0 <= high_x - low_x < LEAST_SIDE or 0 <= high_y - low_y < LEAST_SIDE:
+            return None  # in a frame or container without a size, whose scrolling shows nothing
         if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
             return "above" if bottom + self._dom.scroll[1] > 0 or self._in_scrolled(box) else None
         if top + LEAST_SIDE > high_y:
@@ -261,6 +311,26 @@ class _Reach:
         return found
 
 
+def box_for(dom: Dom, node: int) -> int:
+    """The box at which an element stands among the words of a page: its own, that of what is in it, or of the picture that it is an area of."""
+    if dom.box_of[node] >= 0:
+        return dom.box_of[node]
+    picture = picture_of(dom, node) if dom.name[node] == "AREA" else -1
+    return dom.box_of[picture] if picture >= 0 else next(iter(_contents(dom, node)), -1)
+
+
+def _contents(dom: Dom, node: int) -> list[int]:
+    """The outermost boxes in an element that has none (``display: contents``)."""
+    found: list[int] = []
+    at = node if dom.box_of[node] < 0 else dom.end[node] + 1
+    while at <= dom.end[node]:
+        if dom.box_of[at] >= 0:
+            found.append(dom.box_of[at])
+            at = dom.end[at]
+        at += 1
+    return found
+
+
 def point_in(box: Box, place: tuple[float, float]) -> tuple[float, float]:
     """The whole pixel at a share of a box's width and height: the one that the engine's hit test takes for it."""
     x, y = _points_in(np.array([box]), place)[0].tolist()
@@ -273,16 +343,6 @@ def _points_in(boxes: NDArray[np.float64], place: tuple[float, float]) -> Points
     inside = np.floor(start + length * place + 0.5)
     points: Points = np.minimum(np.maximum(inside, np.ceil(start)), np.ceil(start + length) - 1)
     return points
-
-
-def transparent(dom: Dom) -> set[int]:
-    """Boxes that are fully transparent, by themselves or by an ancestor."""
-    own = set(np.flatnonzero(dom.styled(OPACITY, lambda opacity: opacity == "0")).tolist())
-    if own:
-        for box, above in enumerate(dom.box_parent):
-            if above in own:
-                own.add(box)
-    return own
 
 
 def _short_texts(kinds: Kinds, scene: Scene, namer: Namer, reach: _Reach, options: ObservationOptions) -> list[Found]:

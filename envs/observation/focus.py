@@ -1,4 +1,4 @@
-"""Which element has the keyboard focus: the one thing that a snapshot does not hold.
+"""Which element has the keyboard focus, and the states of fields that a snapshot does not hold.
 
 It is asked for in an isolated world, whose globals the page neither sees nor can change. A frame answers with its element and a closed
 shadow root with its host; so the question is put again to the frame, or to the root.
@@ -6,11 +6,15 @@ shadow root with its host; so the question is put again to the frame, or to the 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.cdp import Cdp, isolated_world, main_frame
+from envs.settle import FieldStates, fields_script
 from envs.types import BrowserError
+
+T = TypeVar("T")
 
 KEPT = 32
 """Questions after which the nodes that were answered are let go of, all at once."""
@@ -48,15 +52,31 @@ class FocusReader:
         self._asked += 1
         if self._asked % KEPT == 0:
             await self.cdp.send("Runtime.releaseObjectGroup", {"objectGroup": GROUP})
+        return await self._ask(world, self._in_world)
+
+    async def fields(self, world: int | None = None) -> FieldStates:
+        """The states of fields; ``world`` as of `read`."""
+        return await self._ask(world, self._fields_in)
+
+    async def _ask(self, world: int | None, ask: Callable[[int], Awaitable[T]]) -> T:
+        """What is answered in a world of the main document; in another one where the one that is known has gone."""
         if world is not None:
             try:
-                return await self._in_world(world)
+                return await ask(world)
             except BrowserError as error:
                 if NO_CONTEXT not in str(error):
                     raise
         if not self._frame:
             self._frame = await main_frame(self.cdp)
-        return await self._in_frame(self._frame)
+        return await ask(await isolated_world(self.cdp, WORLD, self._frame))
+
+    async def _fields_in(self, context: int) -> FieldStates:
+        asked = {
+            "expression": f"{fields_script()}rollwrightFields.fields()",
+            "contextId": context,
+            "returnByValue": True,
+        }
+        return FieldStates.of((await self.cdp.send("Runtime.evaluate", asked))["result"].get("value") or {})
 
     async def _in_frame(self, frame: str) -> int | None:
         return await self._in_world(await isolated_world(self.cdp, WORLD, frame))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urljoin
 
-from envs.observation.dom import VISIBILITY, Dom
-from envs.observation.elements import transparent
+from envs.observation.dom import Dom
 from envs.observation.occlusion import Scene
+from envs.observation.options import URL_CHARS
+from envs.observation.visibility import transparent
+from envs.observation.words import shorten
 
 LEAST_FRAME = 20.0
 """CSS pixels that must be seen of a frame in both directions: less is there for its scripts, not for people."""
@@ -24,14 +26,14 @@ def seen_frames(dom: Dom, scene: Scene) -> tuple[str, ...]:
     for first, url in zip(dom.documents[1:], dom.urls[1:], strict=True):
         frame = dom.parent[first]
         box = dom.box_of[frame] if frame >= 0 else -1
-        if box < 0 or box in clear or dom.style(frame, VISIBILITY) != "visible":
+        if box < 0 or box in clear or dom.hidden[box]:
             continue
         left, top, right, bottom = dom.rects[box]
         low_x, low_y, high_x, high_y = scene.clips[box]
         if min(min(right, high_x) - max(left, low_x), min(bottom, high_y) - max(top, low_y)) < LEAST_FRAME:
             continue
         given = _absolute(dom.url, dom.attribute(frame, "src"))
-        found |= dict.fromkeys(each for each in (url, given) if each)
+        found |= dict.fromkeys(shorten(each, URL_CHARS) for each in (url, given) if each)
     return tuple(found)
 
 

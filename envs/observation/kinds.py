@@ -36,6 +36,15 @@ MORE_ROLES = {
 }
 """Roles that only the ``full`` rules know, and what they are called."""
 
+INPUT_KINDS = {
+    **{"range": "slider", "color": "colour", "file": "file", "date": "date", "time": "time"},
+    **{"datetime-local": "datetime", "month": "month", "week": "week"},
+}
+"""What the ``full`` rules call inputs that are no text boxes to their user, by type."""
+
+MOUSE_HANDLERS = ("ondblclick", "oncontextmenu")
+"""Attributes of handlers that are no clicks to the engine. Those that a script adds, a snapshot does not have."""
+
 CONTROLS = frozenset({"INPUT", "TEXTAREA", "SELECT", "BUTTON", "A"})
 
 CAN_BE_DISABLED = frozenset({"BUTTON", "FIELDSET", "INPUT", "OPTGROUP", "OPTION", "SELECT", "TEXTAREA"})
@@ -131,7 +140,8 @@ class _Reader:
             node
             for node in dom.with_attribute("contenteditable")
             if (dom.attribute(node, "contenteditable") or "").lower() in ("", "true", "plaintext-only")
-        }
+        } | (set(dom.hosts) if full else set())
+        self._handled = {node for name in MOUSE_HANDLERS for node in dom.with_attribute(name)} if full else set()
         self._inert_hosts = set(dom.with_attribute("contenteditable")) - self._hosts
         self._draggable = (
             {node for node in dom.with_attribute("draggable") if dom.attribute(node, "draggable") == "true"}
@@ -147,13 +157,20 @@ class _Reader:
         dom = self._dom
         tags = dom.named(*CONTROLS, "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
         some = {*tags, *self._kinds.roles, *self._hosts, *self._draggable, *dom.clickable, *self._hands}
-        some |= self._kinds.hover
+        some |= self._kinds.hover | self._handled
         kinds = dom.type
         return sorted(node for node in some - dom.pseudo if kinds[node] == ELEMENT)
 
     def native(self, node: int) -> str | None:
         """The kind of a native control."""
         dom, name = self._dom, self._dom.name[node]
+        if (
+            self._full
+            and name in ("BUTTON", "A")
+            and (role := self._role(node))
+            and (name == "BUTTON" or node in self._links)
+        ):
+            return role
         match name:
             case "BUTTON" | "SUMMARY":
                 return "button"
@@ -185,11 +202,11 @@ class _Reader:
         holds = dom.within(node, self._controls)
         if holds and not self._full:
             return None  # the control inside is what one acts on
-        known = role if role in ROLES else MORE_ROLES.get(role) if self._full else None
+        known = self._role(node) if self._full else role if role in ROLES else None
         if known:
             return known
         listens, hand = node in dom.clickable, self._has_hand(node)
-        acts = listens or hand or node in self._draggable
+        acts = listens or hand or node in self._draggable or node in self._handled
         if not acts and node in self._kinds.hover and self._area(node) <= self._whole:
             return "hover"
         if not acts or (holds and not (listens and hand)):
@@ -210,7 +227,14 @@ class _Reader:
             return None
         if kind in ("checkbox", "radio"):
             return kind
+        if self._full and kind in INPUT_KINDS:
+            return INPUT_KINDS[kind]
         return "button" if kind in BUTTONS else "password" if kind == "password" else "input"
+
+    def _role(self, node: int) -> str | None:
+        """The kind that an element has by its role."""
+        role = self._kinds.roles.get(node, "")
+        return role if role in ROLES else MORE_ROLES.get(role)
 
     def _is_list(self, node: int) -> bool:
         size = self._dom.attribute(node, "size") or "0"

@@ -5,19 +5,22 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from envs.observation.dom import ELEMENT, TEXT
-from envs.observation.kinds import Kinds, input_type
+from envs.observation.kinds import INPUT_KINDS, Kinds, input_type
 from envs.observation.words import content, generated, look, rendered, squash
 
 FIELDS = frozenset({"input", "password", "textarea"})
 """Kinds that hold text."""
 
-NAMED_FROM_OUTSIDE = FIELDS | {"select", "checkbox", "radio"}
+NAMED_FROM_OUTSIDE = FIELDS | set(INPUT_KINDS.values()) | {"select", "checkbox", "radio"}
 """Kinds whose own content is not their name."""
 
 SIDE_TAGS = frozenset({"LABEL", "SPAN", "B", "STRONG", "TD", "TH"})
 """Neighbours of a control that are read as its label."""
 
 LABELABLE = frozenset({"INPUT", "SELECT", "TEXTAREA", "BUTTON", "METER", "OUTPUT", "PROGRESS"})
+
+FAKE_PATH = "C:\\fakepath\\"
+"""What browsers write before the name of a chosen file."""
 
 CLOSE = "ui-dialog-titlebar-close"
 """Class of jQuery's button that closes a dialog, which has an icon only."""
@@ -46,9 +49,10 @@ class Namer:
 
     def name(self, node: int, kind: str) -> str:
         """The label, squashed and not shortened; ``""`` when there is nothing to call it."""
-        if kind in NAMED_FROM_OUTSIDE and (not self._full or self._dom.name[node] in LABELABLE or kind in FIELDS):
-            return self._from_outside(node, kind)
         dom = self._dom
+        outside = not self._full or dom.name[node] in LABELABLE - {"BUTTON"} or kind in FIELDS
+        if (kind in NAMED_FROM_OUTSIDE and outside) or kind == "combobox":
+            return self._from_outside(node, kind)
         classes = dom.attribute(node, "class")
         if classes and CLOSE in classes and CLOSE in classes.split():
             return "x"  # what its icon shows
@@ -69,17 +73,53 @@ class Namer:
             chosen = [content(dom, option) for option in self.options(node) if option in dom.selected]
             return ", ".join(chosen)  # of a list that takes several
         if self._full and kind in ("slider", "spinbutton", "combobox"):
-            return (
-                dom.typed.get(node)
-                or dom.attribute(node, "aria-valuetext")
-                or dom.attribute(node, "aria-valuenow")
-                or ""
-            )
-        if kind not in FIELDS:
+            said = (dom.typed.get(node), dom.attribute(node, "aria-valuetext"), dom.attribute(node, "aria-valuenow"))
+            return next(filter(None, said), "") or (self._chosen(node) if kind == "combobox" else "")
+        if kind == "file":
+            return dom.typed.get(node, "").removeprefix(FAKE_PATH)
+        if (kind not in FIELDS and dom.name[node] != "INPUT") or kind in ("checkbox", "radio", "button"):
             return ""
         if kind == "password":
             return "*" * len(dom.typed.get(node, ""))
         return dom.typed[node] if node in dom.typed else rendered(dom, node)
+
+    def _chosen(self, node: int) -> str:
+        """What a combobox holds that is no input itself: what the field in it holds, else its words."""
+        dom = self._dom
+        fields = (
+            dom.typed[at] for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "INPUT" and at in dom.typed
+        )
+        return next(filter(None, fields), "") or rendered(dom, node)
+
+    def written(self, node: int, kind: str, name: str) -> str:
+        """What is to be read on a control, squashed, where its name does not say so: ``aria-label`` replaces words that a person sees. Of an empty
+        field, its placeholder; of a slider, what its position means."""
+        dom = self._dom
+        if dom.name[node] == "INPUT" or kind in FIELDS:
+            empty = not dom.typed.get(node) if dom.name[node] in ("INPUT", "TEXTAREA") else not rendered(dom, node)
+            placeholder = dom.attribute(node, "placeholder") or dom.attribute(node, "aria-placeholder")
+            text = squash(placeholder if empty else dom.attribute(node, "aria-valuetext"))
+        elif dom.name[node] in ("SELECT", "OPTION", "AREA") or kind in ("combobox", "shape", "slider", "spinbutton"):
+            return ""
+        else:
+            text = rendered(dom, node) if node in self._named else ""
+        return text if text.casefold() not in name.casefold() else ""
+
+    def described(self, node: int) -> str:
+        """What a page says of an element besides its name: its tooltip or description."""
+        texts = (self._dom.attribute(node, "title"), self._dom.attribute(node, "aria-description"))
+        found = squash(next(filter(None, texts), "")) or self.texts_of(node, "aria-describedby")
+        return found if found != self.name(node, self._kinds.kind[node]) else ""
+
+    def gauge_name(self, node: int) -> str:
+        """What a meter or progress bar is called; the text of its label stays where it is."""
+        labels = (rendered(self._dom, label) for label in self.labels_of(node))
+        return self._from_aria(node) or next(filter(None, labels), "") or squash(self._dom.attribute(node, "title"))
+
+    def texts_of(self, node: int, attribute: str) -> str:
+        """The text of the elements that an attribute names by their ids."""
+        found = (self._by_id(node, name) for name in (self._dom.attribute(node, attribute) or "").split())
+        return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0))
 
     def options(self, node: int) -> list[int]:
         """The options of a list, groups opened."""
@@ -93,7 +133,7 @@ class Namer:
             return node in dom.checked or dom.attribute(node, "aria-checked") == "true"
         if kind == "option":
             return node in dom.selected or dom.attribute(node, "aria-selected") == "true"
-        if self._full and dom.attribute(node, "aria-pressed") == "true":
+        if self._full and "true" in (dom.attribute(node, "aria-pressed"), dom.attribute(node, "aria-checked")):
             return True
         tab = self._kinds.tab_around(node)
         return tab >= 0 and "true" in (dom.attribute(tab, "aria-selected"), dom.attribute(tab, "aria-expanded"))
@@ -116,6 +156,10 @@ class Namer:
             return named
         if self._full and (text := self._labelled_by(node)):
             return text
+        if dom.name[node] in ("HTML", "BODY") and (frame := dom.parent[self._root(node)]) >= 0:
+            return squash(
+                dom.attribute(frame, "title") or dom.attribute(frame, "aria-label")
+            )  # of an editor in a frame
         for step in (1, -1) if kind in ("checkbox", "radio") else (-1,):
             text = self._beside(node, step)
             if text:
@@ -147,9 +191,7 @@ class Namer:
         return self._from_attributes(node) or DEFAULT_NAMES.get(input_type(self._dom, node), "")
 
     def _labelled_by(self, node: int) -> str:
-        wanted = (self._dom.attribute(node, "aria-labelledby") or "").split()
-        found = (self._by_id(node, name) for name in wanted)
-        return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0))
+        return self.texts_of(node, "aria-labelledby")
 
     def _beside(self, node: int, step: int) -> str:
         """The text directly before or after a control, unless it is another control's."""
@@ -201,6 +243,9 @@ class Namer:
     def _by_id(self, node: int, name: str) -> int:
         """The first element with this id in the node's document, -1 for none."""
         return self._ids.get((self._document(node), name), -1)
+
+    def _root(self, node: int) -> int:
+        return self._dom.documents[self._document(node) - 1]
 
     def _document(self, node: int) -> int:
         return bisect_right(self._dom.documents, node)

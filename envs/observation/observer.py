@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from envs.cdp import Cdp
-from envs.observation import diff, marks
+from envs.observation import marks
 from envs.observation.dom import Dom
-from envs.observation.elements import Found, find
+from envs.observation.elements import CARDS, Found, find
 from envs.observation.focus import FocusReader
 from envs.observation.frames import seen_frames
 from envs.observation.hashes import dom_hash
@@ -21,12 +21,23 @@ from envs.observation.labels import Namer
 from envs.observation.links import foreign_scheme
 from envs.observation.listeners import hover_listeners
 from envs.observation.occlusion import Scene, stage
-from envs.observation.options import FULL, ObservationOptions
+from envs.observation.options import (
+    FULL,
+    MAX_OPTIONS,
+    MAX_OPTIONS_OF_ALL,
+    MESSAGE_CHARS,
+    OPTION_CHARS,
+    TITLE_CHARS,
+    URL_CHARS,
+    ObservationOptions,
+)
 from envs.observation.placing import Quad, content_quads
 from envs.observation.snapshot import capture, decode
-from envs.observation.text import Page, describe, lay_out, render
-from envs.settle import Look
-from envs.types import BrowserError, Element, Hidden, Observation, ObservationDiff
+from envs.observation.states import gauges
+from envs.observation.text import Page, Piece, describe, fit, lay_out
+from envs.observation.words import shorten
+from envs.settle import NO_FIELDS, FieldStates, Look
+from envs.types import BrowserError, Element, Hidden, Observation
 
 KEPT = 4096
 """Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each (lists of choices may be long: none of
@@ -84,8 +95,6 @@ class Reading:
     """By the elements' numbers."""
     kinds: Kinds = field(repr=False, compare=False)
     """The snapshot that it was made of."""
-    words: tuple[str, ...] = ()
-    """Lines of the text without the elements, for the diff."""
     document: str = ""
     """Which document is shown: another one after a navigation, the same after ``pushState``."""
     frames: tuple[str, ...] = ()
@@ -128,7 +137,7 @@ class Reading:
 
 @dataclass
 class Observer:
-    """Looks at the tabs of one episode and remembers the ids that it gave and what it saw last.
+    """Looks at the tabs of one episode and remembers the ids that it gave.
 
     Example::
 
@@ -141,7 +150,6 @@ class Observer:
     exclude: str = ""
     """Selector of what is never shown: tags, #ids, .classes and [attributes], separated by commas."""
     book: IdBook = field(default_factory=IdBook)
-    last: Reading | None = None
     _focus: FocusReader | None = None
 
     async def observe(
@@ -162,10 +170,11 @@ class Observer:
             world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
             looked: What was there when the page was settled, if it has not changed since: saves two calls.
         """
-        dom, focus, hover = await self._ask(cdp, world, looked)
-        reading = compose(
+        dom, focus, hover, fields = await self._ask(cdp, world, looked)
+        return compose(
             dom,
             focus=focus,
+            fields=fields,
             hover=hover,
             modal=dom.at_path(looked.modal) if looked is not None and looked.modal is not None else -1,
             viewport=viewport,
@@ -175,42 +184,49 @@ class Observer:
             instruction=instruction,
             error=error,
         )
-        if self.options.diff and self.last is not None:
-            reading = with_diff(reading, self.last)
-        self.last = reading
-        return reading
 
-    async def _ask(self, cdp: Cdp, world: int | None, looked: Look | None) -> tuple[Dom, int | None, Set[int]]:
-        """Snapshot, focus and hover listeners, asked for at once; the focus only where the look at the page does not tell it."""
+    async def _ask(
+        self, cdp: Cdp, world: int | None, looked: Look | None
+    ) -> tuple[Dom, int | None, Set[int], FieldStates]:
+        """Snapshot, focus, hover listeners and field states, asked for at once; what the look at the page tells is not asked for."""
         if self._focus is None or self._focus.cdp is not cdp:
             self._focus = FocusReader(cdp)
         focus: int | None = None
         hover: Set[int] = frozenset()
+        fields = looked.fields if looked is not None else NO_FIELDS
         if looked is not None and not self.options.hoverable:
             raw = await capture(cdp)
         else:
-            raw, focus, hover = await self._ask_all(cdp, self._focus, world, focus=looked is None)
+            raw, focus, hover, asked = await self._ask_all(cdp, self._focus, world, looked is not None)
+            fields = asked or fields
         dom = decode(raw)
         if dom.guessed:
             dom = await _placed(cdp, raw, dom)
         if looked is not None and looked.focus is not None:
             node = dom.at_path(looked.focus)
             focus = await self._focus.read(world) if node < 0 or dom.hides(node) else dom.backend[node]
-        return dom, focus, hover
+        return dom, focus, hover, fields
 
     async def _ask_all(
-        self, cdp: Cdp, reader: FocusReader, world: int | None, *, focus: bool
-    ) -> tuple[dict[str, Any], int | None, Set[int]]:
+        self, cdp: Cdp, reader: FocusReader, world: int | None, looked: bool
+    ) -> tuple[dict[str, Any], int | None, Set[int], FieldStates | None]:
         try:
             async with asyncio.TaskGroup() as group:
                 raw = group.create_task(capture(cdp))
-                asked = group.create_task(reader.read(world)) if focus else None
+                asked = None if looked else group.create_task(reader.read(world))
+                small = self.options.rules == "small"
+                fields = None if looked or small else group.create_task(reader.fields(world))
                 hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
         except ExceptionGroup as failures:
             # A lost connection fails them all, and callers wait for its error; what is no error of the browser's may not be lost behind it.
             _, others = failures.split(BrowserError)
             raise (others or failures).exceptions[0] from None
-        return raw.result(), asked.result() if asked else None, hover.result() if hover else frozenset()
+        return (
+            raw.result(),
+            asked.result() if asked else None,
+            hover.result() if hover else frozenset(),
+            fields.result() if fields else None,
+        )
 
 
 async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom) -> Dom:
@@ -234,6 +250,7 @@ def compose(
     exclude: str = "",
     hover: Set[int] = frozenset(),
     modal: int = -1,
+    fields: FieldStates = NO_FIELDS,
     book: IdBook | None = None,
     instruction: str = "",
     error: str | None = None,
@@ -244,41 +261,37 @@ def compose(
         focus: backendNodeId of the focused element.
         hover: backendNodeIds of those that listen for hovering.
         modal: Node of the main document's open modal dialog, -1 for none.
+        fields: What the snapshot does not have of fields.
     """
+    dom.mixed = {dom.at_path(path) for path in fields.mixed} - {-1}
+    dom.invalid = {node: message for path, message in fields.invalid if (node := dom.at_path(path)) >= 0}
     kinds = classify(dom, options, viewport, exclude, hover)
-    scene = stage(dom, viewport, modal)
+    full = options.rules == "full"
+    scene = stage(dom, viewport, modal, clip_styles=full)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
     found, away, namer = find(kinds, scene, options, focused)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
     found = found[: options.max_elements]
     elements, said = _elements(kinds, found, IdBook() if book is None else book, options)
-    page = _page(kinds, scene, namer, found, said) if options.text_chars is not None else Page([], 0)
+    text, words = "", None
+    if options.text_chars is not None:
+        page = _page(kinds, scene, namer, found, elements, said)
+        text, words = fit(page, hidden, options.text_chars)
     observation = Observation(
         instruction=instruction,
         elements=elements,
-        url=dom.url,
+        url=shorten(dom.url, URL_CHARS),
         viewport=viewport,
-        error=error,
-        title=dom.title,
-        text=render(page, hidden, options.text_chars) if options.text_chars is not None else "",
+        error=None if error is None else shorten(error, MESSAGE_CHARS),
+        title=shorten(dom.title, TITLE_CHARS),
+        text=text,
+        words=words,
         hidden=hidden,
         scroll=dom.scroll,
         page_size=dom.page_size,
     )
     document = Places(dom, kinds).key(0)[0]
-    return Reading(
-        observation, Handles(dom, found, elements), kinds, tuple(page.words()), document, seen_frames(dom, scene)
-    )
-
-
-def with_diff(reading: Reading, last: Reading) -> Reading:
-    """The reading with what changed since another of the same episode."""
-    before, after = last.observation, reading.observation
-    if reading.document != last.document:
-        changes = ObservationDiff(navigated=True)
-    else:
-        changes = diff.compare(before.elements, after.elements, last.words, reading.words)
-    return replace(reading, observation=after.model_copy(update={"diff": changes}))
+    return Reading(observation, Handles(dom, found, elements), kinds, document, seen_frames(dom, scene))
 
 
 def _elements(
@@ -311,11 +324,23 @@ def _elements(
             at.node in kinds.hover,
             at.point is not None,
             at.input_type,
-            at.options,
+            choices,
+            len(at.options) - len(choices),
+            at.written,
+            at.states,
         )
-        for index, at in enumerate(found, start=1)
+        for index, (at, choices) in enumerate(zip(found, _choices(found), strict=True), start=1)
     ]
     return tuple(element for element, _ in listed), {element.index: written for element, written in listed}
+
+
+def _choices(found: list[Found]) -> Iterator[tuple[str, ...]]:
+    """What is shown of each element's choices: at most `MAX_OPTIONS` of a list, and `MAX_OPTIONS_OF_ALL` of a page."""
+    room = MAX_OPTIONS_OF_ALL
+    for at in found:
+        kept = at.options[: min(MAX_OPTIONS, room)]
+        room -= len(kept)
+        yield tuple(shorten(option, OPTION_CHARS) for option in kept)
 
 
 @lru_cache(maxsize=KEPT)
@@ -334,6 +359,9 @@ def kept_element(
     in_viewport: bool,
     input_type: str,
     options: tuple[str, ...],
+    more_options: int,
+    written: str,
+    states: tuple[str, ...],
 ) -> tuple[Element, str]:
     """An element and how it is written. Most of a page's are what they were at the last look."""
     element = Element(
@@ -350,12 +378,25 @@ def kept_element(
         in_viewport=in_viewport,
         input_type=input_type,
         options=options,
+        more_options=more_options,
+        written=written,
+        states=states,
     )
     return element, describe(element, by)
 
 
-def _page(kinds: Kinds, scene: Scene, namer: Namer, found: list[Found], said: dict[int, str]) -> Page:
-    listed = {at.node: index for index, at in enumerate(found, start=1) if at.kind != "text"}
-    # Of a card, the label says only how it begins; of everything else it is all that there is.
-    told = {at.node for at in found if at.kind not in ("item", "hover", "text") or not at.shortened}
-    return lay_out(kinds, scene, listed, said, told | namer.used)
+def _page(
+    kinds: Kinds,
+    scene: Scene,
+    namer: Namer,
+    found: list[Found],
+    elements: tuple[Element, ...],
+    said: dict[int, str],
+) -> Page:
+    listed = {
+        at.node: Piece(said[element.index], element.index, " ".join(filter(None, (element.text, element.written))))
+        for at, element in zip(found, elements, strict=True)
+        if at.kind != "text"
+    }
+    told = {at.node for at in found if at.kind not in (*CARDS, "text") or not at.shortened}
+    return lay_out(kinds, scene, listed, told | namer.used, gauges(kinds, namer))

@@ -30,13 +30,13 @@ from envs.observation.dom import (
     POSITION,
     TEXT,
     TOP,
-    VISIBILITY,
     Dom,
     Flags,
     Indices,
     Rects,
     pixels,
 )
+from envs.observation.visibility import style_clips, transparent
 
 Points = NDArray[np.float64]
 """(n, 2): x, y in CSS pixels of the main viewport."""
@@ -80,6 +80,8 @@ class Scene:
     """Items that are SVG shapes: the corners of a polygon; empty for an ellipse in the item's whole rectangle."""
     whole: Rects
     """The items' rectangles, not cut."""
+    clipped_away: Flags
+    """By box: clip styles, or its turned face, leave nothing of it."""
 
     def hits(self, points: Points) -> list[int]:
         """The node that each point reaches, -1 for none."""
@@ -110,7 +112,7 @@ class Scene:
         if not len(corners):
             x, y = (2 * point - (left + right, top + bottom)) / (right - left, bottom - top)
             return bool(x * x + y * y <= 1)
-        return _in_polygon(point, corners)
+        return in_polygon(point, corners)
 
 
 def _under(points: Points, rects: Rects) -> Flags:
@@ -120,13 +122,19 @@ def _under(points: Points, rects: Rects) -> Flags:
     return flags
 
 
-def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1) -> Scene:
+def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1, *, clip_styles: bool = True) -> Scene:
     """Work out what is painted where.
 
     Args:
         modal: Node of the dialog outside of which nothing can be reached, -1 for none.
+        clip_styles: Also cut boxes to what `envs.observation.visibility.style_clips` leaves of them.
     """
     clips = _clips(dom)
+    clipped_away: Flags = np.zeros(len(dom.box_node), dtype=np.bool_)
+    if clip_styles and (left := style_clips(dom)) is not None:
+        clips = np.hstack([np.maximum(clips[:, :2], left[:, :2]), np.minimum(clips[:, 2:], left[:, 2:])])
+        rest = np.minimum(dom.rects[:, 2:], left[:, 2:]) - np.maximum(dom.rects[:, :2], left[:, :2])
+        clipped_away = (rest <= 0).any(axis=1)
     clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
     wrapped = _wrapped(dom)
     boxes, whole = _items(dom, wrapped)
@@ -146,7 +154,7 @@ def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1) -> Scene:
         {item: _corners(dom, node, whole[item]) for item, node in enumerate(nodes) if node in drawn} if drawn else {}
     )
     reached, hiding = np.flatnonzero(hit[boxes]), np.flatnonzero(opaque[boxes])
-    return Scene(dom, nodes, boxes, rects, reached, hiding, clips, wrapped, shapes, whole)
+    return Scene(dom, nodes, boxes, rects, reached, hiding, clips, wrapped, shapes, whole, clipped_away)
 
 
 def line_numbers(dom: Dom, box: int) -> range:
@@ -268,9 +276,10 @@ def _phases(dom: Dom, above: Indices, paint: Indices) -> Indices:
 
 def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     """Which boxes a click can reach, and which hide what is below them."""
-    visible = dom.styled(VISIBILITY, lambda visibility: visibility == "visible")
+    visible = ~np.array(dom.hidden) & (dom.style_at != 0)
     hit = visible & dom.styled(POINTER_EVENTS, lambda events: events != "none")
     opaque = visible & dom.styled(OPACITY, lambda opacity: opacity == "1")
+    opaque[list(transparent(dom))] = False
     solid = dom.styled(BACKGROUND, lambda colour: colour.startswith("rgb("))
     solid[_boxes(dom, *REPLACED)] = True
     hit[_boxes(dom, "g")] = False
@@ -313,7 +322,7 @@ def _corners(dom: Dom, node: int, rect: NDArray[np.float64]) -> NDArray[np.float
     return stretched
 
 
-def _in_polygon(point: NDArray[np.float64], corners: NDArray[np.float64]) -> bool:
+def in_polygon(point: NDArray[np.float64], corners: NDArray[np.float64]) -> bool:
     """Even-odd rule."""
     x, y = point
     after = np.roll(corners, -1, axis=0)

@@ -11,6 +11,31 @@ LINE_TOLERANCE = 6.0
 WHOLE_SHARE = 0.6
 """A listener on more than this share of the viewport belongs to the page (event delegation), not to something to click."""
 
+URL_CHARS = 8_192
+"""Characters of an address. Servers refuse longer request lines (8 kB in Apache and nginx), so only a fragment, ``data:`` or ``blob:`` is longer."""
+
+TITLE_CHARS = 200
+"""Characters of a title: three times what a tab or a search engine shows."""
+
+MESSAGE_CHARS = 1_000
+"""Characters of an alert, a dialog or an error: Chromium cuts what it shows of a dialog at 2,000, and two paragraphs say what one has to say."""
+
+OPTION_CHARS = 80
+"""Characters of a choice of a list, as many as of a label."""
+
+MAX_OPTIONS = 100
+"""Choices of one list in its element: all the months, states of a country, or hours in quarters. An action may name any other choice too."""
+
+MAX_OPTIONS_OF_ALL = 500
+"""Choices of all lists of a page together."""
+
+STATE_CHARS = 160
+"""Characters of all that is said of an element's state."""
+
+MAX_CHARS = 170_000
+"""Characters of all strings of an observation together, at most, with the default options: 200 elements of 500 characters, the choices, the text
+and its words, address, title and messages."""
+
 
 @dataclass(frozen=True)
 class ObservationOptions:
@@ -35,14 +60,10 @@ class ObservationOptions:
     hoverable: bool = False
     """Ask for listeners of the mouse coming over elements (one more call), mark the elements that have one, and list those that have no
     other use as ``hover``."""
-    diff: bool = True
-    """Say what changed since the observer's last observation."""
 
 
 FULL = ObservationOptions()
 
-SMALL = ObservationOptions(
-    max_elements=16, label_chars=24, max_texts=6, order="lines", rules="small", text_chars=None, diff=False
-)
+SMALL = ObservationOptions(max_elements=16, label_chars=24, max_texts=6, order="lines", rules="small", text_chars=None)
 """For viewports of about 160 px. The largest quickstart page has 8 elements, and 16 lines keep a prompt of the tiny policy under 300 tokens;
 168 px show about 26 characters of a 10 px font; a handful of short texts are facts (a sum, a value), not prose."""

@@ -12,16 +12,17 @@ only then are elements cut from the end. The last line says what was cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from envs.observation.dom import DISPLAY, Dom, Flags
-from envs.observation.elements import LEAST_SIDE, transparent
+from envs.observation.elements import LEAST_SIDE, box_for
 from envs.observation.kinds import Kinds
 from envs.observation.occlusion import Scene
-from envs.observation.words import generated, shown, squash
+from envs.observation.visibility import invisible_text, transparent
+from envs.observation.words import generated, shorten, shown, squash
 from envs.types import Element, Hidden
 
 PASSAGE_CHARS = (400, 200, 100, 40, 0)
@@ -29,6 +30,9 @@ PASSAGE_CHARS = (400, 200, 100, 40, 0)
 
 SHOWN_OPTIONS = 6
 """Choices of a list that are shown; all of them are in the element."""
+
+ALT_CHARS = 400
+"""What a picture is said to show, as much as of a passage."""
 
 WRITTEN = {"input": "textbox"}
 """Where the word that models know differs from the observation's tag."""
@@ -43,6 +47,8 @@ class Piece:
     words: str
     element: int = 0
     """Its number; 0 for words."""
+    label: str = ""
+    """Of an element, the words of the page in it: its label without its number, kind, value and state."""
 
 
 @dataclass(slots=True)
@@ -52,24 +58,26 @@ class Page:
     lines: list[list[Piece]]
     unseen_chars: int
 
-    def words(self) -> list[str]:
-        """The lines without the elements; lines of nothing else are left out."""
-        joined = (" ".join(piece.words for piece in line if not piece.element) for line in self.lines)
-        return [line for line in joined if line]
 
-
-def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, str], told: set[int]) -> Page:
+def lay_out(
+    kinds: Kinds, scene: Scene, listed: dict[int, Piece], told: set[int], gauges: dict[int, str] | None = None
+) -> Page:
     """Put words and elements into lines.
 
     Args:
-        listed: Numbers of the listed elements by node.
-        said: How each number is written.
+        listed: How the listed elements are written, by node.
         told: Nodes whose text is already said by an element.
+        gauges: What meters and progress bars show, by node.
     """
     dom = scene.dom
     silent = _told(kinds, told)
     page = Page([[]], 0)
-    worth, unseen = _worth(scene, silent, {dom.box_of[node] for node in listed})
+    gauges = {node: said for node, said in (gauges or {}).items() if not silent[node]}
+    dom.marked(gauges, silent)
+    placed: dict[int, list[Piece]] = {}
+    for node, piece in listed.items():
+        placed.setdefault(box_for(dom, node), []).append(piece)
+    worth, unseen = _worth(scene, silent, set(placed), gauges)
     # What is said by an element that is out of view is counted as an element.
     page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
     starts = _line_starts(dom)
@@ -83,9 +91,10 @@ def lay_out(kinds: Kinds, scene: Scene, listed: dict[int, int], said: dict[int, 
             block = around
             if page.lines[-1]:
                 page.lines.append([])
+        page.lines[-1] += placed.get(box, ())
         if node in listed:
-            page.lines[-1].append(Piece(said[listed[node]], listed[node]))
-        elif words := _words(dom, box, node):
+            continue
+        if words := _words(dom, gauges, box, node):
             level = 0 if page.lines[-1] else _level(dom, block)
             page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
     page.lines = [line for line in page.lines if line]
@@ -100,11 +109,15 @@ def describe(element: Element, by: str = "index") -> str:
         parts.append(kind)
     if element.text:
         parts.append(f'"{element.text}"')
+    if element.written:
+        parts.append(f'showing "{element.written}"')
     if element.value:
         parts.append(f'value "{element.value}"')
-    if element.options:
-        more = len(element.options) - SHOWN_OPTIONS
-        parts.append(f"({', '.join(element.options[:SHOWN_OPTIONS])}{f' and {more} more' if more > 0 else ''})")
+    if element.options or element.more_options:
+        more = len(element.options) - SHOWN_OPTIONS + element.more_options
+        choices = [*element.options[:SHOWN_OPTIONS], *([f"and {more} more"] if more > 0 else [])]
+        parts.append(f"({', '.join(choices).replace(', and ', ' and ')})")
+    parts += element.states
     marks = ("checked", "disabled", "focused", "hoverable")
     parts += [mark for mark in marks if getattr(element, mark)]
     return " ".join(parts if element.in_viewport else [*parts, "offscreen"])
@@ -112,12 +125,23 @@ def describe(element: Element, by: str = "index") -> str:
 
 def render(page: Page, hidden: Hidden, budget: int) -> str:
     """The lines and what was cut, in at most ``budget`` characters."""
+    return fit(page, hidden, budget)[0]
+
+
+def fit(page: Page, hidden: Hidden, budget: int) -> tuple[str, tuple[str, ...]]:
+    """As `render`, and the same lines as words of the page alone: elements by their labels, nothing of what fields hold."""
     for limit in (None, *PASSAGE_CHARS):
         lines, cut = _shorten(page.lines, limit)
         whole = _join(lines, _note(hidden, 0, cut, page.unseen_chars))
         if len(whole) <= budget:
-            return whole
-    return _fewer_lines(lines, hidden, cut, page.unseen_chars, budget)
+            return whole, _page_words(lines)
+    kept, whole = _fewer_pieces(lines, hidden, cut, page.unseen_chars, budget)
+    return whole, _page_words(kept)
+
+
+def _page_words(lines: list[list[Piece]]) -> tuple[str, ...]:
+    joined = (" ".join(piece.label if piece.element else piece.words for piece in line).strip() for line in lines)
+    return tuple(line for line in joined if line)
 
 
 def was_cut(text: str) -> bool:
@@ -160,10 +184,13 @@ def _in_order(dom: Dom, worth: set[int]) -> Iterator[int]:
     yield from (box for _, box in reversed(late))
 
 
-def _words(dom: Dom, box: int, node: int) -> str:
+def _words(dom: Dom, gauges: dict[int, str], box: int, node: int) -> str:
     """What a box says by itself, that is not an element of the list."""
     if dom.name[node] == "IMG":
-        return f'image "{squash(dom.attribute(node, "alt"))}"'
+        alt = squash(dom.attribute(node, "alt"))
+        return f'image "{shorten(alt, ALT_CHARS)}"' if alt else ""
+    if node in gauges:
+        return gauges[node]
     if node in dom.pseudo:
         return generated(dom, node) if dom.box_of[node] + 1 == box else ""
     return squash(shown(dom, node)) if dom.box_of[node] == box else ""
@@ -182,12 +209,14 @@ def _level(dom: Dom, block: int) -> int:
     return int(name[1]) if name in HEADINGS else 0
 
 
-def _worth(scene: Scene, silent: bytearray, listed: set[int]) -> tuple[set[int], list[int]]:
+def _worth(scene: Scene, silent: bytearray, listed: set[int], gauges: Collection[int]) -> tuple[set[int], list[int]]:
     """The boxes that a page's lines are made of (elements, visible words and pictures, line breaks), and those of words that are not seen."""
     dom = scene.dom
     node, text = np.array(dom.box_node, dtype=np.int64), np.array(dom.box_text, dtype=np.int64)
     speaks = (text >= 0) & (np.frombuffer(bytes(silent), dtype=np.uint8)[node] == 0)
+    speaks &= ~_invisible(scene)
     speaks[_pictures(dom, silent)] = True
+    speaks[[dom.box_of[at] for at in gauges if dom.box_of[at] >= 0]] = True
     seen = _seen(scene, speaks)
     worth = listed.union(np.flatnonzero(speaks & seen).tolist(), (dom.box_of[br] for br in dom.named("BR")))
     return worth - {-1}, np.flatnonzero(speaks & ~seen & (text >= 0)).tolist()
@@ -205,15 +234,30 @@ def _seen(scene: Scene, asked: Flags) -> Flags:
     """Which of the boxes that are asked for show something of themselves: inside of the viewport, not transparent, and not painted over."""
     items = np.flatnonzero(asked[scene.box])
     rects = scene.rects[items]
+    least = np.minimum(LEAST_SIDE, scene.whole[items, 2:] - scene.whole[items, :2])
+    large = ((rects[:, 2:] - rects[:, :2]) >= least - 1e-6).all(axis=1)
+    items, rects = items[large], rects[large]
     seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
     seen[scene.box[items[~scene.covered((rects[:, :2] + rects[:, 2:]) / 2, items)]]] = True
     seen[list(transparent(scene.dom))] = False
     return seen
 
 
+def _invisible(scene: Scene) -> Flags:
+    """Texts without a colour or with a hidden element, and what is only there for screen readers: cut down to a pixel."""
+    dom = scene.dom
+    clear = invisible_text(dom) | np.array(dom.hidden)
+    above = np.array(dom.box_parent, dtype=np.int64)
+    room = scene.clips[:, 2:] - scene.clips[:, :2]
+    to_nothing = ((room >= 0) & (room < LEAST_SIDE)).any(axis=1)
+    flags: Flags = (dom.style_at == 0) & ((clear[above] & (above >= 0)) | to_nothing | scene.clipped_away)
+    return flags
+
+
 def _told(kinds: Kinds, nodes: set[int]) -> bytearray:
-    """1 for each node whose text is not shown by itself: left out, or said by one of these."""
-    return kinds.dom.marked(nodes, bytearray(kinds.excluded))
+    """1 for each node whose text is not shown by itself: left out, said by one of these, or what a field holds."""
+    flags = int.from_bytes(kinds.excluded, "big") | int.from_bytes(kinds.dom.entered, "big")
+    return kinds.dom.marked(nodes, bytearray(flags.to_bytes(len(kinds.excluded), "big")))
 
 
 def _length(dom: Dom, boxes: list[int], told: bytearray) -> int:
@@ -240,17 +284,30 @@ def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Pie
     return kept, cut
 
 
-def _fewer_lines(lines: list[list[Piece]], hidden: Hidden, cut: int, unseen: int, budget: int) -> str:
-    """As many lines from the beginning as there is room for beside the note."""
-    low, high = 0, len(lines)
+def _fewer_pieces(
+    lines: list[list[Piece]], hidden: Hidden, cut: int, unseen: int, budget: int
+) -> tuple[list[list[Piece]], str]:
+    """As much from the beginning as there is room for beside the note: a page may put all of its elements into one line."""
+    total = _elements(lines)
+
+    def first(count: int) -> tuple[list[list[Piece]], str]:
+        kept, left = [], count
+        for line in lines:
+            if left <= 0:
+                break
+            kept.append(line[:left])
+            left -= len(line)
+        return kept, _join(kept, _note(hidden, total - _elements(kept), cut, unseen))
+
+    low, high = 0, sum(map(len, lines))
     while low < high:
         middle = (low + high + 1) // 2
-        if len(_join(lines[:middle], _note(hidden, _elements(lines[middle:]), cut, unseen))) <= budget:
+        if len(first(middle)[1]) <= budget:
             low = middle
         else:
             high = middle - 1
-    note = _note(hidden, _elements(lines[low:]), cut, unseen)
-    return _join(lines[:low], note)[: max(0, budget)]
+    kept, whole = first(low)
+    return kept, whole[: max(0, budget)]
 
 
 def _elements(lines: Sequence[list[Piece]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, VISIBILITY, Dom
+from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, Dom
 
 _NUMBER = re.compile(r"[\d.]+")
 _ICON = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
@@ -53,28 +53,40 @@ def slug(text: str) -> str:
     return re.sub(r"\W+", "_", text.lower()).strip("_")[:SLUG_CHARS].strip("_")
 
 
+def shorten(text: str, chars: int) -> str:
+    """At most so many characters; where some were cut off, the last one is an ellipsis."""
+    return text if len(text) <= chars else text[: max(0, chars - 1)].rstrip() + "…"
+
+
 def content(dom: Dom, node: int) -> str:
-    """``textContent``, squashed."""
+    """``textContent``, squashed, without what fields in it hold."""
     if dom.type[node] == TEXT:
         return squash(dom.text(node))
-    nodes = range(node + 1, dom.end[node] + 1)
-    return squash("".join(dom.text(at) for at in nodes if dom.type[at] == TEXT))
+    nodes, entered = range(node + 1, dom.end[node] + 1), _entered_within(dom, node)
+    return squash("".join(dom.text(at) for at in nodes if dom.type[at] == TEXT and not (entered and entered[at])))
+
+
+def _entered_within(dom: Dom, node: int) -> bytearray | None:
+    """`Dom.entered`; ``None`` for a node that is itself in a field: then its text was asked for."""
+    return None if dom.entered[node] else dom.entered
 
 
 def rendered(dom: Dom, node: int) -> str:
-    """``innerText``, squashed: what of the text is laid out and visible, apart where boxes are; `content` if nothing of it is laid out."""
+    """``innerText``, squashed: what of the text is laid out and visible, apart where boxes are, without what fields in it hold; `content` if
+    nothing of it is laid out."""
     if dom.type[node] == TEXT or dom.box_of[node] < 0:
         return content(dom, node)
     if dom.end[node] == node + 1 and dom.type[node + 1] == TEXT:  # as most have it
         return squash(shown(dom, node + 1))
     parts: list[str] = []
     ends: list[int] = []
+    entered = _entered_within(dom, node)
     for at in range(node + 1, dom.end[node] + 1):
         while ends and ends[-1] < at:
             ends.pop()
             parts.append(" ")
         if dom.type[at] == TEXT:
-            parts.append(shown(dom, at))
+            parts.append("" if entered and entered[at] else shown(dom, at))
         elif dom.type[at] == ELEMENT and breaks(dom, at):
             parts.append(" ")
             ends.append(dom.end[at])
@@ -96,7 +108,7 @@ def shown(dom: Dom, node: int) -> str:
 def generated(dom: Dom, node: int) -> str:
     """The words that a style sheet puts before or after an element (``node`` is the `Dom.pseudo` one), squashed. Icons of fonts are no words, and
     a bullet is none."""
-    if dom.name[node] not in GENERATED or dom.style(node, VISIBILITY) != "visible":
+    if dom.name[node] not in GENERATED or dom.box_of[node] < 0 or dom.hidden[dom.box_of[node]]:
         return ""
     words = squash(_ICON.sub("", shown(dom, node)))
     return words if dom.name[node] != "::marker" or any(map(str.isalnum, words)) else ""

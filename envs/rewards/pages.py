@@ -30,7 +30,8 @@ class Pages:
         return (final, *reversed([step.observation for step in self.evidence.steps]))
 
     def lines(self, page: Observation, case_sensitive: bool) -> list[str]:
-        """The page's words line by line, then each element's label. What stands in fields is left out: the policy put it there."""
+        """The page's words line by line, then each element's label. What fields hold is left out: the policy put it there. What a page
+        shows again of it, in words of its own, counts."""
         key = (id(page), case_sensitive)
         if key not in self._lines:
             self._lines[key] = [one_line(line, case_sensitive) for line in _words(page)]
@@ -49,14 +50,22 @@ class Pages:
 
 
 def _words(page: Observation) -> Iterator[str]:
+    if page.words is not None:
+        yield from page.words
+    else:
+        yield from _words_of_old_record(page)
+    for element in page.elements:
+        yield element.text
+        yield element.written
+        yield from element.options  # of which the text has the first ones only
+    yield page.dialog
+    yield from page.notices
+
+
+def _words_of_old_record(page: Observation) -> Iterator[str]:
+    """The words of an observation without `Observation.words`: its text, without the values where the renderer wrote them."""
     text = page.text
     for element in page.elements:
         if element.value:
-            # As `envs.observation.text` writes it.
             text = text.replace(f'value "{element.value}"', "")
     yield from text.splitlines()
-    for element in page.elements:
-        yield element.text
-        yield from element.options  # the text has the first ones only
-    yield page.dialog
-    yield from page.notices

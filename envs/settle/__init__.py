@@ -10,7 +10,7 @@ from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks
 from envs.settle.limits import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
-from envs.settle.watch import Look
+from envs.settle.watch import NO_FIELDS, FieldStates, Look, fields_script
 
 __all__ = [
     "BASE_STYLE",
@@ -20,7 +20,9 @@ __all__ = [
     "FONTS_CONF",
     "FONT_FAMILIES",
     "NAVIGATION_BUDGET_MS",
+    "NO_FIELDS",
     "PROCESS_ARGS",
+    "FieldStates",
     "Look",
     "Looks",
     "Request",
@@ -30,5 +32,6 @@ __all__ = [
     "Settled",
     "VirtualClock",
     "document_script",
+    "fields_script",
     "prepare",
 ]

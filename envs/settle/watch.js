@@ -1,5 +1,5 @@
 // Runs in a world of its own: the page sees none of it. Run once a document; then called as rollwrightLook(options), which gives a promise of
-// {now, changed, animating, ready, focus, modal}. The options are in watch.py.
+// {now, changed, animating, ready, focus, modal, mixed, invalid}. The options are in watch.py; fields.js has been run before.
 globalThis.rollwrightLook = (options) => {
   const key = Symbol.for("rollwright.watch");
   const scroll = () => `${scrollX},${scrollY},${document.readyState}`;
@@ -9,17 +9,7 @@ globalThis.rollwrightLook = (options) => {
     made.observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
     return made;
   })();
-  // Where an element stands: places among the elements of each parent, from the document down, and -1 for a step into a shadow root.
-  const path = (at) => {
-    const places = [];
-    for (; at && at !== document; at = at.parentNode || at.host) {
-      if (!at.parentNode) { places.push(-1); continue; }
-      let place = 0;
-      for (let before = at; (before = before.previousElementSibling);) place++;
-      places.push(place);
-    }
-    return places.reverse();
-  };
+  const {fields, path} = rollwrightFields;
   // Which element has the keyboard focus, as far as a script can see. null is the page itself.
   const focus = () => {
     let at = document.activeElement;
@@ -36,7 +26,7 @@ globalThis.rollwrightLook = (options) => {
     watch.changes = 0;
     watch.scroll = scroll();
     const animating = document.getAnimations().some((animation) => animation.playState === "running");
-    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal()};
+    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal(), ...fields()};
   };
   if (options.clock) return {now: Date.now(), changed: false, animating: false, ready: document.readyState};
   // A document that is still being read may have nothing to draw yet.

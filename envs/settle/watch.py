@@ -27,6 +27,30 @@ NAVIGATED = ("context", "navigated", "No frame")
 """Parts of what Chromium says when the document was replaced while it was looked at."""
 
 
+NodePath = tuple[int, ...]
+"""Where an element stands: places among the elements of each parent, from the document down, -1 for a step into a shadow root and -2 for one
+into a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldStates:
+    """What a snapshot does not have of a page's fields. Those in closed shadow roots and in frames of other origins are not seen."""
+
+    mixed: tuple[NodePath, ...] = ()
+    """Checkboxes that are neither on nor off (``indeterminate``)."""
+    invalid: tuple[tuple[NodePath, str], ...] = ()
+    """Fields that were found wrong when their form was sent, or after they were changed, and what the browser says of them."""
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> FieldStates:
+        """From what ``fields.js`` gives."""
+        mixed, invalid = value.get("mixed", ()), value.get("invalid", ())
+        return cls(tuple(map(tuple, mixed)), tuple((tuple(path), message) for path, message in invalid))
+
+
+NO_FIELDS = FieldStates()
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """What was seen."""
@@ -44,6 +68,7 @@ class Look:
     for a step into a shadow root; ``None`` when it is the page itself."""
     modal: tuple[int, ...] | None = None
     """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
+    fields: FieldStates = NO_FIELDS
 
 
 REPLACED = Look(0.0, True, False, "loading")
@@ -51,8 +76,14 @@ REPLACED = Look(0.0, True, False, "loading")
 
 
 @cache
+def fields_script() -> str:
+    """Defines ``rollwrightFields`` in a world of its own, with ``fields()`` for `FieldStates.of`."""
+    return (Path(__file__).parent / "fields.js").read_text(encoding="utf-8")
+
+
+@cache
 def _script() -> str:
-    return (Path(__file__).parent / "watch.js").read_text(encoding="utf-8")
+    return fields_script() + (Path(__file__).parent / "watch.js").read_text(encoding="utf-8")
 
 
 class Watch:
@@ -116,6 +147,7 @@ class Watch:
             str(value["ready"]),
             None if focus is None else tuple(focus),
             None if modal is None else tuple(modal),
+            FieldStates.of(value),
         )
 
     async def _make_world(self) -> int:

@@ -83,7 +83,7 @@ class Design2CodeSite(StaticSite):
     """The `Site` of pictures of pages."""
 
     offers = ("submit",)
-    observation = ObservationOptions(max_elements=0, text_chars=None, diff=False)
+    observation = ObservationOptions(max_elements=0, text_chars=None)
     """There is nothing but a picture."""
 
     def __init__(self, folder: AnyPath = FOLDER) -> None:

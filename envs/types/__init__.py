@@ -52,7 +52,7 @@ from envs.types.errors import (
 )
 from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
-from envs.types.observations import Element, ElementChange, Hidden, Observation, ObservationDiff, OpenTab
+from envs.types.observations import Element, Hidden, Observation, OpenTab
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
 from envs.types.rubrics import Fact, FactGroup, JudgeFact, PassRequirements, Rubric, rubric_hash
@@ -75,7 +75,6 @@ __all__ = [
     "DoubleClick",
     "Drag",
     "Element",
-    "ElementChange",
     "ErrorCode",
     "Fact",
     "FactGroup",
@@ -93,7 +92,6 @@ __all__ = [
     "Needs",
     "NewTab",
     "Observation",
-    "ObservationDiff",
     "OpenTab",
     "PageScriptError",
     "PartRole",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
 
 from envs.types.record import Record
 
@@ -35,31 +37,13 @@ class Element(Record):
     input_type: str = ""
     """Type of an ``<input>``: text, email, range, date, file…"""
     options: tuple[str, ...] = ()
-    """Labels of a drop-down list or list box."""
-
-
-class ElementChange(Record):
-    """One property of an element that another observation had otherwise."""
-
-    id: str
-    name: str
-    """Field of `Element`: text, value, checked, focused, disabled, options."""
-    before: str
-    after: str
-
-
-class ObservationDiff(Record):
-    """What changed since the observation before. Elements are told apart by their ids, text by its lines."""
-
-    added: tuple[str, ...] = ()
-    """Ids of elements that were not listed."""
-    removed: tuple[str, ...] = ()
-    """Ids of elements that are not listed any more."""
-    changed: tuple[ElementChange, ...] = ()
-    text_added: tuple[str, ...] = ()
-    text_removed: tuple[str, ...] = ()
-    navigated: bool = False
-    """Another document is shown; then everything is new and nothing is listed here."""
+    """Labels of a drop-down list or list box, the first of them."""
+    more_options: int = Field(default=0, ge=0)
+    """How many more there are."""
+    written: str = ""
+    """What is to be read on it where `text` says something else, as with ``aria-label``; of an empty field its placeholder."""
+    states: tuple[str, ...] = ()
+    """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out this field."``…"""
 
 
 class Hidden(Record):
@@ -96,13 +80,14 @@ class Observation(Record):
     title: str = ""
     text: str = ""
     """The page as numbered elements and text in their order, within a budget; ``""`` when it is not asked for."""
+    words: tuple[str, ...] | None = None
+    """The lines of ``text`` as words of the page alone: elements by their labels, and nothing that fields hold, since a policy may have put it
+    there. ``None`` where there is no text, and in records from before there was this field."""
     hidden: Hidden = Hidden()
     scroll: tuple[float, float] = (0.0, 0.0)
     """x, y of the main document, in CSS pixels."""
     page_size: tuple[float, float] = (0.0, 0.0)
     """width, height of the main document in CSS pixels."""
-    diff: ObservationDiff | None = None
-    """``None`` for the first observation of an episode, or when it is not asked for."""
     tabs: tuple[OpenTab, ...] = ()
     """Empty while there is only one."""
     dialog: str = ""
@@ -111,3 +96,5 @@ class Observation(Record):
     """Names of actions that this site takes beyond those that every site does (``submit``)."""
     notices: tuple[str, ...] = ()
     """What alerts said (they are confirmed at once), and what was done to the page."""
+    diff: Annotated[None, BeforeValidator(lambda _: None), Field(exclude=True, repr=False)] = None
+    """Not in use: records of earlier versions have it, and are to be read."""

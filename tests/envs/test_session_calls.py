@@ -19,7 +19,6 @@ from envs.types import (
     ErrorCode,
     Needs,
     Observation,
-    ObservationDiff,
     StopReason,
     Terminate,
     WebTask,
@@ -144,18 +143,15 @@ def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing(page_
 
 
 @pytest.mark.parametrize("error", [None, ActionError(ErrorCode.BAD_ACTION, "no")], ids=["memory", "refused"])
-@pytest.mark.parametrize("diff", [None, ObservationDiff(added=("a",), navigated=True)], ids=["no diff", "diff"])
-def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(
-    error: ActionError | None, diff: ObservationDiff | None
-) -> None:
-    seen = Observation(instruction="i", elements=(), url="u", viewport=(1, 1), notices=("Saved!",), diff=diff)
+def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(error: ActionError | None) -> None:
+    seen = Observation(instruction="i", elements=(), url="u", viewport=(1, 1), notices=("Saved!",))
     once = unchanged(StepResult(seen, b"", done=False, point=(1, 1)), error)
     twice = unchanged(once, error)
     for result in (once, twice):
         now = result.observation
-        assert now.notices == () and now.diff == (None if diff is None else ObservationDiff()) and result.point is None
+        assert now.notices == () and result.point is None
         assert result.error == (error.code if error else None) and result.earlier_notices == ("Saved!",)
-        assert now.model_copy(update={"notices": seen.notices, "diff": diff, "error": None}) == seen
+        assert now.model_copy(update={"notices": seen.notices, "error": None}) == seen
 
 
 def test_an_alert_is_reported_once_and_holds_for_the_grading_until_the_page_is_looked_at_again(

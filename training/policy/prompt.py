@@ -109,11 +109,13 @@ def _page(observation: Observation, mode: ObservationMode) -> list[str]:
 
 
 def element_line(element: Element) -> str:
-    """One element: ``[2] checked checkbox "xK3f"``, ``[1] textbox "Username" value "juan"``."""
+    """One element: ``[2] checked checkbox "xK3f"``, ``[1] textbox "Username" value "juan"``, then what is written on it and its states."""
     state = "checked " if element.checked else ""
     shown = "***" if element.tag == "password" else one_line(element.value)
     value = f' value "{shown}"' if element.value else ""
-    return f'[{element.index}] {state}{_ROLES.get(element.tag, element.tag)} "{one_line(element.text)}"{value}'
+    written = f' showing "{one_line(element.written)}"' if element.written else ""
+    states = "".join(f" {one_line(each)}" for each in element.states)
+    return f'[{element.index}] {state}{_ROLES.get(element.tag, element.tag)} "{one_line(element.text)}"{written}{value}{states}'
 
 
 def one_line(text: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from envs.observation.kinds import INPUT_KINDS
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Push, Say, Tick
 from envs.types import Action, Answer, Check, Click, Invalid, Observation, Select, Type
 
 TAGS = {
     Follow: ("link",),
     Push: ("button",),
-    Fill: ("input", "textarea", "spinbutton"),
+    Fill: ("input", "textarea", "spinbutton", *INPUT_KINDS.values()),
     Choose: ("select",),
     Tick: ("checkbox",),
 }

@@ -1,4 +1,4 @@
-"""The pure parts: coordinates, words, selectors, the diff, marks and hashes."""
+"""The pure parts: coordinates, words, selectors, marks and hashes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from envs.observation.diff import compare
 from envs.observation.hashes import action_signature, screen_hash
 from envs.observation.marks import draw, draw_scaled, place_tag
 from envs.observation.selector import parse
@@ -54,24 +53,6 @@ def test_selectors() -> None:
 
 def element(index: int, **fields: Any) -> Element:
     return Element(**{"index": index, "tag": "button", "text": "t", "box": (0, 0, 10, 10), "id": f"e{index}", **fields})
-
-
-def test_the_diff_goes_by_id_and_not_by_number() -> None:
-    before = [element(1), element(2, value="x"), element(3)]
-    after = [element(1, id="new"), element(2, id="e1"), element(3, id="e2", value="y", box=(9, 9, 9, 9))]
-    diff = compare(before, after, ["a", "b", "b"], ["b", "c", "a"])
-    assert diff.added == ("new",) and diff.removed == ("e3",)
-    assert [(change.id, change.name, change.before, change.after) for change in diff.changed] == [
-        ("e2", "value", "x", "y")
-    ]
-    assert diff.text_added == ("c",) and diff.text_removed == ("b",)
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=6), st.lists(st.sampled_from("abc"), max_size=6))
-def test_the_text_diff_leads_from_one_to_the_other(before: list[str], after: list[str]) -> None:
-    diff = compare([], [], before, after)
-    assert sorted([*before, *diff.text_added]) == sorted([*after, *diff.text_removed])
-    assert not set(diff.text_added) & set(diff.text_removed)
 
 
 def test_signatures_name_elements_by_id() -> None:

@@ -1,0 +1,43 @@
+// Runs in a world of its own: the page sees none of it. Gives what a snapshot does not have of the fields of a page, and where elements stand.
+// A form's own properties may be its fields (<input name="parentNode">), so they are read by the getters of the engine.
+globalThis.rollwrightFields = (() => {
+  const getter = (of, name) => Function.prototype.call.bind(Object.getOwnPropertyDescriptor(of.prototype, name).get);
+  const parent = getter(Node, "parentNode"), type = getter(Node, "nodeType"), before = getter(Element, "previousElementSibling");
+  const root = getter(Element, "shadowRoot"), host = getter(ShadowRoot, "host"), view = getter(Document, "defaultView");
+  const MOST = 100, LONG = 200;  // entries, characters: more than an observation shows
+  // Places among the elements of each parent, from the document down, -1 for a step into a shadow root and -2 for one into a frame.
+  const path = (at) => {
+    const places = [];
+    while (at && at !== document) {
+      if (type(at) === Node.DOCUMENT_NODE) { places.push(-2); at = view(at)?.frameElement; continue; }
+      const above = parent(at);
+      if (!above) {
+        if (!(at instanceof ShadowRoot)) break;
+        places.push(-1); at = host(at); continue;
+      }
+      let place = 0;
+      for (let each = at; (each = before(each));) place++;
+      places.push(place);
+      at = above;
+    }
+    return places.reverse();
+  };
+  const found = {mixed: [], invalid: []};
+  const read = (within) => {
+    for (const each of within.querySelectorAll("input[type=checkbox]:indeterminate"))
+      if (found.mixed.length < MOST) found.mixed.push(path(each));
+    for (const each of within.querySelectorAll(":is(input, select, textarea):user-invalid"))
+      if (found.invalid.length < MOST) found.invalid.push([path(each), each.validationMessage.slice(0, LONG)]);
+    for (const each of within.querySelectorAll("*")) {
+      const inner = root(each);
+      if (inner) read(inner);
+    }
+    for (const each of within.querySelectorAll("iframe, frame")) if (each.contentDocument) read(each.contentDocument);
+  };
+  const fields = () => {
+    found.mixed = []; found.invalid = [];
+    read(document);
+    return {...found};
+  };
+  return {fields, path};
+})();
