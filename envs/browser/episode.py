@@ -26,6 +26,8 @@ from envs.browser.targets import ContextTabs, ObservedTargets
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
+from envs.observation.options import MESSAGE_CHARS
+from envs.observation.words import shorten
 from envs.settle import Look, Settled, SettleReason
 from envs.sites.base import ForeignSite, Site
 from envs.types import (
@@ -344,7 +346,7 @@ class EpisodePage:
         update = {
             "instruction": self._instruction,
             "tabs": listed,
-            "notices": notices,
+            "notices": tuple(shorten(notice, MESSAGE_CHARS) for notice in notices),
             "offers": self.site.offers,
         }
         return observation.model_copy(update=update)
@@ -358,9 +360,9 @@ class EpisodePage:
             elements=(),
             url=self._reading.observation.url if self._reading else "",
             viewport=self.context.viewport,
-            error=error,
-            dialog=f"{pending.kind}: {pending.message}",
-            notices=notices,
+            error=None if error is None else shorten(error, MESSAGE_CHARS),
+            dialog=shorten(f"{pending.kind}: {pending.message}", MESSAGE_CHARS),
+            notices=tuple(shorten(notice, MESSAGE_CHARS) for notice in notices),
             offers=self.site.offers,
         )
         return StepResult(observation, self._screenshot, done=False, point=point)

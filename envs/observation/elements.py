@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.observation.areas import areas, picture_of
-from envs.observation.dom import OVERFLOW, TEXT, Dom
+from envs.observation.dom import OVERFLOW, TEXT, USER_MODIFY, Dom
 from envs.observation.kinds import BUTTONS, Kinds, input_type
 from envs.observation.labels import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
@@ -132,6 +132,8 @@ def _describe(
     choices = namer.options(node) if dom.name[node] == "SELECT" else []
     label, value, on = namer.name(node, kind), namer.value(node, kind), namer.is_on(node, kind)
     if options.rules == "full":
+        if dom.style(node, USER_MODIFY).startswith("read-write") and node not in dom.hosts:
+            label, value = "", label  # a link in an editor: its words were typed
         written = namer.written(node, kind, label)
         fits = len(written) <= options.label_chars  # else all of a card's words stand among those of the page
         return Found(

@@ -119,7 +119,7 @@ class Namer:
     def texts_of(self, node: int, attribute: str) -> str:
         """The text of the elements that an attribute names by their ids."""
         found = (self._by_id(node, name) for name in (self._dom.attribute(node, attribute) or "").split())
-        return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0))
+        return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0 and not self._dom.entered[at]))
 
     def options(self, node: int) -> list[int]:
         """The options of a list, groups opened."""

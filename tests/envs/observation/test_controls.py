@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a table: one case a line)
 """What is listed of every kind of control and how it is written, one small case a cell, all in one real page.
 
 What is expected was written down from what a person sees and can do, and from the ARIA and HTML specifications.
