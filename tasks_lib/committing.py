@@ -1,8 +1,14 @@
-"""Playing the episodes of a slot, and keeping what became of them: graded, stored, and committed as groups."""
+"""Playing the episodes of a slot, and keeping what became of them: graded, stored, and committed as groups.
+
+A group may be played by two workers at once. Each stores its trajectories under its own token; the first to make the group's record
+wins, and the other one deletes what it stored of that group. What a worker that died has stored stays, as `RunStore.orphans`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +19,10 @@ from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import LiveState
 from tasks_lib.rewards import RewardStage
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
-from training.store import RunStore, write_json
+from training.journal import read_group
+from training.store import RunStore, write_json_once
+
+logger = logging.getLogger(__name__)
 
 
 async def play_slot(
@@ -50,6 +59,8 @@ class GroupCommitter:
         Args:
             ours: Sites that we serve ourselves: no judge's word blocks them.
         """
+        self.token = os.urandom(6).hex()
+        """Of this attempt at its groups: in the names of their trajectories' files, and in the records of the groups that it wins."""
         self._open = {group.group_id: len(group.seeds) for group in groups}
         self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
         self._store = store
@@ -64,24 +75,31 @@ class GroupCommitter:
         with self._clock("store"):
             loop = asyncio.get_running_loop()
             for trajectory in attempts:
-                await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory)
+                sha256 = await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory, self.token)
                 if trajectory.wall:
                     await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
-                self._summaries[group.group_id].append(EpisodeSummary.of(trajectory))
+                self._summaries[group.group_id].append(EpisodeSummary.of(trajectory, sha256))
             self._open[group.group_id] -= 1
             if self._open[group.group_id] == 0:
-                await loop.run_in_executor(self._files, self._commit, group)
+                version = attempts[-1].policy_version
+                await loop.run_in_executor(self._files, self._commit, group, version)
 
-    def _commit(self, group: GroupSpec) -> None:
-        episodes = sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)
-        version = self._store.trajectory(episodes[0].episode_id).policy_version
+    def _commit(self, group: GroupSpec, version: int) -> None:
+        """Make the group's record, unless another attempt has."""
+        if group.task.rubric is not None:
+            self._store.put_rubric(group.task.rubric)
         record = GroupRecord(
             group_id=group.group_id,
+            token=self.token,
             task_id=group.task.task_id,
             kind=group.task.kind,
             policy_version=version,
-            episodes=tuple(episodes),
+            episodes=tuple(sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)),
         )
-        if group.task.rubric is not None:
-            self._store.put_rubric(group.task.rubric)
-        write_json(self._store.group_path(group.group_id), record)
+        write_json_once(self._store.group_path(group.group_id), record)
+        if read_group(self._store, group.group_id).token != self.token:
+            logger.warning(
+                "group %s was committed by another worker meanwhile: its episodes count, ours do not", group.group_id
+            )
+            for episode in record.episodes:
+                self._store.trajectory_path(episode.episode_id, self.token).unlink(missing_ok=True)

@@ -53,7 +53,7 @@ from tasks_lib.worker_loop import WorkerLoop
 from training.groups import GroupSpec
 from training.inference.engine import InferenceEngine
 from training.inference.waves import WaveBatcher
-from training.store import RunStore, write_json
+from training.store import RunStore, write_json_once
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
@@ -221,7 +221,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 judgement=graded.judgement,
             )
             path = store.regraded_path(order.name, episode_id)
-            await loop.run_in_executor(self._files, write_json, path, result)
+            # Another worker may grade the same episode: a judge may say something else, and the first one counts.
+            await loop.run_in_executor(self._files, write_json_once, path, result)
 
         async with asyncio.TaskGroup() as batch:
             for episode_id in episodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from pydantic import Field
@@ -56,10 +57,12 @@ class EpisodeSummary(Record):
     """Of its grading."""
     memory: tuple[MemoryChange, ...] = ()
     """What it kept and forgot."""
+    sha256: str = ""
+    """Of its trajectory's file; empty in older runs."""
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> EpisodeSummary:
-        """The summary of a stored episode."""
+    def of(cls, trajectory: Trajectory, sha256: str = "") -> EpisodeSummary:
+        """The summary of a stored episode, whose file has that sha256."""
         return cls(
             episode_id=trajectory.episode_id,
             seed=trajectory.seed,
@@ -74,13 +77,16 @@ class EpisodeSummary(Record):
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
             cost=trajectory.reward.cost,
             memory=trajectory.memory,
+            sha256=sha256,
         )
 
 
 class GroupRecord(Record):
-    """The commit record of a group, written once after all its trajectories. Lists every attempt, abstentions too."""
+    """The commit record of a group, written once after all its trajectories. Lists every episode, abstentions too."""
 
     group_id: str
+    token: str = ""
+    """Of the attempt at the group that won: part of the names of its trajectories' files. Empty in older runs, whose names have none."""
     task_id: str
     kind: str
     policy_version: int
@@ -106,3 +112,9 @@ class GroupRecord(Record):
     def abstentions(self) -> int:
         """How many attempts abstained."""
         return len(self.episodes) - len(self.usable)
+
+
+def play_order(group_id: str) -> tuple[int, int, str]:
+    """Sorts the groups of a phase as they were drawn: first its first draw (``i000003-g…``), then ``-r1``, …, ``-r10``; by number."""
+    draw = re.search(r"-r(\d+)-", group_id)
+    return int(draw[1]) if draw else 0, len(group_id), group_id

@@ -1,11 +1,15 @@
 """The folder of a run: where each artefact lies, and how it gets there whole.
 
 Every file is written under a temporary name in its own folder and renamed, so that whatever is found under its final name is whole.
+Several workers may play the same group at once (Dask runs a lost worker's task again while that worker still lives). So each attempt at
+a group writes trajectories under names of its own, with the attempt's token, and the first one to make the group's record wins.
 Blobs are named by the sha256 of their bytes, end in what they are, and are checked when read. See docs/architecture.md for the layout and the rules.
 """
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
 import os
 import re
@@ -44,11 +48,46 @@ def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None
     os.replace(temporary, path)
 
 
-def write_json(path: AnyPath, value: Any) -> None:
-    """Atomically write a JSON document (plain values, or anything with ``model_dump``)."""
+def json_bytes(value: Any) -> bytes:
+    """The bytes that `write_json` writes for a value."""
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
-    atomic_write_bytes(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def write_json(path: AnyPath, value: Any) -> None:
+    """Atomically write a JSON document (plain values, or anything with ``model_dump``)."""
+    atomic_write_bytes(path, json_bytes(value))
+
+
+def write_json_once(path: AnyPath, value: Any) -> bool:
+    """Write a JSON document unless the path exists; whether this call wrote it. Of any number of writers one wins, on all machines.
+
+    Raises:
+        StorageError: the file system has no hard links, without which two writers cannot be told apart.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(json_bytes(value))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            # A network file system may send the call twice and report the second one: then the link is ours all the same.
+            return os.path.samefile(temporary, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            raise StorageError(
+                f"{path.parent} is on a file system without hard links ({error.strerror}); put the run on one that has them (root=FOLDER)"
+            ) from error
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_json(path: AnyPath) -> Any:
@@ -64,6 +103,11 @@ def read_json(path: AnyPath) -> Any:
 def phase_of(group_id: str) -> str:
     """``i000012-g0003`` is of ``i000012``."""
     return group_id.split("-", 1)[0]
+
+
+def group_of(episode_id: str) -> str:
+    """``i000012-g0003-s02-a0`` is of ``i000012-g0003``."""
+    return episode_id.rsplit("-s", 1)[0]
 
 
 def policy_name(version: int) -> str:
@@ -152,8 +196,19 @@ class RunStore:
         """``i000012-g0003`` lies in ``groups/i000012/``."""
         return self.root / "groups" / phase_of(group_id) / f"{group_id}.json"
 
-    def trajectory_path(self, episode_id: str) -> Path:
-        return self.root / "trajectories" / _shard(episode_id) / f"{episode_id}.json"
+    def trajectory_path(self, episode_id: str, token: str | None = None) -> Path:
+        """Where an episode lies.
+
+        Args:
+            token: Of the attempt at its group that played it, empty in older runs; ``None``: the attempt that the group's record names.
+
+        Raises:
+            StorageError: ``token`` is ``None`` and the group's record cannot be read, or there is none and several attempts have stored it.
+        """
+        if token is None:
+            token, _ = self._committed(episode_id)
+        name = f"{episode_id}.{token}" if token else episode_id
+        return self.root / "trajectories" / _shard(episode_id) / f"{name}.json"
 
     def regraded_path(self, name: str, episode_id: str) -> Path:
         return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
@@ -183,8 +238,12 @@ class RunStore:
         """Store bytes once under their sha256 and return it. The file's ending says what they are (`blob_kind`)."""
         sha256 = hashlib.sha256(data).hexdigest()
         path, older = (self._blob_path(sha256, kind) for kind in (blob_kind(data), BLOB_KINDS[0]))
-        if not path.exists() and not older.exists():
+        found = path if path.exists() else older
+        # One of another size was torn by a power cut, or damaged since: it is mended now that its bytes are here.
+        if not found.exists():
             atomic_write_bytes(path, data, sync=False)
+        elif found.stat().st_size != len(data):
+            atomic_write_bytes(found, data, sync=False)
         return sha256
 
     def blob(self, sha256: str) -> bytes:
@@ -195,7 +254,7 @@ class RunStore:
         except FileNotFoundError as error:
             raise StorageError(f"blob {sha256} is missing from {self.root / 'blobs'}") from error
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise StorageError(f"blob {path} does not hold what its name says; delete it")
+            raise StorageError(f"blob {path} does not hold what its name says")
         return data
 
     # -- rubrics
@@ -221,24 +280,99 @@ class RunStore:
 
     # -- trajectories
 
-    def put_trajectory(self, trajectory: Trajectory) -> None:
+    def put_trajectory(self, trajectory: Trajectory, token: str = "") -> str:
+        """Store an episode of one attempt at its group; the sha256 of its file."""
         data = orjson.dumps(trajectory.model_dump(mode="json"))
-        atomic_write_bytes(self.trajectory_path(trajectory.episode_id), data)
+        atomic_write_bytes(self.trajectory_path(trajectory.episode_id, token), data)
+        return hashlib.sha256(data).hexdigest()
 
     def trajectory(self, episode_id: str) -> Trajectory:
-        """The stored episode; ``StorageError`` when missing, torn or of another schema."""
-        path = self.trajectory_path(episode_id)
+        """The stored episode that its group's record names, or, while there is no record, the only one of that name.
+
+        Raises:
+            StorageError: it is missing, torn, of another schema, another episode, or not the one that the record was made of.
+        """
+        token, sha256 = self._committed(episode_id)
+        found, digest = self.attempted(episode_id, token)
+        if sha256 not in ("", digest):
+            path = self.trajectory_path(episode_id, token)
+            raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
+        return found
+
+    def attempted(self, episode_id: str, token: str) -> tuple[Trajectory, str]:
+        """The episode as the attempt ``token`` at its group stored it, and the sha256 of its file. Raises as `trajectory`."""
+        path = self.trajectory_path(episode_id, token)
         try:
-            return Trajectory.model_validate_json(path.read_bytes())
+            data = path.read_bytes()
+            found = Trajectory.model_validate_json(data)
         except FileNotFoundError as error:
             raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
         except ValidationError as error:
-            raise StorageError(f"trajectory {path} cannot be read: {error}") from error
+            raise StorageError(f"trajectory {path} cannot be read: {first_fault(error)}") from error
+        if found.episode_id != episode_id:
+            raise StorageError(f"trajectory {path} holds episode {found.episode_id}, not the one of its name")
+        return found, hashlib.sha256(data).hexdigest()
+
+    def stored_trajectories(self) -> Iterator[tuple[str, str]]:
+        """(episode id, token) of every stored trajectory, also of attempts that lost, in no particular order."""
+        for path in (self.root / "trajectories").glob("*/[!.]*.json"):
+            episode_id, _, token = path.name.removesuffix(".json").partition(".")
+            yield episode_id, token
+
+    def orphans(self) -> list[tuple[str, str]]:
+        """(episode id, token) of trajectories that their group's record does not name: what an attempt that lost or died has left.
+
+        They count for nothing. Of a group whose record is missing or damaged that cannot be said, and nothing is an orphan.
+        """
+        found, named = [], dict[str, set[tuple[str, str]] | None]()
+        for episode_id, token in sorted(self.stored_trajectories()):
+            group_id = group_of(episode_id)
+            if group_id not in named:
+                named[group_id] = self._named(group_id)
+            kept = named[group_id]
+            if kept is not None and (episode_id, token) not in kept:
+                found.append((episode_id, token))
+        return found
 
     def episode_ids(self) -> Iterator[str]:
-        """All stored episodes, in no particular order."""
-        for path in (self.root / "trajectories").glob("*/*.json"):
-            yield path.stem
+        """All stored episodes but `orphans`, each once, in no particular order."""
+        yield from {episode_id for episode_id, _ in {*self.stored_trajectories()} - {*self.orphans()}}
+
+    def _named(self, group_id: str) -> set[tuple[str, str]] | None:
+        try:
+            record = self._record(group_id)
+        except StorageError:
+            return None
+        return None if record is None else {(each, record[0]) for each in record[1]}
+
+    def _committed(self, episode_id: str) -> tuple[str, str]:
+        """Token and sha256 of the trajectory that counts; the sha256 is empty where none was kept."""
+        group_id = group_of(episode_id)
+        if (record := self._record(group_id)) is not None:
+            token, hashes = record
+            return token, hashes.get(episode_id, "")
+        folder = self.root / "trajectories" / _shard(episode_id)
+        names = {path.name for path in folder.glob(f"{glob.escape(episode_id)}.*json")}
+        if len(names) > 1:
+            raise StorageError(
+                f"{len(names)} attempts have stored {episode_id} and group {group_id} has no record that says which one counts"
+            )
+        token = "".join(names).removeprefix(episode_id).removesuffix("json").strip(".")
+        return token, ""
+
+    def _record(self, group_id: str) -> tuple[str, dict[str, str]] | None:
+        """What a group's record says of its files: the attempt's token, and each episode's sha256; ``None`` without a record.
+
+        Only these keys are read: the whole record is `training.groups.read_group`'s.
+        """
+        path = self.group_path(group_id)
+        if not path.exists():
+            return None
+        record = read_json(path)
+        try:
+            return record.get("token", ""), {each["episode_id"]: each.get("sha256", "") for each in record["episodes"]}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise StorageError(f"{path} is no group record") from error
 
     # -- groups
 
@@ -302,6 +436,20 @@ def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
     }
 
 
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong with a document: ``episodes.0.score: Input should be …``."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"
+
+
 def _shard(episode_id: str) -> str:
     """Two hex digits that spread the trajectories over 256 folders."""
     return hashlib.sha256(episode_id.encode()).hexdigest()[:2]
+
+
+def sha256_of(content: Path | bytes) -> str:
+    """Of bytes, or of a file, which is read piece by piece."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with open(content, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -95,7 +95,7 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
         with pytest.raises(BrowserError, match="told to end"):
             worker._loop.carry_out(asyncio.sleep(0))  # an order that comes now
     assert not store.group_path(group.group_id).exists()
-    stored = [store.trajectory(path.stem) for path in tmp_path.glob("trajectories/**/*.json")]
+    stored = [store.trajectory(episode_id) for episode_id in store.episode_ids()]
     assert all(each.error is None for each in stored), "no episode was blamed for our end"
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from envs.types import Rubric, StorageError, rubric_hash
-from training.store import MANIFEST, RunStore, atomic_write_bytes, read_json, write_json
+from training.store import MANIFEST, RunStore, atomic_write_bytes, read_json, write_json, write_json_once
 
 
 @pytest.fixture
@@ -28,6 +31,43 @@ def test_a_blob_is_stored_once_and_checked_when_read(store):
         store.blob(sha256)
     with pytest.raises(StorageError, match="missing"):
         store.blob("0" * 64)
+
+
+def test_a_blob_that_was_cut_off_is_mended_when_its_bytes_come_again(store):
+    sha256 = store.put_blob(b"jpeg")
+    for damaged in (b"", b"jp"):
+        store.blob_path(sha256).write_bytes(damaged)
+        assert store.put_blob(b"jpeg") == sha256 and store.blob(sha256) == b"jpeg"
+
+
+def test_of_many_writers_of_a_document_one_wins(store, monkeypatch):
+    path = store.root / "group.json"
+    start = threading.Barrier(8)
+
+    def write(number: int) -> bool:
+        start.wait()
+        return write_json_once(path, {"by": number})
+
+    with ThreadPoolExecutor(8) as threads:
+        won = list(threads.map(write, range(8)))
+    assert won.count(True) == 1 and read_json(path) == {"by": won.index(True)}
+    assert not write_json_once(path, {"by": 9}) and [each.name for each in store.root.iterdir()] == ["group.json"]
+
+    def sent_twice(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError
+
+    link = os.link
+    monkeypatch.setattr(os, "link", sent_twice)
+    assert write_json_once(store.root / "other.json", {}), "a network file system repeated the call that had succeeded"
+
+    def refused(source: Path, target: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refused)
+    with pytest.raises(StorageError, match="file system without hard links"):
+        write_json_once(store.root / "third.json", {})
+    assert sorted(each.name for each in store.root.iterdir()) == ["group.json", "other.json"]
 
 
 PICTURES = {"jpg": b"\xff\xd8\xff\xe0JFIF", "png": b"\x89PNG\r\n\x1a\n", "webp": b"RIFF\x00\x00\x00\x00WEBPVP8 "}
