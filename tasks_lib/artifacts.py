@@ -25,7 +25,7 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
         {"what": kind, "value": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
         for kind, entry in line["success_by_kind"].items()
     ]
-    for section in ("groups", "episodes", "seconds", "train"):
+    for section in ("groups", "episodes", "abstentions", "seconds", "train"):
         rows += [
             {"what": f"{section}: {name}", "value": round(value, 4), "n": ""}
             for name, value in line[section].items()

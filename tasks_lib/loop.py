@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rich.markup import escape
@@ -22,7 +23,7 @@ from tasks_lib.sampling import phase_name
 from tasks_lib.training import Trainer, update_policy
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
-from training.store import read_json
+from training.journal import published_batch, read_batch
 
 DRAWS = 2
 """Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
@@ -110,17 +111,21 @@ class SynchronousLoop:
         clock = _Stopwatch()
         rollout, batch = self._roll_out(iteration, clock)
         with clock("train"):
-            manifest = update_policy(run.store.root, batch, self._trainer)
+            manifest = update_policy(
+                run.store.root, batch, self._trainer, partial(self._batch, iteration, rollout.records)
+            )
         with clock("ledger"):
-            run.journal.record_update(batch, [record.group_id for record in rollout.records])
-        line = iteration_line(rollout.records, self._details(iteration, rollout, batch, manifest, clock))
+            batch, group_ids = published_batch(run.store, iteration + 1)
+            run.journal.record_update(batch, group_ids)
+        details = self._details(iteration, rollout, batch, manifest, clock)
+        line = iteration_line(rollout.records, {**details, **self._accounts(iteration)})
         run.metrics.append(line, iteration)
         self._progress.iteration(iteration + 1, _sentence(line))
         return line
 
     def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch]:
         """Groups of an iteration and their batch; drawn again when none has anything to learn from, in the end an empty batch."""
-        run, config = self.run, self.run.config
+        run = self.run
         records: list[GroupRecord] = []
         seconds: defaultdict[str, float] = defaultdict(float)
         for draw in range(self._draws(iteration)):
@@ -132,12 +137,16 @@ class SynchronousLoop:
                 seconds[name] += value
             with clock("batch"):
                 run.journal.accept(rollout.records)
-                batch = build_batch(iteration + 1, [record.episodes for record in records], config.algorithm)
+                batch = self._batch(iteration, records, {})
             if batch.rows:
                 break
         if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
             raise TrainingError(nothing_to_learn(iteration, records))
         return replace(rollout, records=records, seconds=dict(seconds)), batch
+
+    def _batch(self, iteration: int, records: Sequence[GroupRecord], damaged: Mapping[str, str]) -> TrainingBatch:
+        groups = [record.episodes for record in records]
+        return build_batch(iteration + 1, groups, self.run.config.algorithm, damaged)
 
     def _draws(self, iteration: int) -> int:
         """How often an iteration may draw: `DRAWS` more than in the processes that ended because no episode of all their draws got a reward.
@@ -182,11 +191,15 @@ class SynchronousLoop:
             "pipelines": rollout.pipelines,
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-            "episodes": _accounts(rollout.records, batch),
             "rows": len(batch.rows),
             "train": _train_metrics(manifest),
             "train_split": manifest["seconds"],
         }
+
+    def _accounts(self, iteration: int) -> dict[str, dict[str, int]]:
+        """What became of the episodes of an iteration, by state, and of those that abstained by cause."""
+        journal, phase = self.run.journal, phase_name(iteration, 0)
+        return {"episodes": journal.episodes(phase), "abstentions": journal.abstentions(phase)}
 
     def _recover_lines(self) -> None:
         """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
@@ -196,7 +209,7 @@ class SynchronousLoop:
             if version == 0 or version - 1 in known:
                 continue
             records = run.records(run.store.group_ids(f"i{version - 1:06d}"))
-            batch = TrainingBatch.model_validate(read_json(run.store.batch_path(version)))
+            batch = read_batch(run.store, version)
             manifest = run.store.manifest(version)
             trained = sum(manifest["seconds"].values())
             details = {
@@ -206,7 +219,7 @@ class SynchronousLoop:
                 "seconds": {"train": trained, "total": trained},
                 "rollout_split": {},
                 "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-                "episodes": _accounts(records, batch),
+                **self._accounts(version - 1),
                 "rows": len(batch.rows),
                 "train": _train_metrics(manifest),
                 "train_split": manifest["seconds"],
@@ -273,16 +286,3 @@ def _train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
     if not {"clip_low", "clip_high"} <= metrics.keys():  # of cloning, or of a batch without rows
         return dict(metrics)
     return {**metrics, "clip_fraction": metrics["clip_low"] + metrics["clip_high"]}
-
-
-def _accounts(records: list[GroupRecord], batch: TrainingBatch) -> dict[str, int]:
-    """What became of the episodes of one iteration; the parts add up to ``started``."""
-    started = sum(len(record.episodes) for record in records)
-    abstained = sum(record.abstentions for record in records)
-    return {
-        "started": started,
-        "consumed": batch.episodes,
-        "discarded": started - abstained - batch.episodes,
-        "abstained": abstained,
-        "in_flight": 0,
-    }

@@ -47,6 +47,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
         "orchestration_share": phases["orchestrate"] / max(sum(line["seconds"]["total"] for line in lines), 1e-9),
         "peak_rss_mb": peak_rss_mb,
         "episodes": run.journal.episodes(),
+        "abstentions": run.journal.abstentions(),
         "updates": last,
         "seed": run.config.seed,
         "versions": versions(),

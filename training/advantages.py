@@ -45,9 +45,11 @@ def step_advantages(advantage: float, steps: int, normaliser: StepNormalizer, co
 
     Args:
         advantage: Of the episode, from ``group_advantages``.
-        steps: Number of steps of the episode.
+        steps: Number of steps of the episode; of one that was over before its first there are none.
         normaliser: What to divide by.
         constant: k of ``constant``; 10 is the horizon of WebGym's easy tasks (AsyncWebRL ``step_adv_const_length``).
     """
+    if not steps:
+        return []
     divisor = {"constant": constant, "trajectory": float(steps), "none": 1.0}[normaliser]
     return [advantage / divisor] * steps

@@ -6,7 +6,8 @@ from the stored trajectories.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
@@ -15,6 +16,9 @@ from envs.types import Record
 from training.advantages import group_advantages, has_signal, step_advantages
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
+from training.states import EpisodeState, LeftOut
+
+NO_STEP = LeftOut(state=EpisodeState.FAILED_FILTER, reason="it has no step")
 
 
 class BatchRow(Record):
@@ -44,23 +48,42 @@ class TrainingBatch(Record):
     episodes: int = Field(ge=0)
     """Episodes that gave rows."""
     abstained_episodes: int = Field(default=0, ge=0)
+    left_out: dict[str, LeftOut] | None = None
+    """Every episode with a reward that gave no rows, and why; ``None`` in older runs, which did not say (`explained`)."""
 
 
-def build_batch(version: int, groups: Iterable[Sequence[EpisodeSummary]], settings: AlgorithmConfig) -> TrainingBatch:
+def build_batch(
+    version: int,
+    groups: Iterable[Sequence[EpisodeSummary]],
+    settings: AlgorithmConfig,
+    damaged: Mapping[str, str] = MappingProxyType({}),
+) -> TrainingBatch:
     """The batch that turns version ``version - 1`` into ``version``. A batch may come out without rows.
 
     Rows keep the order of the groups, their episodes and their steps, so that equal input gives equal bytes; the trainer shuffles.
+
+    Args:
+        damaged: Episodes whose trajectory or screenshots are lost, and what is: they give no rows, the others keep their advantages.
     """
     rows: list[BatchRow] = []
+    left_out: dict[str, LeftOut] = {}
     seen = zero_variance = used = abstained = 0
     for group in groups:
         scored = [episode for episode in group if episode.score is not None]
         seen += 1
         abstained += len(group) - len(scored)
         zero_variance += not has_signal([_score(episode) for episode in scored])
-        chosen = _group_rows(scored, settings)
-        used += len({row.episode_id for row in chosen})
-        rows.extend(chosen)
+        for episode, advantages in zip(scored, _advantages(scored, settings), strict=True):
+            if isinstance(advantages, LeftOut):
+                left_out[episode.episode_id] = advantages
+            elif episode.episode_id in damaged:
+                left_out[episode.episode_id] = LeftOut(state=EpisodeState.DAMAGED, reason=damaged[episode.episode_id])
+            else:
+                used += 1
+                rows += [
+                    BatchRow(episode_id=episode.episode_id, step=step, advantage=advantage)
+                    for step, advantage in enumerate(advantages)
+                ]
     return TrainingBatch(
         version=version,
         policy_version_before=version - 1,
@@ -70,26 +93,39 @@ def build_batch(version: int, groups: Iterable[Sequence[EpisodeSummary]], settin
         zero_variance_groups=zero_variance,
         episodes=used,
         abstained_episodes=abstained,
+        left_out=left_out,
     )
 
 
-def _group_rows(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list[BatchRow]:
+def explained(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSummary]]) -> TrainingBatch:
+    """The batch with ``left_out``, which of an older run is found by the rules of its algorithm.
+
+    An episode that neither gave rows nor is left out by a rule stays unnamed: then the ledger refuses it.
+    """
+    if batch.left_out is not None:
+        return batch
+    used = {row.episode_id for row in batch.rows}
+    left_out: dict[str, LeftOut] = {}
+    for group in groups:
+        scored = [episode for episode in group if episode.score is not None]
+        for episode, found in zip(scored, _advantages(scored, AlgorithmConfig(name=batch.algorithm)), strict=True):
+            if isinstance(found, LeftOut) and episode.episode_id not in used:
+                left_out[episode.episode_id] = found
+    return batch.model_copy(update={"left_out": left_out})
+
+
+def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list[list[float] | LeftOut]:
+    """The advantages of each episode's steps, or why it gives no rows."""
     if settings.name == "filtered_bc":
-        return [
-            BatchRow(episode_id=episode.episode_id, step=step, advantage=1.0)
-            for episode in scored
-            if episode.passed
-            for step in range(episode.steps)
-        ]
+        failed = LeftOut(state=EpisodeState.FAILED_FILTER, reason="filtered_bc trains on episodes that passed")
+        return [[1.0] * episode.steps or NO_STEP if episode.passed else failed for episode in scored]
     scores = [_score(episode) for episode in scored]
     if not has_signal(scores):
-        return []
+        reason = f"rewards of its group: {', '.join(f'{score:g}' for score in scores)}"
+        return [LeftOut(state=EpisodeState.ZERO_VARIANCE, reason=reason)] * len(scored)
     return [
-        BatchRow(episode_id=episode.episode_id, step=step, advantage=advantage)
-        for episode, of_episode in zip(scored, group_advantages(scores, settings.std_epsilon), strict=True)
-        for step, advantage in enumerate(
-            step_advantages(of_episode, episode.steps, settings.step_normalizer, settings.step_constant)
-        )
+        step_advantages(advantage, episode.steps, settings.step_normalizer, settings.step_constant) or NO_STEP
+        for episode, advantage in zip(scored, group_advantages(scores, settings.std_epsilon), strict=True)
     ]
 
 

@@ -80,6 +80,7 @@ class Iteration(BaseModel):
     success_by_kind: dict[str, KindMean] = {}
     groups: Numbers = {}
     episodes: Numbers = {}
+    abstentions: Numbers = {}
     steps_mean: float | None = None
     response_tokens_mean: float | None = None
     train: Numbers = {}
@@ -131,6 +132,7 @@ class Result(BaseModel):
     seconds: Numbers = {}
     peak_rss_mb: float | None = None
     episodes: Numbers = {}
+    abstentions: Numbers = {}
     seed: int | None = None
     versions: dict[str, str | None] = {}
 

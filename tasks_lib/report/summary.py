@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tasks_lib.report.charts import LineChart, Series, duration, line_chart, number, rolling_mean
-from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, RunData, Success
+from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 
 ORCHESTRATION_TARGET = 0.10
 """Largest share of a run's wall clock that Prefect, Dask and the flow may take (the project's own target)."""
@@ -83,20 +83,47 @@ class Share:
     """Where its piece of the bar begins, in [0, 1]."""
 
 
+STATES = {
+    "consumed": "in a batch that was trained on",
+    "zero_variance": "all rewards of its group were equal",
+    "failed_filter": "did not pass what the algorithm trains on",
+    "stale": "too old to be trained on",
+    "damaged": "its trajectory or a screenshot was lost",
+    "abstained": "no usable reward: never trained on",
+    "abandoned": "given up: its group had enough others",
+    "in_flight": "not settled when last counted",
+}
+"""States of episodes (`training.states`), in the order of the table, and what they mean."""
+
+OLDER = {"discarded": "in a group without variance, or did not pass the filter; older runs do not say which"}
+"""Of runs from before each episode had a state: what was left of ``started``."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeCounts:
     """What became of the episodes that training started."""
 
     started: int
-    consumed: int
-    discarded: int
-    abstained: int
-    in_flight: int
+    states: dict[str, int]
+    """By state; those of which there can be none in a run of this age are left out."""
+    causes: dict[str, int]
+    """Of the abstentions, by cause; empty in older runs."""
+
+    @property
+    def rows(self) -> list[tuple[str, int, str]]:
+        """(name, episodes, what it means) of each state, and of each cause of abstentions after their state."""
+        found = []
+        for state, why in (STATES | OLDER).items():
+            if self.states.get(state) or state == "consumed":
+                found.append((state.replace("_", " "), self.states.get(state, 0), why))
+            if state == "abstained":
+                found += [(f"abstained: {cause}", count, "among those") for cause, count in self.causes.items()]
+        return found
 
     @property
     def unexplained(self) -> int:
-        """Episodes that no column accounts for; zero unless something was lost or counted twice."""
-        return self.started - self.consumed - self.discarded - self.abstained - self.in_flight
+        """Episodes that no state accounts for; zero unless something was lost or counted twice."""
+        return self.started - sum(self.states.values())
 
 
 def headline(run: RunData) -> Headline:
@@ -210,12 +237,15 @@ def orchestration_share(shares: list[Share]) -> float | None:
 def episode_counts(run: RunData) -> EpisodeCounts:
     """Totals of the run: the result's, or the sum over the iterations so far."""
     counts: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
+    entries: Sequence[Result | Iteration] = run.iterations
     if run.result and run.result.episodes:
-        counts.update({key: int(value) for key, value in run.result.episodes.items()})
-    else:
-        for entry in run.iterations:
-            counts.update({key: int(value) for key, value in entry.episodes.items()})
-    return EpisodeCounts(*(counts[key] for key in ("started", "consumed", "discarded", "abstained", "in_flight")))
+        entries = [run.result]
+    for entry in entries:
+        counts.update({key: int(value) for key, value in entry.episodes.items()})
+        causes.update({key: int(value) for key, value in entry.abstentions.items()})
+    states = {name: counts[name] for name in STATES | OLDER if name in counts}
+    return EpisodeCounts(counts["started"], states, dict(sorted(causes.items())))
 
 
 def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from PIL import Image
 
@@ -77,9 +78,25 @@ def test_kinds_and_headline_without_result(make_run: MakeRun) -> None:
 def test_episode_accounts(make_run: MakeRun) -> None:
     run = read_run(make_run(iterations=4, finished=False).root)
     counts = episode_counts(run)
-    assert counts.started == 4 * 256 and counts.abstained == 1 and counts.unexplained == 0
+    assert counts.started == 4 * 256 and counts.states["abstained"] == 1 and counts.unexplained == 0
     run.iterations[0].episodes["consumed"] -= 2
     assert episode_counts(run).unexplained == 2
+
+
+def test_episodes_are_shown_by_their_states_and_those_of_an_older_run_as_it_counted_them(make_run: MakeRun) -> None:
+    """A run that was begun by older code and made longer has lines of both kinds."""
+    made = make_run(iterations=1, finished=False)
+    (old,) = [name for name, _, _ in episode_counts(read_run(made.root)).rows if name == "discarded"]
+    states = {"started": 12, "consumed": 4, "zero_variance": 3, "failed_filter": 0, "stale": 0, "damaged": 1}
+    states |= {"abstained": 3, "abandoned": 1, "in_flight": 0}
+    line = {"kind": "iteration", "iteration": 1, "episodes": states, "abstentions": {"block": 2, "grading": 1}}
+    with open(made.store.metrics_path, "ab") as file:
+        file.write(orjson.dumps(line) + b"\n")
+    counts = episode_counts(read_run(made.root))
+    rows = {name: value for name, value, _ in counts.rows}
+    assert counts.unexplained == 0 and rows[old] == 64
+    assert (rows["zero variance"], rows["damaged"], rows["abstained"], rows["abandoned"]) == (3, 1, 3, 1)
+    assert (rows["abstained: block"], rows["abstained: grading"]) == (2, 1) and "stale" not in rows
 
 
 def _group(phase: str, kind: str, seed: int, *scores: float | None) -> GroupRecord:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.types import StopReason
+from training.advantages import StepNormalizer
 from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
@@ -33,7 +34,7 @@ GROUPS = [
 
 def test_grpo_batch() -> None:
     batch = build_batch(3, GROUPS, AlgorithmConfig(std_epsilon=1e-9))
-    assert batch.model_dump(exclude={"rows"}) == {
+    assert batch.model_dump(exclude={"rows", "left_out"}) == {
         "version": 3,
         "policy_version_before": 2,
         "algorithm": "grpo",
@@ -44,6 +45,21 @@ def test_grpo_batch() -> None:
     }
     assert [(row.episode_id, row.step, row.weight) for row in batch.rows] == [("a0", 0, 1), ("a0", 1, 1), ("a1", 0, 1)]
     assert [row.advantage for row in batch.rows] == pytest.approx([0.1, 0.1, -0.1])
+
+
+@pytest.mark.parametrize("normaliser", ["constant", "trajectory", "none"])
+def test_every_episode_with_a_reward_gives_rows_or_says_why_not(normaliser: StepNormalizer) -> None:
+    """Also one that was over before its first step, and one whose screenshots are lost: the others keep their advantages."""
+    groups = [*GROUPS, [episode("d0", 1.0, 0), episode("d1", 0.0, 2), episode("d2", 0.0, 1)]]
+    settings = AlgorithmConfig(step_normalizer=normaliser)
+    batch = build_batch(1, groups, settings, {"d2": "blob 0 is missing", "b0": "blob 1 is missing", "a2": "no matter"})
+    states = {name: str(each.state) for name, each in (batch.left_out or {}).items()}
+    same = "zero_variance"
+    assert states == {"b0": same, "b1": same, "c0": same, "d0": "failed_filter", "d2": "damaged"}
+    assert {row.episode_id for row in batch.rows} == {"a0", "a1", "d1"} and batch.episodes == 3
+    whole = build_batch(1, groups, settings)
+    assert batch.rows == tuple(row for row in whole.rows if row.episode_id != "d2")
+    assert batch.left_out is not None and batch.left_out["d2"].reason == "blob 0 is missing"
 
 
 def test_trajectory_normaliser_divides_by_the_episodes_steps() -> None:

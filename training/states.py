@@ -1,0 +1,90 @@
+"""The states of an episode in the ledger, and what puts it into one. Pure: no files.
+
+Every episode of a training group is in exactly one state, entered by an event with a reason. A group's record enters each of its
+episodes as in flight, abstained or abandoned. The batch of its iteration, once its version is published, moves each one that is in
+flight to consumed (it gave rows) or to the state under which the batch names it in ``left_out``. An episode that a batch names twice
+or not at all is an error, never the rest of a subtraction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from envs.types import Record, StopReason
+
+
+class EpisodeState(StrEnum):
+    """Where an episode stands; appears as it is in metrics, the result and the report."""
+
+    IN_FLIGHT = "in_flight"
+    """Its group is committed, the update that decides about it is not published."""
+    CONSUMED = "consumed"
+    """It gave rows to a published update."""
+    ZERO_VARIANCE = "zero_variance"
+    """All rewards of its group were equal, so that there is nothing to compare (GRPO)."""
+    FAILED_FILTER = "failed_filter"
+    """It did not pass what the algorithm trains on (``filtered_bc``: successes), or has no step."""
+    STALE = "stale"
+    """It was played by a policy version that is too old to be trained on."""
+    DAMAGED = "damaged"
+    """Its trajectory or a screenshot was lost before its update, so that it cannot be trained on."""
+    ABSTAINED = "abstained"
+    """It has no usable reward."""
+    ABANDONED = "abandoned"
+    """It was given up because its group had enough others."""
+
+
+LEFT_OUT = (EpisodeState.ZERO_VARIANCE, EpisodeState.FAILED_FILTER, EpisodeState.STALE, EpisodeState.DAMAGED)
+"""States that a batch gives to episodes with a reward that give no rows."""
+
+NEXT: Mapping[EpisodeState | None, tuple[EpisodeState, ...]] = {
+    None: (EpisodeState.IN_FLIGHT, EpisodeState.ABSTAINED, EpisodeState.ABANDONED),
+    EpisodeState.IN_FLIGHT: (EpisodeState.CONSUMED, *LEFT_OUT),
+}
+"""States that may follow a state (``None``: the episode is new). All others are final."""
+
+CAUSES: Mapping[StopReason, str] = {
+    StopReason.BLOCKED: "block",
+    StopReason.HTTP_ERROR: "site",
+    StopReason.CRASH: "infrastructure",
+    StopReason.BROWSER_ERROR: "infrastructure",
+    StopReason.DEADLINE: "infrastructure",
+}
+"""Why an episode abstained, by how it ended. One that ended otherwise was played, and its grading gave no reward: ``grading``."""
+
+GRADING = "grading"
+
+
+class LeftOut(Record):
+    """Why an episode with a reward gave no rows to its batch."""
+
+    state: EpisodeState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An episode enters a state."""
+
+    episode_id: str
+    group_id: str
+    state: EpisodeState
+    reason: str
+    cause: str = ""
+    """Of an abstention (`abstention_cause`); else empty."""
+    version: int | None = None
+    """The published version that decided; ``None`` when the group's record did."""
+
+
+def abstention_cause(stop_reason: StopReason) -> str:
+    """``infrastructure``, ``site``, ``block`` or ``grading``."""
+    return CAUSES.get(stop_reason, GRADING)
+
+
+def counts(states: Iterable[EpisodeState]) -> dict[str, int]:
+    """``started``, then how many episodes are in each state; the states add up to it because each episode is counted in one."""
+    found = Counter(states)
+    return {"started": found.total(), **{str(state): found[state] for state in EpisodeState}}
