@@ -48,7 +48,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             progress.say(f"[bold]{one_line(finished)}[/bold]")
             return finished
         progress.say(f"run {config.run_id} in {run.store.root}")
-        for what in found:
+        for what in (*found, *run.mended):
             progress.say(what)
         publish_base(run.store, resolve_path(config.policy.checkpoint))
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:

@@ -98,8 +98,6 @@ class GroupCommitter:
         )
         write_json_once(self._store.group_path(group.group_id), record)
         if read_group(self._store, group.group_id).token != self.token:
-            logger.warning(
-                "group %s was committed by another worker meanwhile: its episodes count, ours do not", group.group_id
-            )
+            logger.warning("another worker committed group %s first: this worker's episodes of it go", group.group_id)
             for episode in record.episodes:
                 self._store.trajectory_path(episode.episode_id, self.token).unlink(missing_ok=True)

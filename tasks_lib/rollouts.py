@@ -10,11 +10,13 @@ from typing import Any
 import dask
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_logger
 
 from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
 from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.mending import mend_group
 from tasks_lib.orders import ActorName, RolloutOrder, RolloutReport
 from tasks_lib.planning import share_groups
 from tasks_lib.worker import RolloutWorker
@@ -22,6 +24,8 @@ from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
 from training.journal import read_group
 from training.store import RunStore
+
+logger = get_logger(__name__)
 
 
 @task(
@@ -86,6 +90,10 @@ class Rollouts:
             RollwrightError: a group is not there although its task finished.
         """
         started = time.perf_counter()
+        for group in groups:
+            size, attempts = len(group.seeds), self.rollout.attempts
+            if said := mend_group(self.store, group.group_id, None, size=size, attempts=attempts):
+                logger.warning(said)
         lots = [
             self.order(lot, version, actor)
             for lot in share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)

@@ -18,6 +18,7 @@ from tasks_lib.beginning import first_start, free_name
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.differences import differences, lasting
+from tasks_lib.mending import mend_run
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.rollouts import Rollouts
@@ -42,6 +43,8 @@ class TrainingRun:
         self.store = RunStore(config.run_dir)
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
+        self.mended = mend_run(self.store, config)
+        """What was done about damaged files when it was opened; a line each."""
         self._draws = Draws(self.store, self.tasks, config)
         self.rollouts = Rollouts(
             self.store, config.policy, config.rollout, config.seed, config.rewards, config.tasks.live

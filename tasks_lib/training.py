@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from prefect.cache_policies import NO_CACHE
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch
+from training.evidence import lost_evidence
 from training.policy.bans import banned_ids
 from training.store import MANIFEST, RunStore, write_json
 from training.trainer.launch import TrainerProcess
@@ -77,10 +79,35 @@ class Trainer:
 
 
 @task(task_run_name="update-v{batch.version:06d}", cache_policy=NO_CACHE, persist_result=False)
-def update_policy(store_root: Path, batch: TrainingBatch, trainer: Trainer) -> dict[str, Any]:
-    """Write the batch, unless it is there, and wait until the trainer has published its version; the manifest."""
+def update_policy(
+    store_root: Path,
+    batch: TrainingBatch,
+    trainer: Trainer,
+    remake: Callable[[Mapping[str, str]], TrainingBatch] | None = None,
+) -> dict[str, Any]:
+    """Write the batch, unless it is there, and wait until the trainer has published its version; the manifest.
+
+    Args:
+        remake: Makes the batch without the episodes that it is given, each with what of it is lost. It is asked when the trainer has
+            refused the batch and trajectories or screenshots of it are lost; ``None``: then the trainer's error is raised.
+    """
     store = RunStore(store_root)
     path = store.batch_path(batch.version)
     if not path.exists():
         write_json(path, batch)
+    try:
+        return trainer.update(batch.version)
+    except TrainingError:
+        lost = lost_evidence(store, batch)
+        if remake is None or not lost:
+            raise
+    episode, what = next(iter(lost.items()))
+    get_run_logger().warning(
+        "version %d is trained without %d damaged episodes, the first is %s: %s",
+        batch.version,
+        len(lost),
+        episode,
+        what,
+    )
+    write_json(path, remake(lost))
     return trainer.update(batch.version)

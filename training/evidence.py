@@ -1,0 +1,34 @@
+"""What a batch's rows need from the store, and what of it is lost."""
+
+from __future__ import annotations
+
+from envs.types import StorageError, Trajectory
+from training.batches import TrainingBatch
+from training.store import RunStore
+
+
+def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:
+    """Episodes of a batch whose trajectory, or the screenshot of a row, is missing or damaged, and what is."""
+    lost: dict[str, str] = {}
+    trajectories: dict[str, Trajectory] = {}
+    for row in batch.rows:
+        if row.episode_id in lost:
+            continue
+        try:
+            if row.episode_id not in trajectories:
+                trajectories[row.episode_id] = store.trajectory(row.episode_id)
+            steps = trajectories[row.episode_id].steps
+            if row.step >= len(steps):
+                raise StorageError(f"its trajectory has {len(steps)} steps and not the one of index {row.step}")
+            store.blob(steps[row.step].screenshot)
+        except StorageError as error:
+            # Without the folder's name: the batch holds this, and its bytes are the same wherever the run lies.
+            lost[row.episode_id] = str(error).replace(f"{store.root}/", "")
+    return lost
+
+
+def blobs_of(trajectory: Trajectory) -> list[str]:
+    """Names of all blobs that a trajectory refers to."""
+    steps = [name for step in trajectory.steps for name in (step.screenshot, step.dom_diff)]
+    names = [*steps, trajectory.final_dom, trajectory.final_screenshot, trajectory.judgement]
+    return [name for name in dict.fromkeys(names) if name]
