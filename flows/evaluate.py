@@ -26,7 +26,7 @@ from tasks_lib.metrics import told
 from tasks_lib.preflight import look_at_evaluation, look_once
 from tasks_lib.progress import RunProgress
 from tasks_lib.report import build_report
-from tasks_lib.rollouts import Rollouts
+from tasks_lib.rollouts import Rollouts, late_waves
 from tasks_lib.run import freeze_config, resolve_path, run_lock
 from tasks_lib.task_sets import open_tasks
 from training.store import RunStore
@@ -73,6 +73,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             progress.say(f"{kind:28s} {told(entry)}  (n = {entry['n']})")
         progress.say(f"report:  {build_report(store.root)}")
         progress.say(f"result:  {store.evaluation_path(version)}")
+        if late := late_waves(result.get("waves", {}), config.rollout.wave_deadline):
+            progress.say(late)
         for cause, count in result.get("causes", {}).items():
             progress.say(f"{count} attempts without a reward: {escape(cause)}")
         progress.say(f"[bold]success {told(result)}, n = {result['n']}[/bold]")

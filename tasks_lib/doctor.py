@@ -87,19 +87,29 @@ class _Doctor:
         self.stored: Stored = by_group(store)
         self.config: TrainConfig | None = None
         self.records: dict[str, GroupRecord] = {}
+        self.wanted: dict[int, str | None] = {}
+        """The sha256 of the batch that each version was trained on, where its manifest can be read."""
         self._blobs: set[str] = set()
 
     def findings(self) -> Iterator[Finding]:
         yield from self._configuration()
         yield from self._policies()
-        yield from self._groups()
+        groups = list(self._groups())
+        yield from groups
         for record in self.records.values():
             yield from self._trajectories(record)
         yield from self._leftovers()
         yield from self._documents()
         yield from self._regradings()
-        if self.config is not None:
-            yield from self._batches()
+        if self.config is None:
+            return
+        batches = list(self._batches())
+        yield from batches
+        if groups or batches:  # what follows from them has no advice of its own
+            yield self._found(
+                self.store.journal_path, "was not compared with the files", "mend the faults above first", "note"
+            )
+        else:
             yield from self._ledger()
 
     def _found(self, path: Path, what: object, todo: str, severity: Literal["fault", "note"] = "fault") -> Finding:
@@ -130,6 +140,7 @@ class _Doctor:
             except (AttributeError, KeyError, TypeError, StorageError) as error:
                 yield self._found(path, f"is no manifest: {error}", COPY)
                 continue
+            self.wanted[int(folder.name[1:])] = read_json(path).get("batch")
             for name in wrong:
                 yield self._found(folder / name, "is missing or not the file that its manifest names (sha256)", COPY)
         versions = self.store.versions()
@@ -242,24 +253,23 @@ class _Doctor:
 
     def _batches(self) -> Iterator[Finding]:
         assert self.config is not None
-        for path in sorted((self.store.root / "batches").glob("v*.json")):
-            version = int(path.stem[1:])
+        versions = {int(path.stem[1:]) for path in (self.store.root / "batches").glob("v*.json")}
+        for version in sorted(versions | {each for each in self.store.versions() if each > 0}):
             try:
-                batch = read_batch(self.store, version)
-                if version > self.newest and batch != batch_of(
-                    self.store, version, self.config.algorithm, damaged_in(batch)
-                ):
-                    raise StorageError("it is not what its groups give")
+                self._check_batch(version)
             except StorageError as error:
-                yield self._found(path, error, OPEN_AGAIN)
-        for version in self.store.versions():
-            path = self.store.batch_path(version)
-            try:
-                wanted = self.store.manifest(version).get("batch")
-            except StorageError:
-                continue  # said of the manifest
-            if wanted is not None and (not path.exists() or sha256_of(path) != wanted):
-                yield self._found(path, f"is not what version {version} was trained on (sha256)", OPEN_AGAIN)
+                yield self._found(self.store.batch_path(version), error, OPEN_AGAIN)
+
+    def _check_batch(self, version: int) -> None:
+        """``StorageError`` unless it is the batch that a version was trained on, or would be."""
+        assert self.config is not None
+        batch, published = read_batch(self.store, version), version <= self.newest
+        if published:
+            wanted = self.wanted.get(version)
+            if wanted not in (None, sha256_of(self.store.batch_path(version))):
+                raise StorageError(f"is not what version {version} was trained on (sha256)")
+        elif batch != batch_of(self.store, version, self.config.algorithm, damaged_in(batch)):
+            raise StorageError("is not what its groups give")
 
     def _ledger(self) -> Iterator[Finding]:
         """Every episode is in one state by the files, and journal, metrics and result say the same."""

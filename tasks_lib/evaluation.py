@@ -61,6 +61,7 @@ def evaluate_version(
         "greedy": greedy,
         "seconds": rollout.seconds["wall"],
         "activity": rollout.seconds,
+        "waves": rollout.waves,
         **judge_account(rollouts.rollout.judge, rollouts.store.spent_path()),
     }
     write_json(path, result)

@@ -17,7 +17,7 @@ from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import share, told
 from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
-from tasks_lib.rollouts import Rollout
+from tasks_lib.rollouts import Rollout, late_waves
 from tasks_lib.run import TrainingRun, iteration_line
 from tasks_lib.sampling import phase_name
 from tasks_lib.training import Trainer, update_policy
@@ -88,6 +88,8 @@ class SynchronousLoop:
         self._progress.say(
             f"version {version}: {split_told(run.config.evaluation.split)} success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
         )
+        if late := late_waves(result.get("waves", {}), run.config.rollout.wave_deadline):
+            self._progress.say(f"  {late}")
         for cause, count in result.get("causes", {}).items():
             self._progress.say(f"  {count} attempts without a reward: {escape(cause)}")
         self._episode_seconds = result["seconds"] / episodes
@@ -121,6 +123,8 @@ class SynchronousLoop:
         line = iteration_line(rollout.records, {**details, **self._accounts(iteration)})
         run.metrics.append(line, iteration)
         self._progress.iteration(iteration + 1, _sentence(line))
+        if late := late_waves(line["waves"], run.config.rollout.wave_deadline):
+            self._progress.say(f"  {late}")
         return line
 
     def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch]:
@@ -189,6 +193,7 @@ class SynchronousLoop:
             "rollout_split": inside,
             "browsers": rollout.browsers,
             "pipelines": rollout.pipelines,
+            "waves": rollout.waves,
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
             "rows": len(batch.rows),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,17 @@ from training.store import RunStore
 logger = get_logger(__name__)
 
 
+def late_waves(waves: Mapping[str, float], deadline: float) -> str:
+    """What is to be said of generation batches that closed without a slow page; empty if none did."""
+    late = int(waves.get("late_waves", 0))
+    if not late:
+        return ""
+    return (
+        f"{late} of {waves['waves']:.0f} generation batches closed without a page that was slower than rollout.wave_deadline ({deadline:g} s): "
+        f"another run with this seed may differ in the last digits; give a greater one (60 at most) for runs that are to be repeated exactly"
+    )
+
+
 @task(
     task_run_name="roll-out-{order.groups[0].group_id}",
     retries=2,
@@ -50,7 +62,15 @@ class Rollout:
     browsers: list[dict[str, Any]] = field(default_factory=list)
     """Counters and connection states of each lot's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
-    """What the stages between capture and generation, and the stage of rewards, did in each lot."""
+    """What the stages between capture and generation, the generation batches, and the stage of rewards did in each lot."""
+
+    @property
+    def waves(self) -> dict[str, float]:
+        """What the generation batches of all lots did (`WaveStatistics`)."""
+        total: Counter[str] = Counter()
+        for pipeline in self.pipelines:
+            total.update(pipeline.get("waves", {}))
+        return dict(total)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,7 +53,7 @@ from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
 from tasks_lib.worker_loop import WorkerLoop
 from training.groups import GroupSpec
 from training.inference.engine import InferenceEngine
-from training.inference.waves import WaveBatcher
+from training.inference.waves import WaveBatcher, WaveStatistics
 from training.store import RunStore, write_json_once
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
@@ -170,6 +171,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
         def make_runner() -> EpisodeRunner:
             batcher = WaveBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
+            batchers.append(batcher)
             actor: Actor = (
                 PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
             )
@@ -188,6 +190,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 spares,
             )
 
+        batchers: list[WaveBatcher] = []
         spares = Spares()
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
         stage = self._stage(order, store, clock)
@@ -202,7 +205,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
         stages = stage_metrics(runner.turns for runner in cohorts)
-        return clock.seconds(), {**stages, "reward": stage.counts.metrics()}
+        waves = asdict(sum((batcher.statistics for batcher in batchers), WaveStatistics()))
+        return clock.seconds(), {**stages, "reward": stage.counts.metrics(), "waves": waves}
 
     async def _grade(self, order: GradeOrder, episodes: list[str], store: RunStore) -> dict[str, Any]:
         """What the stage of rewards did."""

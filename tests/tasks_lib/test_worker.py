@@ -71,6 +71,7 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert {slot.doing for slot in state.slots} == {Doing.IDLE}
     assert [browser["state"] for browser in state.browsers["browsers"]] == ["ready"]
     assert report.pipeline["encode"]["done"] == report.pipeline["generate"]["done"] >= 2
+    assert report.pipeline["waves"]["turns"] == report.pipeline["generate"]["done"]
 
 
 def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(

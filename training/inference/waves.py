@@ -1,9 +1,10 @@
 """Batches the turns of concurrent episodes: a *wave* closes when every slot of its *cohort* is waiting for its turn.
 
 A slot plays one episode after the other and has one turn in each wave. So the members of a wave are a function of the plan alone, not of
-timing (but where episodes are given up), and a run can be repeated exactly. The slots of a worker are split into cohorts, each with a batcher of
+timing (but where episodes are given up), and a run can be repeated exactly: with whom a turn shares its batch decides the last digits of
+its log-probabilities. The slots of a worker are split into cohorts, each with a batcher of
 its own over one engine: while the model answers one cohort, the browser acts for the others. A slot that is late (a slow page) holds its cohort
-for ``deadline`` seconds at most.
+for ``deadline`` seconds at most; then the wave closes without it, is counted as *late*, and the run is not exactly repeatable.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ class WaveStatistics:
     """Waves that closed by the deadline, without every live slot."""
     seconds: float = 0.0
     """Wall seconds in which the engine was generating."""
+
+    def __add__(self, other: WaveStatistics) -> WaveStatistics:
+        return WaveStatistics(
+            self.waves + other.waves,
+            self.turns + other.turns,
+            self.late_waves + other.late_waves,
+            self.seconds + other.seconds,
+        )
 
 
 @dataclass(slots=True)
