@@ -44,7 +44,7 @@ def miniwob() -> Opener:
 def pages(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Opened]]:
     """``async with pages({"index.html": ...}, **pool_options) as (pool, site)`` on a static site of these bodies."""
 
-    def opener(files: dict[str, str], **options: Any) -> AbstractAsyncContextManager[Opened]:
+    def opener(files: dict[str, str], /, **options: Any) -> AbstractAsyncContextManager[Opened]:
         for name, body in files.items():
             page = f"<!DOCTYPE html><html><head><title>t</title></head><body>{body}</body></html>"
             (tmp_path / name).write_text(page, encoding="utf-8")
