@@ -58,7 +58,8 @@ def picture_size(picture: bytes) -> tuple[int, int]:
     """
     try:
         with Image.open(BytesIO(picture)) as image:
-            return image.size
+            size: tuple[int, int] = image.size
+            return size
     except UnidentifiedImageError as error:
         raise BrowserError(f"the browser's screenshot of {len(picture)} bytes is no picture") from error
 
