@@ -33,9 +33,13 @@ ATTACHED_AGAIN = "Rollwright.attachedAgain"
 class CdpError(BrowserError):
     """The browser answered a call with an error."""
 
-    def __init__(self, method: str, message: str) -> None:
-        super().__init__(f"{method}: {message}")
-        self.method = method
+    def __init__(self, method: str, message: str, code: int = 0) -> None:
+        """``message`` and ``code`` are the browser's own; 0 where it gave none."""
+        super().__init__(method, message, code)
+        self.method, self.message, self.code = method, message, code
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.message}"
 
 
 class ConnectionLost(BrowserError):
@@ -152,7 +156,7 @@ class CdpClient:
         if call is None or call.answer.done():
             return  # who asked gave up
         if "error" in message:
-            call.answer.set_exception(CdpError(call.method, message["error"].get("message", "no message")))
+            call.answer.set_exception(_error(call.method, message["error"]))
             return
         try:
             call.answer.set_result(self._format.read_result(call.method, message["result"], call.memory))
@@ -188,6 +192,10 @@ async def connect_client(url: str, timeout: float) -> CdpClient:
     except (OSError, WebSocketException, TimeoutError) as error:
         raise ConnectionLost(f"no connection to {url}: {error or 'no answer in time'}") from error
     return CdpClient(socket, JSON)
+
+
+def _error(method: str, error: dict[str, Any]) -> CdpError:
+    return CdpError(method, str(error.get("message", "no message")), int(error.get("code", 0)))
 
 
 class CdpSession:

@@ -21,6 +21,7 @@ from envs.scope import Scope
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
 from envs.signals import SignalReader
 from envs.types import BrowserError
+from envs.types.errors import again
 
 T = TypeVar("T")
 
@@ -178,23 +179,27 @@ class BrowserContext:
             async with Scope(deadline) as self._guarded:
                 if self._lost is None:
                     result = await work
-            if self._gone is not None:
-                raise self._gone
-            return result
         except TimeoutError as error:
             raise self._gone or BrowserError(f"{what} took longer than {deadline:g} s") from error
         except Exception:
-            if self._gone is not None:
-                raise self._gone from None
+            gone = self._gone
+            if gone is not None:
+                raise gone from None
             raise
+        else:
+            gone = self._gone
+            if gone is not None:
+                raise gone
+            return result
         finally:
             self._guarded = None
             work.close()
 
     @property
     def _gone(self) -> BrowserError | None:
-        """Why what is being done cannot be ended as it should."""
-        return self._lost or self._interrupted
+        """Why what is being done cannot be ended as it should: a new exception for whoever raises it."""
+        stored = self._lost or self._interrupted
+        return None if stored is None else again(stored)
 
     def _cut(self) -> None:
         """End what is being done."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import resource
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
@@ -47,6 +48,14 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 """Seconds of the unit in which Linux counts processor time."""
 
 
+MAX_FILE = 2**16
+"""Bytes that are read of a file of /proc: a status has 1,500, and lists every group of its user and every core of the machine."""
+
+
+class Unreadable(Exception):
+    """A file of /proc does not hold what Linux writes there: another system's, or of a process that is just ending."""
+
+
 @dataclass
 class _Renderer:
     cpu: float
@@ -76,7 +85,7 @@ class GreedWatch:
         """Look again and again."""
         loop = asyncio.get_running_loop()
         pids: Collection[int] = ()
-        looks = 0
+        looks, failed = 0, False
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if looks % LISTING_LOOKS == 0:
@@ -85,13 +94,18 @@ class GreedWatch:
                 except BrowserError as error:
                     logger.debug("the renderers could not be listed: %s", error)
             looks += 1
-            self.look(pids, loop.time())
+            try:
+                self.look(pids, loop.time())
+            except Exception:
+                if not failed:  # once: there are twenty looks a second
+                    logger.exception("a look at the renderers failed; a page in an endless loop may slow the others")
+                failed = True
 
     def look(self, pids: Collection[int], now: float) -> None:
         """Take notice of what renderers have done until a time in seconds."""
         used = {}
         for pid in pids:
-            with suppress(OSError):  # it has ended, or this is no Linux
+            with suppress(OSError, Unreadable):  # it has ended, or this is no Linux
                 used[pid] = _stat(f"/proc/{pid}")[1]
         self._renderers = {pid: self._renderers.get(pid) or _Renderer(cpu) for pid, cpu in used.items()}
         spent = {pid: used[pid] - renderer.cpu for pid, renderer in self._renderers.items()}
@@ -145,7 +159,7 @@ def _give_way(pid: int, way: bool) -> bool:
     could be set."""
     done = False
     for thread in _threads(pid):
-        with suppress(ProcessLookupError, PermissionError):  # it ended while we looked, or it may not be taken back
+        with suppress(OSError):  # it ended while we looked, it may not be taken back, or the system has no such policy
             os.sched_setscheduler(thread, os.SCHED_IDLE if way else os.SCHED_OTHER, os.sched_param(0))
             done = True
     return done
@@ -156,32 +170,42 @@ def _runnable(pid: int) -> list[tuple[int, int, float]]:
     found = []
     for thread in _threads(pid):
         folder = f"/proc/{pid}/task/{thread}"
-        with suppress(OSError):  # it ended while we looked
+        with suppress(OSError, Unreadable):  # it ended while we looked, or this system does not tell
             state, cpu = _stat(folder)
             if state == b"R":
-                said = _read(f"{folder}/status").partition(b"\nvoluntary_ctxt_switches:")[2]
-                found.append((thread, int(said.split(maxsplit=1)[0]), cpu))
+                found.append((thread, _waits(f"{folder}/status"), cpu))
     return found
+
+
+def _waits(path: str) -> int:
+    """How often a thread has given its core up by itself."""
+    found = re.search(rb"^voluntary_ctxt_switches:\s*(\d+)\s*$", _read(path), re.MULTILINE)
+    if found is None:
+        raise Unreadable(path)
+    return int(found[1])
 
 
 def _stat(folder: str) -> tuple[bytes, float]:
     """State of a process or thread, and the processor seconds that it has used."""
     # The name, which may hold anything, ends with the last bracket; then come the third field and on, of them the 14th and 15th are times.
     fields = _read(f"{folder}/stat").rpartition(b")")[2].split()
-    return fields[0], (int(fields[11]) + int(fields[12])) * TICK
+    try:
+        return fields[0], (int(fields[11]) + int(fields[12])) * TICK
+    except (IndexError, ValueError) as error:
+        raise Unreadable(f"{folder}/stat") from error
 
 
 def _read(path: str) -> bytes:
     """A small file of /proc, in a fourth of the time that Python's own files take."""
     file = os.open(path, os.O_RDONLY)
     try:
-        return os.read(file, 4096)
+        return os.read(file, MAX_FILE)
     finally:
         os.close(file)
 
 
 def _threads(pid: int) -> list[int]:
     try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
-    except FileNotFoundError:
-        return []  # it ended, or this is no Linux
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task") if name.isdecimal()]
+    except OSError:
+        return []  # it ended, is hidden from us, or this is no Linux

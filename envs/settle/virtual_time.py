@@ -9,6 +9,7 @@ from envs.settle.limits import SAME_MS, SLICE_MS, STARVATION_TASKS
 from envs.settle.requests import RequestTracker
 from envs.settle.watch import Watch
 from envs.types import BrowserError
+from envs.types.errors import again
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -64,7 +65,7 @@ class VirtualTime:
     def fail(self, error: BrowserError) -> None:
         """The page is gone: whoever waits for its clock gets the error."""
         if self._expired is not None and not self._expired.done():
-            self._expired.set_exception(error)
+            self._expired.set_exception(again(error))
             self._expired.exception()  # seen: it may be that nobody waits
             self._requests.changed.set()
 

@@ -16,6 +16,11 @@
 
 from __future__ import annotations
 
+import copy
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
 
 class RollwrightError(Exception):
     """Base of all errors that Rollwright raises on purpose. The message names the thing, what was expected and the fix."""
@@ -55,3 +60,14 @@ class TrainingError(RollwrightError):
 
 class StorageError(RollwrightError):
     """The run's folder, journal or a blob is missing, torn or of another version."""
+
+
+def again(error: E) -> E:
+    """A new exception like a stored one, to be raised in its place.
+
+    An exception that is raised twice collects the tracebacks of all who raised it, and each overwrites its cause. The cause of
+    the stored one is kept.
+    """
+    new = copy.copy(error)
+    new.__cause__, new.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return new.with_traceback(None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
+from envs.browser import greed
 from envs.browser.greed import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, GreedWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how often a thread waited")
@@ -106,3 +109,52 @@ def test_a_process_that_ended_is_forgotten() -> None:
     watch.look([process.pid], time.monotonic())  # the browser has not noticed yet
     watch.look([], time.monotonic())
     assert watch.lowered == 0
+
+
+@pytest.mark.parametrize(
+    ("stat", "status"),
+    [
+        (b"7 (a) R " + b"1 " * 40, b"Name:\ta\n"),
+        (b"7 (a) R " + b"1 " * 40, b"Name:\ta\nvoluntary_ctxt_switches:\n"),
+        (b"7 (a) R " + b"1 " * 40, b"Name:\ta\nvoluntary_ctxt_switches:\tmany\n"),
+        (b"7 (a) R " + b"1 " * 40, b""),
+        (b"7 (a) R 1", b"\nvoluntary_ctxt_switches:\t1\n"),
+        (b"7 (a) R " + b"x " * 40, b"\nvoluntary_ctxt_switches:\t1\n"),
+        (b"", b""),
+    ],
+    ids=["no field", "empty field", "no number", "empty file", "short stat", "words in stat", "nothing"],
+)
+def test_a_system_that_tells_less_ends_no_look(monkeypatch: pytest.MonkeyPatch, stat: bytes, status: bytes) -> None:
+    monkeypatch.setattr("envs.browser.greed._read", lambda path: stat if path.endswith("stat") else status)
+    monkeypatch.setattr("envs.browser.greed._threads", lambda _: [7])
+    watch = GreedWatch(lambda: asyncio.sleep(0, [7]))
+    for now in range(3):
+        watch.look([7], float(now))
+    assert watch.lowered == 0
+
+
+def test_a_long_status_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "status").write_bytes(b"Groups:\t" + b"1000 " * 2000 + b"\nvoluntary_ctxt_switches:\t12\n")
+    assert greed._waits(str(tmp_path / "status")) == 12
+
+
+def test_a_look_that_fails_is_logged_once_and_the_watch_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        monkeypatch.setattr(greed, "LOOK_SECONDS", 0.001)
+        watch, looks = GreedWatch(lambda: asyncio.sleep(0, [7])), list[float]()
+
+        def look(_: object, now: float) -> None:
+            looks.append(now)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(watch, "look", look)
+        running = asyncio.create_task(watch.run())
+        while len(looks) < 3:
+            assert not running.done()
+            await asyncio.sleep(0.001)
+        running.cancel()
+
+    asyncio.run(run())
+    assert [record.message.startswith("a look at the renderers failed") for record in caplog.records] == [True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from envs.browser.cdp import ConnectionLost
 from envs.browser.pool import BrowserPool
@@ -18,6 +18,7 @@ from envs.rewards.compose import Component
 from envs.rewards.evidence import EpisodeEvidence
 from envs.sites.base import LoggedInSite, Site, StatefulSite
 from envs.types import BrowserError, JudgeError, RewardPart, SiteError, WebTask
+from envs.types.errors import again
 
 DEADLINE = 60.0
 """Real seconds for a reference page; it is loaded once for each run of a worker."""
@@ -35,7 +36,7 @@ KEPT_PAGES = 64
 """Reference pages that are remembered; one of 5,000 nodes takes some megabytes."""
 
 KEPT = 256
-"""Comparisons that are remembered: a rubric and the part ask for the same one, and episodes of a group may end on equal pages."""
+"""Comparisons, and failures to load, that are remembered: a rubric and the part ask for the same one, and episodes of a group may end on equal pages."""
 
 NOT_RECORDED = "the last page's nodes were not recorded; set rollout.dom_diffs=true"
 
@@ -73,7 +74,8 @@ class ReferenceSource:
         self._kept: dict[_Key, DomSnapshot] = {}
         self._failed: dict[_Key, tuple[float, BrowserError | JudgeError | SiteError]] = {}
         self._found: dict[tuple[_Key, str], DomSimilarity] = {}
-        self._loading: dict[_Key, asyncio.Lock] = {}
+        self._loading: dict[_Key, tuple[asyncio.Lock, int]] = {}
+        """References that are asked for at the moment: a lock for each, and how many ask."""
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
         """One part for tasks with a reference, not available where the last page's nodes were not recorded. Of a last page that is too large to
@@ -103,33 +105,42 @@ class ReferenceSource:
         if (key, page) not in self._found:
             reference = await self._page(key, site, there)
             self._found[key, page] = await asyncio.to_thread(self._compared, reference, page)
-            while len(self._found) > KEPT:
-                del self._found[next(iter(self._found))]
+            found = self._found[key, page]
+            _drop_oldest(self._found, KEPT)
+            return found
         return self._found[key, page]
 
     async def _page(self, key: _Key, site: Site, task: WebTask) -> DomSnapshot:
         """The reference, loaded by the first who asks; who asks for another one does not wait for it."""
-        async with self._loading.setdefault(key, asyncio.Lock()):
-            if key in self._kept:
-                return self._kept[key]
-            if key in self._failed:
-                when, failure = self._failed.pop(key)
-                if time.monotonic() - when < FAILED_SECONDS:
-                    self._failed[key] = when, failure
-                    raise failure.with_traceback(None)
-            try:
-                page = await self._load(site, task, key[2])
-            except ConnectionLost:
-                raise  # the browser's end is not the page's fault, and the next one may load it
-            except (BrowserError, JudgeError, SiteError) as error:
-                self._failed[key] = time.monotonic(), error
-                raise
-            while len(self._kept) >= KEPT_PAGES:
-                oldest = next(iter(self._kept))
-                del self._kept[oldest]
-                self._loading.pop(oldest, None)
-            self._kept[key] = page
-            return page
+        lock, waiting = self._loading.get(key, (asyncio.Lock(), 0))
+        self._loading[key] = lock, waiting + 1
+        try:
+            async with lock:
+                return await self._kept_or_loaded(key, site, task)
+        finally:
+            lock, waiting = self._loading.pop(key)
+            if waiting > 1:
+                self._loading[key] = lock, waiting - 1
+
+    async def _kept_or_loaded(self, key: _Key, site: Site, task: WebTask) -> DomSnapshot:
+        if key in self._kept:
+            return self._kept[key]
+        if key in self._failed:
+            when, failure = self._failed[key]
+            if time.monotonic() - when < FAILED_SECONDS:
+                raise again(failure)
+            del self._failed[key]
+        try:
+            page = await self._load(site, task, key[2])
+        except ConnectionLost:
+            raise  # the browser's end is not the page's fault, and the next one may load it
+        except (BrowserError, JudgeError, SiteError) as error:
+            self._failed[key] = time.monotonic(), again(error)
+            _drop_oldest(self._failed, KEPT)
+            raise
+        self._kept[key] = page
+        _drop_oldest(self._kept, KEPT_PAGES)
+        return page
 
     async def _load(self, site: Site, task: WebTask, seed: int) -> DomSnapshot:
         episode = await site.open_episode(task, seed) if isinstance(site, StatefulSite) else None
@@ -176,3 +187,8 @@ class ReferenceSource:
         if page.cut:
             raise PageTooLarge(f"the last page has more than {MOST_NODES:,} nodes, and is not compared")
         return dom_similarity(reference, page, self._mode)
+
+
+def _drop_oldest(of: dict[Any, Any], most: int) -> None:
+    while len(of) > most:
+        del of[next(iter(of))]
