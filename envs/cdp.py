@@ -10,6 +10,20 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.types import BrowserError
+
+
+class CdpError(BrowserError):
+    """The browser answered a call with an error."""
+
+    def __init__(self, method: str, message: str, code: int = 0) -> None:
+        """``message`` and ``code`` are the browser's own; 0 where it gave none."""
+        super().__init__(method, message, code)
+        self.method, self.message, self.code = method, message, code
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.message}"
+
 
 class Cdp(Protocol):
     """One session of the DevTools protocol: a tab, a frame of another process, a worker, or the browser itself."""
@@ -18,7 +32,8 @@ class Cdp(Protocol):
         """Call a CDP method and return its result.
 
         Raises:
-            BrowserError: the browser refused it, with the browser's words in the message, or cannot be reached.
+            CdpError: the browser refused it.
+            BrowserError: it cannot be reached.
         """
         ...
 

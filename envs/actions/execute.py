@@ -15,9 +15,10 @@ from envs.actions import input as hand
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord, pastes
 from envs.actions.locate import Spot, control, locate, pixels
-from envs.actions.nodes import GONE, UNFOCUSABLE, Nodes, says
+from envs.actions.nodes import Nodes
 from envs.actions.refuse import find, named, refuse
 from envs.actions.surface import Effect, Surface
+from envs.cdp_messages import NODE_GONE, UNFOCUSABLE, says
 from envs.scope import Scope
 from envs.types import (
     Action,
@@ -80,7 +81,7 @@ async def _act(surface: Surface, action: Action) -> Outcome:
     try:
         outcome = await _perform(surface, nodes, action)
     except BrowserError as error:
-        if not says(error, GONE):
+        if not says(error, NODE_GONE):
             raise
         outcome = ActionError(ErrorCode.STALE_ELEMENT, "the page changed during the action", "look at it as it is now")
     # Not when it was given up: a page that hangs would not answer. The release of the next action that asks it takes these objects along.

@@ -12,9 +12,10 @@ from envs.actions import input as hand
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, control, in_view, locate
-from envs.actions.nodes import GONE, NO_BOX, UNFOCUSABLE, Facts, Nodes, says
+from envs.actions.nodes import Facts, Nodes
 from envs.actions.refuse import named, no_such_option, option_index
 from envs.actions.surface import Effect, Surface
+from envs.cdp_messages import NO_BOX, NODE_GONE, UNFOCUSABLE, says
 from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
 
 CHOOSER_SECONDS = 2.0
@@ -275,7 +276,7 @@ async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted
     try:
         chosen = (await nodes.facts(own)).chosen
     except BrowserError as error:
-        if says(error, GONE):
+        if says(error, NODE_GONE):
             return True  # the choice led to another page
         raise
     if chosen == beside and beside is not None:

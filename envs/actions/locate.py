@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envs.actions.errors import ActionError
-from envs.actions.nodes import GONE, NO_BOX, Facts, Hit, Nodes, says
+from envs.actions.nodes import Facts, Hit, Nodes
 from envs.actions.refuse import find, named
 from envs.actions.surface import Handle, Surface
+from envs.cdp_messages import NO_BOX, NODE_GONE, says
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
 
@@ -89,7 +90,7 @@ async def _search(surface: Surface, nodes: Nodes, handle: Handle, scroll: bool) 
             await nodes.scroll_to(backendNodeId=node)
         boxes = await nodes.boxes(backendNodeId=node)
     except BrowserError as error:
-        if says(error, GONE):
+        if says(error, NODE_GONE):
             return _gone(handle)
         if not says(error, NO_BOX):
             raise

@@ -6,6 +6,7 @@ from urllib.parse import urljoin, urlsplit
 
 from envs.actions.errors import ActionError, short
 from envs.actions.surface import Effect, Surface
+from envs.cdp_messages import BAD_URL, says
 from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
 
 BLANK = "about:blank"
@@ -62,7 +63,7 @@ async def goto(surface: Surface, action: Goto) -> Effect | ActionError:
     try:
         begun = await surface.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
     except BrowserError as error:
-        if "invalid URL" in str(error):
+        if says(error, BAD_URL):
             return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
         raise
     failed = begun.get("errorText", "")

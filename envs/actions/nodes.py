@@ -13,32 +13,13 @@ from typing import Any
 
 from envs.actions.surface import Seen
 from envs.cdp import Cdp, isolated_world, main_frame
+from envs.cdp_messages import NODE_GONE, NOWHERE, says
 from envs.types import BrowserError
 
 WORLD = "rollwright-actions"
 """Name of the isolated worlds."""
 
 _GROUP = "rollwright-actions"
-
-GONE = (
-    "No node found for given backend id",
-    "No node with given id found",
-    "Could not find node with given id",
-    "Node is detached from document",
-    "Cannot find context with specified id",
-    "Could not find object with given id",
-    "Inspected target navigated or closed",
-)
-"""What Chromium 156 says of a node that is not in the page any more, or whose page is gone."""
-
-NO_BOX = ("Node does not have a layout object", "Could not compute content quads")
-NOWHERE = ("No node found at given location",)
-UNFOCUSABLE = ("Element is not focusable",)
-
-
-def says(error: BrowserError, messages: tuple[str, ...]) -> bool:
-    """Chromium refused a call with one of these messages. All others (a lost connection) are the session's to handle."""
-    return any(message in str(error) for message in messages)
 
 
 @dataclass(frozen=True)
@@ -157,7 +138,7 @@ class Nodes:
         try:
             answer = await self._cdp.send("DOM.resolveNode", params)
         except BrowserError as error:
-            if says(error, (*GONE, "Node with given id does not belong to the document")):
+            if says(error, (*NODE_GONE, "Node with given id does not belong to the document")):
                 return None
             raise
         found: str | None = answer["object"].get("objectId")

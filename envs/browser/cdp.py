@@ -20,7 +20,11 @@ from websockets.exceptions import WebSocketException
 from envs.browser.json_format import JSON
 from envs.browser.socket import WebSocket
 from envs.browser.wire import MAX_MESSAGE, Format, Wire
+from envs.cdp import CdpError
+from envs.cdp_messages import ALREADY_IN_EFFECT, says
 from envs.types import BrowserError
+
+__all__ = ["CdpClient", "CdpError", "CdpSession", "ConnectionLost", "connect_client"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,18 +32,6 @@ Handler = Callable[[dict[str, Any]], None]
 
 ATTACHED_AGAIN = "Rollwright.attachedAgain"
 """Event of ours on a session: it has a new wire, and what was enabled is enabled again."""
-
-
-class CdpError(BrowserError):
-    """The browser answered a call with an error."""
-
-    def __init__(self, method: str, message: str, code: int = 0) -> None:
-        """``message`` and ``code`` are the browser's own; 0 where it gave none."""
-        super().__init__(method, message, code)
-        self.method, self.message, self.code = method, message, code
-
-    def __str__(self) -> str:
-        return f"{self.method}: {self.message}"
 
 
 class ConnectionLost(BrowserError):
@@ -259,5 +251,5 @@ class CdpSession:
             await self.send(method, params)
         except CdpError as error:
             # The browser has not noticed yet that the old connection is dead, and its session still holds the override.
-            if "already in effect" not in str(error):
+            if not says(error, ALREADY_IN_EFFECT):
                 raise

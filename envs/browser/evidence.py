@@ -17,6 +17,7 @@ from typing import Any
 
 from envs.browser.cdp import CdpError
 from envs.cdp import Cdp, isolated_world, main_frame
+from envs.cdp_messages import NOT_JSON, says
 from envs.types import BrowserError
 from envs.types.evidence import DomElement, Download, Told
 
@@ -72,7 +73,7 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
         await cdp.send("Runtime.terminateExecution")
         return Told(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s", stopped=True)
     except CdpError as error:
-        if "reference chain is too long" in str(error) or "couldn't be returned by value" in str(error):
+        if says(error, NOT_JSON):
             return Told(trouble="the value cannot be written as JSON")
         raise
     if "exceptionDetails" in answer:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from envs.cdp import Cdp, isolated_world, main_frame
+from envs.cdp_messages import NO_CONTEXT, says
 from envs.settle import FieldStates, fields_script
 from envs.types import BrowserError
 
@@ -23,9 +24,6 @@ GROUP = "rollwright-focus"
 
 WORLD = "rollwright"
 """Name of the isolated world; made anew in each document, else found again."""
-
-NO_CONTEXT = "Cannot find context"
-"""Part of what Chromium says of a world whose document was replaced."""
 
 DEEPEST = """
   let at = this.activeElement;
@@ -64,7 +62,7 @@ class FocusReader:
             try:
                 return await ask(world)
             except BrowserError as error:
-                if NO_CONTEXT not in str(error):
+                if not says(error, NO_CONTEXT):
                     raise
         if not self._frame:
             self._frame = await main_frame(self.cdp)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.cdp import Cdp
+from envs.cdp_messages import NO_FRAME_BOX, says
 from envs.observation.dom import LEFT, TOP, Dom, Rects, pixels
 from envs.types import BrowserError
 
@@ -22,9 +23,6 @@ Quad = Sequence[float]
 TOLERANCE = 1.0
 """CSS pixels by which rounding may make a frame and its document differ."""
 
-NO_BOX = ("compute box model", "No node", "Could not find node")
-"""Parts of what Chromium says of a frame that is not laid out any more, or has gone."""
-
 
 async def content_quads(cdp: Cdp, frames: Iterable[int]) -> dict[int, Quad]:
     """What frame elements (backendNodeId) have their documents in. Those that have gone meanwhile are left out."""
@@ -33,7 +31,7 @@ async def content_quads(cdp: Cdp, frames: Iterable[int]) -> dict[int, Quad]:
         try:
             answer = await cdp.send("DOM.getBoxModel", {"backendNodeId": frame})
         except BrowserError as error:
-            if not any(words in str(error) for words in NO_BOX):
+            if not says(error, NO_FRAME_BOX):
                 raise
             return None
         return frame, answer["model"]["content"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from envs.types import BrowserError
+from envs.cdp_messages import ANIMATION_GONE, says
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -50,7 +50,7 @@ class Animations:
             calls.append(self._cdp.send("Animation.setPaused", {"animations": endless, "paused": True}))
             calls.append(self._cdp.send("Animation.seekAnimations", {"animations": endless, "currentTime": 0}))
         for answer in await asyncio.gather(*calls, return_exceptions=True):
-            if isinstance(answer, BrowserError) and "animation" in str(answer).lower():
+            if isinstance(answer, BaseException) and says(answer, ANIMATION_GONE):
                 continue  # its element went away between its beginning and now
             if isinstance(answer, BaseException):
                 raise answer

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from envs.cdp_messages import UNKNOWN_METHOD, says
 from envs.scope import Scope
 from envs.settle.animations import Animations
 from envs.settle.limits import (
@@ -49,7 +50,6 @@ from envs.settle.limits import (
     SLICE_MS,
     SOCKET_QUIET_SECONDS,
     SOCKET_SECONDS,
-    UNKNOWN_METHOD,
 )
 from envs.settle.quiet import wait_until_quiet
 from envs.settle.requests import RequestTracker
@@ -168,7 +168,7 @@ class VirtualClock:
         try:
             new = await self._time.stop_at(EPOCH_SECONDS - LEAD_MS / 1000)
         except BrowserError as error:
-            if not any(words in str(error) for words in UNKNOWN_METHOD):
+            if not says(error, UNKNOWN_METHOD):
                 raise
             self._virtual = False
             return

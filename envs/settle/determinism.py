@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.cdp_messages import ALREADY_IN_EFFECT, says
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ FONTS_CONF = Path(__file__).parent / "fonts.conf"
 
 CORNER = 16
 """Side in CSS pixels of what is drawn of a page that nobody makes pictures of."""
-
-TAKEN = "already in effect"
-"""What Chromium says when another tab of the process has set the language, which holds for the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ async def _set_locale(cdp: Cdp, locale: str) -> None:
     try:
         await cdp.send("Emulation.setLocaleOverride", {"locale": locale})
     except BrowserError as error:
-        if TAKEN not in str(error):
+        if not says(error, ALREADY_IN_EFFECT):
             raise
 
 

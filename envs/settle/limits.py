@@ -24,9 +24,6 @@ FOLLOW_MS = 100.0
 FRAMES = 10
 """Frames in which animations that run are heard of and ended; two are the rule, more come on loaded machines."""
 
-UNKNOWN_METHOD = ("wasn't found", "not supported")
-"""Parts of what a browser says that cannot hold a clock."""
-
 SAME_MS = 1000.0
 """Two readings of a stopped clock differ by less; a clock in use is ahead of a new one by `LEAD_MS`."""
 

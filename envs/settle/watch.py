@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.cdp import Cdp, isolated_world, main_frame
+from envs.cdp_messages import DOCUMENT_REPLACED, says
 from envs.types import BrowserError
 
 WORLD = "rollwright"
@@ -22,9 +23,6 @@ WORLD = "rollwright"
 FRAME_SECONDS = 0.5
 """Real seconds that a frame may take to be drawn: 16 ms, or 100 ms where eight pages share two loaded cores. A page that is not shown
 draws none, and is then looked at as it is."""
-
-NAVIGATED = ("context", "navigated", "No frame")
-"""Parts of what Chromium says when the document was replaced while it was looked at."""
 
 
 NodePath = tuple[int, ...]
@@ -131,7 +129,7 @@ class Watch:
             }
             answer = await self._cdp.send("Runtime.evaluate", params)
         except BrowserError as error:
-            if not any(part in str(error) for part in NAVIGATED):
+            if not says(error, DOCUMENT_REPLACED):
                 raise
             self.world = None
             return REPLACED

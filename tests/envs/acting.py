@@ -18,8 +18,9 @@ from playwright.async_api import Error as PlaywrightError
 
 from envs.actions import ActionError, CdpDialogs, Effect, Interceptor, Surface, execute
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.cdp import CdpError
 from envs.settle import VirtualClock
-from envs.types import Action, BrowserError
+from envs.types import Action
 
 VIEWPORT = (800, 600)
 SETTLE_MS = 100.0
@@ -38,7 +39,7 @@ class Session:
         try:
             return await self._cdp.send(method, params or {})
         except PlaywrightError as error:
-            raise BrowserError(error.message) from error
+            raise CdpError(method, error.message) from error
 
     async def value(self, expression: str) -> Any:
         """Value of an expression in the page."""

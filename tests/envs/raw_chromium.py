@@ -13,14 +13,10 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from envs.browser.chromium import find_chromium
-from envs.types import BrowserError
+from envs.cdp import CdpError
 
 BASE_ARGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
 START_SECONDS = 20.0
-
-
-class CdpError(BrowserError):
-    """Chromium refused a command."""
 
 
 class RawSession:
@@ -42,7 +38,7 @@ class RawSession:
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
         answer = await self.send("Runtime.evaluate", asked)
         if "exceptionDetails" in answer:
-            raise CdpError(str(answer["exceptionDetails"]))
+            raise CdpError("Runtime.evaluate", str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
     async def until(self, event: str, work: Any, accept: Callable[[dict[str, Any]], bool] = lambda _: True) -> Any:
@@ -103,7 +99,7 @@ class RawChromium:
                 if future.done():
                     continue
                 if "error" in message:
-                    future.set_exception(CdpError(message["error"].get("message")))
+                    future.set_exception(CdpError("call", message["error"].get("message")))
                 else:
                     future.set_result(message["result"])
                 continue

@@ -36,7 +36,8 @@ KEPT_PAGES = 64
 """Reference pages that are remembered; one of 5,000 nodes takes some megabytes."""
 
 KEPT = 256
-"""Comparisons, and failures to load, that are remembered: a rubric and the part ask for the same one, and episodes of a group may end on equal pages."""
+"""Comparisons, and failures to load, that are remembered: a rubric and the part ask for the same one,
+and episodes of a group may end on equal pages."""
 
 NOT_RECORDED = "the last page's nodes were not recorded; set rollout.dom_diffs=true"
 

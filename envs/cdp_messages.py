@@ -1,0 +1,51 @@
+"""What Chromium 156 says when it refuses a call, by what it means. Its error codes are nearly all -32000, so the words have to be told apart.
+
+Only what the browser itself answered is looked at (`CdpError.message`): the text of any other error may hold the same words.
+"""
+
+from __future__ import annotations
+
+from envs.cdp import CdpError
+
+NODE_GONE = (
+    "No node found for given backend id",
+    "No node with given id found",
+    "Could not find node with given id",
+    "Node is detached from document",
+    "Cannot find context with specified id",
+    "Could not find object with given id",
+    "Inspected target navigated or closed",
+)
+"""A node is not in the page any more, or its page is gone."""
+NO_BOX = ("Node does not have a layout object", "Could not compute content quads")
+"""A node is not laid out."""
+NO_FRAME_BOX = ("compute box model", "No node", "Could not find node")
+"""A frame's element is not laid out any more, or has gone."""
+NOWHERE = ("No node found at given location",)
+"""Nothing is at a point."""
+UNFOCUSABLE = ("Element is not focusable",)
+NO_CONTEXT = ("Cannot find context",)
+"""The document of a JavaScript world was replaced."""
+DOCUMENT_REPLACED = (
+    "Cannot find context",
+    "xecution context",
+    "Inspected target navigated or closed",
+    "No frame",
+)
+"""The document was replaced while it was looked at."""
+ANIMATION_GONE = ("animation",)
+"""An animation's element went away between its beginning and now."""
+UNKNOWN_METHOD = ("wasn't found", "not supported")
+"""The browser cannot do what was asked: one that cannot hold a clock, say."""
+ALREADY_IN_EFFECT = ("already in effect",)
+"""Another tab of the process has set the language, which holds for the process; or a session before this one has."""
+NO_PICTURE = ("Unable to capture screenshot",)
+"""A fresh page has no frame yet."""
+NOT_JSON = ("reference chain is too long", "couldn't be returned by value")
+"""A value cannot be written as JSON."""
+BAD_URL = ("invalid URL",)
+
+
+def says(error: BaseException, messages: tuple[str, ...]) -> bool:
+    """Whether an error is the browser's own refusal of a call with one of these messages."""
+    return isinstance(error, CdpError) and any(message in error.message for message in messages)
