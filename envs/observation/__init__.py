@@ -4,7 +4,8 @@ One read-only ``DOMSnapshot.captureSnapshot`` (and one question for the focus) h
 listeners and paint order. Everything after that is a pure function of its arrays:
 
 ``snapshot`` decodes, ``occlusion`` finds what a click reaches, ``kinds``, ``labels`` and ``elements`` name what can be acted on, ``ids``
-keeps names over the steps of an episode, ``text``, ``marks`` and ``coordinates`` render the three modes, ``diff`` and ``hashes`` compare.
+keeps names over the steps of an episode, ``text`` and ``marks`` render, ``hashes`` compares. ``visibility`` and ``states`` say what a person
+sees of an element and how it stands, ``areas`` where image maps have theirs.
 `Observer` puts them together, one for each episode. Nothing here acts on a page.
 """
 

@@ -134,7 +134,7 @@ def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1, *, clip_styles: 
     if clip_styles and (left := style_clips(dom)) is not None:
         clips = np.hstack([np.maximum(clips[:, :2], left[:, :2]), np.minimum(clips[:, 2:], left[:, 2:])])
         rest = np.minimum(dom.rects[:, 2:], left[:, 2:]) - np.maximum(dom.rects[:, :2], left[:, :2])
-        clipped_away = (rest <= 0).any(axis=1)
+        clipped_away = np.asarray((rest <= 0).any(axis=1))
     clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
     wrapped = _wrapped(dom)
     boxes, whole = _items(dom, wrapped)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (pages of one case a line)
 """No page makes an observation larger than `MAX_CHARS`, and every cut is marked; what is typed is no word of a page."""
 
 from __future__ import annotations
@@ -35,27 +36,24 @@ async def look(cdp: CDPSession, error: str | None = None, **changes: Any) -> Rea
     return await observer.observe(cdp, viewport=(1280, 720), instruction="", error=error)
 
 
-HOSTILE = (
-    """<body><style>* {font-size: 3px; margin: 0; padding: 0} button, input, select, a, textarea, progress {display: inline-block; overflow: hidden; white-space: nowrap; width: 24px; height: 9px}</style><script>
-const long = (word) => (word + " ").repeat(%d / (word.length + 1));
+HOSTILE = """<body><style>* {font-size: 3px; margin: 0; padding: 0} button, input, select, a, textarea, progress {display: inline-block; overflow: hidden; white-space: nowrap; width: 24px; height: 9px}</style><script>
+const long = (word) => (word + " ").repeat(LONG / (word.length + 1));
 document.title = long("title");
 const names = ["aria-label", "title", "placeholder", "alt", "name", "id", "aria-valuetext", "aria-description", "aria-sort", "aria-current", "min",
   "max", "step", "accept", "aria-placeholder", "aria-valuemin", "aria-errormessage", "aria-describedby", "role-description"];
 for (let i = 0; i < 260; i++) {
-  const made = document.createElement(["button", "input", "select", "a", "textarea", "progress"][i %% 6]);
+  const made = document.createElement(["button", "input", "select", "a", "textarea", "progress"][i % 6]);
   for (const name of names) made.setAttribute(name, long(name));
   made.setAttribute("aria-invalid", "true"); made.setAttribute("href", "#" + long("link"));
-  if (i %% 12 == 1) made.type = "range";
-  if (i %% 6 == 0) made.disabled = true;
-  if (i %% 6 == 2) for (let o = 0; o < 120; o++) made.add(new Option(o + " option ".repeat(40)));
+  if (i % 12 == 1) made.type = "range";
+  if (i % 6 == 0) made.disabled = true;
+  if (i % 6 == 2) for (let o = 0; o < 120; o++) made.add(new Option(o + " option ".repeat(40)));
   else made.append(long("inner"));
-  if (i %% 6 == 1 && made.type != "range") made.value = long("value");
+  if (i % 6 == 1 && made.type != "range") made.value = long("value");
   document.body.append(made);
 }
 const picture = new Image(90, 20); picture.alt = long("alt"); document.body.append(picture, long("prose"));
-</script>"""
-    % LONG
-)
+</script>""".replace("LONG", str(LONG))
 
 
 def test_no_page_makes_an_observation_larger_than_its_bound(on_page: Any) -> None:
