@@ -5,11 +5,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from envs.types import PolicyError
-from training.store import MANIFEST, RunStore, file_hashes
+from envs.types import ConfigError, PolicyError
+from tasks_lib.config.reading import PROJECT
+from training.policy.templates import template_names
+from training.store import MANIFEST, RunStore, file_hashes, read_json
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Files of which a checkpoint has one at least."""
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+"""A repository of the Hugging Face hub: owner and name."""
+TEMPLATES = {
+    "qwen2_vl": ("qwen2_vl",),
+    "qwen2_5_vl": ("qwen2_vl", "mimo_vl"),
+    "qwen3_vl": ("qwen3_vl_nothink", "qwen3_vl"),
+    "qwen3_vl_moe": ("qwen3_vl_nothink", "qwen3_vl"),
+}
+"""LLaMA-Factory's chat templates of each ``model_type``, the usual one first."""
 
 
 def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
@@ -21,11 +33,37 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
     missing = "config.json" if not (checkpoint / "config.json").exists() else ""
     if not missing and not any((checkpoint / name).exists() for name in TOKENIZERS):
         missing = f"tokenizer ({' or '.join(TOKENIZERS)})"
+    if missing and (hub := _hub_id(checkpoint)):
+        raise PolicyError(
+            f"{key}: there is no folder {hub}, and nothing is downloaded from the Hugging Face hub; "
+            f"fetch it first, and give the folder: hf download {hub} --local-dir {checkpoint.name}"
+        )
     if missing:
         raise PolicyError(
             f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no {missing}); "
             f"give a folder, or make one with: python -m flows.warm_start"
         )
+
+
+def _hub_id(checkpoint: Path) -> str:
+    """The path as it was given, if it has the form of a hub id and no folder is there; else empty."""
+    given = checkpoint.relative_to(PROJECT) if checkpoint.is_relative_to(PROJECT) else checkpoint
+    return str(given) if not checkpoint.exists() and not given.parent.exists() and HUB_ID.fullmatch(str(given)) else ""
+
+
+def check_model_template(checkpoint: Path, template: str) -> None:
+    """``ConfigError`` if a chat template is not one of the checkpoint's model: prompts and placeholders would be another model's.
+
+    A template that does not exist is not looked at here, nor a model and a template that are both of no family above.
+    """
+    model_type = read_json(checkpoint / "config.json").get("model_type", "")
+    own, known = TEMPLATES.get(model_type, ()), {name for names in TEMPLATES.values() for name in names}
+    if template in own or template not in (known | template_names() if own else known):
+        return
+    fix = f"set policy.template to {' or '.join(own)}" if own else "set the template of that model"
+    raise ConfigError(
+        f"policy.template: {template} is not a chat template of {checkpoint}, which is a {model_type} model; {fix}"
+    )
 
 
 def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:

@@ -20,7 +20,7 @@ from envs.tasks.build import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, plan_of
-from tasks_lib.checkpoints import check_checkpoint, check_same, evaluated_version
+from tasks_lib.checkpoints import check_checkpoint, check_model_template, check_same, evaluated_version
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.config.refusals import near, told
@@ -82,6 +82,7 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
     lines = _look(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
     if version is None:
         check_checkpoint(resolve_path(config.policy.checkpoint))
+        check_model_template(resolve_path(config.policy.checkpoint), config.policy.template)
     else:
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
@@ -107,6 +108,7 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     lines = _look(config, store, (split,), config.episodes, split)
     if store.latest_policy() is None:
         check_checkpoint(checkpoint)
+        check_model_template(checkpoint, config.policy.template)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
     if refused is not None:
@@ -134,6 +136,7 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:
         check_checkpoint(resolve_path(config.base), "base")
+        check_model_template(resolve_path(config.base), config.policy.template)
     lines = [_told(TaskIndex.build(tasks))]
     if refused is not None:
         _check_template(config.policy.template)
