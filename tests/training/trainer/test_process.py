@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from envs.types import TrainingError
-from training.batches import BatchRow
-from training.store import RunStore
+from training.batches import BatchRow, TrainingBatch
+from training.store import RunStore, atomic_write_bytes
 from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
 from training.trainer.setup import state_path
@@ -51,10 +51,16 @@ def two_updates(run: HandMadeRun, spec: TrainerSpec) -> dict[str, Any]:
 
 
 def check_overflow_is_refused(run: HandMadeRun, trainer: TrainerProcess) -> None:
-    """Version 3 out of gradients whose norm is no float32: it says so, and neither policy nor state appears."""
-    rows = [row.model_copy(update={"advantage": 1e38}) for row in run.fill(3, 24).rows]
-    run.add_batch(3, rows)
-    with pytest.raises(TrainingError, match=r"update v3: the gradient norm is (inf|nan) in minibatch 1 of 2, epoch 1"):
+    """Version 3 out of infinite gradients: it says so, and neither policy nor state appears."""
+    batch = TrainingBatch.model_validate_json(run.store.batch_path(2).read_bytes())
+    rows = tuple(row.model_copy(update={"advantage": 12345.0}) for row in batch.rows)
+    batch = batch.model_copy(update={"version": 3, "policy_version_before": 2, "rows": rows})
+    text = batch.model_dump_json().replace("12345.0", "Infinity")
+    # At once: the trainer waits for this file.
+    atomic_write_bytes(run.store.batch_path(3), text.encode())
+    with pytest.raises(
+        TrainingError, match=r"update v3: the gradient norm is (inf|nan) in minibatch 1 of 2, epoch 1 of 1"
+    ):
         trainer.wait_for_policy(3, PATIENCE)
     assert run.store.versions() == [0, 1, 2]
     assert not state_path(run.store, 3).exists()
