@@ -85,6 +85,10 @@ class TrainerConfig(Settings):
     micro_batch_rows: int = Field(32, ge=1, le=4096, description="Rows of one forward pass of one process.")
     finetuning_type: Literal["full", "lora"] = Field("full", description="Train all weights, or LoRA adapters.")
     lora_rank: int = Field(16, ge=1, le=1024, description="Rank of the LoRA adapters.")
+    train_vision_tower: bool = Field(True, description="Train the image encoder and its projector too.")
+    gradient_checkpointing: bool = Field(
+        False, description="Recompute activations in the backward pass: slower, less memory."
+    )
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
     bf16: bool = Field(False, description="Train in bfloat16 (GPUs).")
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes (one a GPU; one on a laptop).")

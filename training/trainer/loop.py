@@ -18,6 +18,8 @@ from training.trainer.update import Stopwatch, run_update
 
 READY = "ready.json"
 """Written by the first process once it waits for batches."""
+POLL_SECONDS = 0.05
+"""How often the next batch is looked for: much less than an update takes."""
 
 
 def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
@@ -40,7 +42,7 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
     _say(trainer, f"at version {version} after {time.time() - started:.1f} s")
     while version < spec.total_updates:
         version += 1
-        waited = wait_for_batch(store, version, spec.poll_seconds)
+        waited = wait_for_batch(store, version, POLL_SECONDS)
         _update(trainer, store, version, waited)
 
 

@@ -74,7 +74,7 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     settings = spec.trainer
     lora = settings.finetuning_type == "lora"
     # Adapters sit on the run's first weights (the policies hold merged ones); full fine-tuning goes on from the latest.
-    checkpoint = (spec.base_checkpoint or store.policy_path(0)) if lora else store.policy_path(version)
+    checkpoint = store.policy_path(0) if lora else store.policy_path(version)
     arguments = {
         "model_name_or_path": str(checkpoint),
         "stage": "sft",
@@ -82,9 +82,9 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
         "dataset": "unused",
         "template": spec.template,
         "finetuning_type": settings.finetuning_type,
-        "freeze_vision_tower": not spec.train_vision_tower,
-        "freeze_multi_modal_projector": not spec.train_vision_tower,
-        "disable_gradient_checkpointing": not spec.gradient_checkpointing,
+        "freeze_vision_tower": not settings.train_vision_tower,
+        "freeze_multi_modal_projector": not settings.train_vision_tower,
+        "disable_gradient_checkpointing": not settings.gradient_checkpointing,
         "output_dir": str(store.trainer_path),
         "overwrite_output_dir": True,
         "per_device_train_batch_size": settings.micro_batch_rows,

@@ -11,10 +11,6 @@ class TrainerSpec(Settings):
     """Settings of one trainer process group. Constant for a run, so that an update means the same before and after a restart."""
 
     template: str = Field("qwen2_vl", description="LLaMA-Factory chat template; gives the multimodal plugin.")
-    base_checkpoint: str | None = Field(
-        None,
-        description="Checkpoint that LoRA adapters sit on; the run's version 0 when absent. Unused with full fine-tuning.",
-    )
     temperature: float = Field(
         1.0, gt=0, description="Temperature of sampling, under which all log-probabilities are taken."
     )
@@ -30,15 +26,10 @@ class TrainerSpec(Settings):
     deepspeed: bool = Field(
         True, description="Train through DeepSpeed; without it, plain torch (DDP for several processes)."
     )
-    train_vision_tower: bool = Field(True, description="Train the image encoder and its projector too.")
-    gradient_checkpointing: bool = Field(
-        False, description="Recompute activations in the backward pass: slower, less memory."
-    )
     collate_cache_mb: int = Field(
         1024,
         ge=0,
         description="Collated micro-batches kept in memory between the passes of an update, per process; above it they are made again.",
     )
-    poll_seconds: float = Field(0.05, gt=0, description="How often to look for the next batch.")
     owner_pid: int | None = Field(None, description="The flow process; when it is gone the trainer exits.")
     owner_started: float | None = Field(None, description="Start time of the owner (psutil), against reuse of its pid.")

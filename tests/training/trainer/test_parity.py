@@ -183,3 +183,20 @@ def test_what_was_not_measured_is_not_reported(run: HandMadeRun, batch: Training
     assert not {"entropy", "ratio", "kl_behaviour", "logprob"} & nothing.keys()
     assert not {"ratio", "behaviour_weight", "clip_low", "clip_high"} & cloned.keys()
     assert cloned["entropy"] > 0 and cloned["logprob"] < 0
+
+
+def test_recomputed_activations_give_the_same_update_and_a_frozen_tower_stays_as_it_is(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+) -> None:
+    def updated(**settings: bool) -> dict[str, torch.Tensor]:
+        trainer = build_trainer(run.store, make_spec(trainer=settings, deepspeed=False), 0)
+        assert trainer.model.is_gradient_checkpointing == settings.get("gradient_checkpointing", False)
+        run_update(trainer, batch, rows, Stopwatch())
+        return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+    plain, recomputed, frozen = updated(), updated(gradient_checkpointing=True), updated(train_vision_tower=False)
+    assert all((plain[name] - recomputed[name]).abs().max() < 1e-5 for name in plain)
+    before = dict(build_trainer(run.store, make_spec(deepspeed=False), 0).model.named_parameters())
+    same = {name for name in before if torch.equal(before[name], frozen[name])}
+    assert same == {name for name in before if ".visual." in name}
+    assert any(not torch.equal(before[name], plain[name]) for name in same)
