@@ -143,8 +143,9 @@ class _Doctor:
             self.wanted[int(folder.name[1:])] = read_json(path).get("batch")
             for name in wrong:
                 yield self._found(folder / name, "is missing or not the file that its manifest names (sha256)", COPY)
-        versions = self.store.versions()
-        for version in sorted(set(range(self.newest)) - set(versions)):
+        # The folder of an evaluation holds the one version that was evaluated.
+        missing = set(range(self.newest)) - set(self.store.versions()) if self.config is not None else set[int]()
+        for version in sorted(missing):
             yield self._found(self.store.policy_path(version), "is missing, and later versions are there", COPY)
 
     def _groups(self) -> Iterator[Finding]:
