@@ -38,7 +38,9 @@ def counted_from_files(store: RunStore) -> Counter[str]:
     for group_id in store.group_ids("i*"):
         version = int(group_id[1:7]) + 1
         record = read_json(store.group_path(group_id))
-        played = [read_json(store.trajectory_path(each["episode_id"], record["token"])) for each in record["episodes"]]
+        played = [
+            read_json(store.trajectory_path(each["episode_id"], record.get("token", ""))) for each in record["episodes"]
+        ]
         rewards = {each["reward"]["score"] for each in played} - {None}
         for each in played:
             if each["reward"]["score"] is None:
