@@ -21,6 +21,7 @@ from envs.sites import SITES, LiveOptions, LiveSite, make_site
 from envs.sites.live import read_cookies
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, JudgeFact, Rubric, SiteError, Split, WebTask
+from envs.types.near import near
 from envs.types.rubrics import Fact, SignalFact, SubscoreFact
 from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval, placed
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
@@ -206,7 +207,7 @@ def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iter
                 except SiteError as error:
                     yield str(error)
         elif name not in used:
-            yield f"tasks.logins.{name}: no task is on a site of that name; correct it, or leave it out"
+            yield f"tasks.logins.{name}: no task is on a site of that name; {near(name, used)}correct it, or leave it out"
         elif not _is_live(name, live):
             yield f"tasks.logins.{name}: that site is one of ours, which nobody logs in to; leave it out"
         elif read:

@@ -20,6 +20,7 @@ from envs.oracles.pointing import POINTING
 from envs.oracles.widgets import WIDGETS
 from envs.tasks.generate.generate import solution_of
 from envs.types import Action, Observation, TaskError, WebTask
+from envs.types.near import near
 
 ORACLES: dict[str, Oracle] = {**CLICKING, **FORMS, **MAIL, **POINTING, **WIDGETS}
 """Kinds that have an oracle."""
@@ -55,5 +56,5 @@ def oracle_action(kind: str, observation: Observation, history: Sequence[Action]
 
 def _of_kind(kind: str) -> Oracle:
     if kind not in ORACLES:
-        raise TaskError(f"no oracle for {kind!r}; there are {', '.join(sorted(ORACLES))}")
+        raise TaskError(f"no oracle for {kind!r}; {near(kind, ORACLES)}there are {', '.join(sorted(ORACLES))}")
     return ORACLES[kind]

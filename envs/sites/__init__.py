@@ -14,6 +14,7 @@ from envs.sites.live import LiveOptions, LiveSite, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import ConfigError, TaskError
+from envs.types.near import near
 
 SITES: dict[str, Callable[[], Site]] = {
     "design2code": Design2CodeSite,
@@ -34,7 +35,7 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
     try:
         return LiveSite(name, live)
     except ConfigError as error:
-        raise TaskError(f"{error}. Sites of ours are: {', '.join(SITES)}") from error
+        raise TaskError(f"{error}. {near(name, SITES).capitalize()}Bundled sites are: {', '.join(SITES)}") from error
 
 
 __all__ = [

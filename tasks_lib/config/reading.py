@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from envs.types import ConfigError
-from tasks_lib.config.refusals import explain_all, told
+from tasks_lib.config.refusals import explain_all, near, told
 from tasks_lib.config.shapes import Shape
 from training.config import Settings
 
@@ -32,8 +32,8 @@ def load_preset(name: str) -> dict[str, Any]:
     """The values of a preset file; ``ConfigError`` lists the presets there are, or says what is wrong with the file."""
     path = PRESETS / f"{name}.yaml"
     if not path.exists():
-        known = ", ".join(sorted(found.stem for found in PRESETS.glob("*.yaml")))
-        raise ConfigError(f"there is no preset {name!r}; the presets are: {known}")
+        known = sorted(found.stem for found in PRESETS.glob("*.yaml"))
+        raise ConfigError(f"there is no preset {name!r}; {near(name, known)}the presets are: {', '.join(known)}")
     try:
         values = yaml.safe_load(path.read_text()) or {}
     except yaml.YAMLError as error:

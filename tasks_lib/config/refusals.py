@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from envs.types.near import MAX_NEAR as MOST_NEAR
+from envs.types.near import near
 from tasks_lib.config.shapes import Shape, assignment
 
+OTHER_BLOCK = 0.75
+"""Least similarity (difflib's ratio) of a key of another block: of so many names some are a little like any word."""
 MOST_SHOWN = 80
 """Characters of a refused value that are shown."""
-MOST_NEAR = 3
 
 
 def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -51,12 +54,6 @@ def told(value: Any) -> str:
     """A value as it was given, cut when it is long."""
     words = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return words if len(words) <= MOST_SHOWN else f"{words[:MOST_SHOWN]}…"
-
-
-def near(name: object, names: Iterable[object]) -> str:
-    """``did you mean curriculum?``, or nothing."""
-    found = difflib.get_close_matches(str(name).lower(), [str(each) for each in names], n=MOST_NEAR)
-    return f"did you mean {' or '.join(found)}? " if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +120,8 @@ class _Place:
         """A key that there is not."""
         *above, last = self.steps
         keys = last.owner.kinds[last.kind].keys
-        elsewhere = [path for path in self.tree.paths() if path.rpartition(".")[2] == last.part]
+        paths = list(dict.fromkeys(self.tree.paths()))
+        elsewhere = [path for path in paths if path.rpartition(".")[2] == last.part]
         others = [kind for kind, block in last.owner.kinds.items() if last.part in block.keys]
         block = _dotted(above) or "the top level"
         hint = near(last.part, keys)
@@ -131,6 +129,10 @@ class _Place:
             hint = f"it is a key of kind {' and '.join(others)}; "
         elif not hint and elsewhere:
             hint = f"did you mean {' or '.join(elsewhere[:MOST_NEAR])}? "
+        elif not hint:  # a slip in a key of another block
+            names = {path.rpartition(".")[2]: path for path in reversed(paths)}
+            like = difflib.get_close_matches(str(last.part), names, n=MOST_NEAR, cutoff=OTHER_BLOCK)
+            hint = f"did you mean {' or '.join(names[name] for name in like)}? " if like else ""
         return f"{self.key}: no such key; {hint}{block}{last.kind and f' of kind {last.kind}'} has: {', '.join(keys)}"
 
     def wrong_kind(self, given: Any) -> str:

@@ -9,7 +9,10 @@ from typing import Any, Literal
 import pytest
 
 from envs.ends import FixedHorizon
-from envs.types import ConfigError
+from envs.sites import make_site
+from envs.tasks.generate import GeneratorSpec, generate
+from envs.tasks.imports import import_tasks
+from envs.types import ConfigError, TaskError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import TrainConfig, WarmStartConfig, merge, parse_assignments, resolve
 from tasks_lib.config.shapes import Shape, assignment
@@ -293,3 +296,42 @@ def test_an_example_is_typed_as_the_shell_and_yaml_read_it() -> None:
         for part in reversed(key.split(".")):
             tree = {part: tree}
         assert typed[0] == "--set" and parse_assignments([typed[1]]) == tree
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "says"),
+    [
+        (TrainConfig, {"grup_size": 4}, "grup_size: no such key; did you mean algorithm.group_size? "),
+        (
+            TrainConfig,
+            {"trainer": {"grop_size": 4}},
+            "trainer.grop_size: no such key; did you mean algorithm.group_size? ",
+        ),
+        (
+            TrainConfig,
+            {"algorithm": {"learning-rat": 1}},
+            "algorithm.learning-rat: no such key; did you mean trainer.learning_rate? ",
+        ),
+        (TrainConfig, {"preset": "quikstart"}, "there is no preset 'quikstart'; did you mean quickstart or "),
+        (WarmStartConfig, {"preset": "Redaer"}, "there is no preset 'Redaer'; did you mean reader? "),
+        (
+            BuildTasksConfig,
+            {"sources": [{"kind": "import", "name": "a", "format": "webarna", "path": "x"}]},
+            "sources.0.format: there is no format 'webarna'; did you mean webarena? ",
+        ),
+    ],
+)
+def test_names_that_are_near_are_offered_across_blocks_and_for_presets(model: Any, given: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve(model, given)
+    assert says in str(refused.value)
+
+
+def test_sites_formats_and_templates_that_are_near_are_offered() -> None:
+    for refuse, says in (
+        (lambda: make_site("miniwbo"), "Did you mean miniwob? "),
+        (lambda: import_tasks("webarna", "x"), "did you mean webarena? "),
+        (lambda: list(generate(GeneratorSpec(count=1, kinds=("directory-cty",)))), "did you mean directory-city"),
+    ):
+        with pytest.raises(TaskError, match=re.escape(says)):
+            refuse()

@@ -20,6 +20,7 @@ from envs.tasks.imports import FORMATS, import_tasks
 from envs.tasks.rows import OnProblem
 from envs.tasks.stream import iter_tasks, task_files
 from envs.types import ConfigError, Record, Split, TaskError, WebTask
+from envs.types.near import near
 
 TASKS_OF_WORLD = 60
 """Different requests of a world, at a guess: all templates give some 80, and many a request comes twice. What it lacks further shards bring."""
@@ -91,7 +92,7 @@ class ImportSource(SourceBase):
     @classmethod
     def _known(cls, value: str) -> str:
         if value not in FORMATS:
-            raise ValueError(f"there is no format {value!r}; there are {', '.join(FORMATS)}")
+            raise ValueError(f"there is no format {value!r}; {near(value, FORMATS)}there are {', '.join(FORMATS)}")
         return value
 
 

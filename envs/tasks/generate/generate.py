@@ -24,6 +24,7 @@ from envs.tasks.generate.drafts import PASS_THRESHOLD, Draft, Template
 from envs.tasks.generate.moves import Plan
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 from envs.types import PassRequirements, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
+from envs.types.near import near
 
 WORLD_OF: dict[str, Callable[[int], Any]] = {
     "shop": shop_world,
@@ -124,7 +125,7 @@ def draft_of(kind: str, seed: int, number: int) -> Draft | None:
         TaskError: there is no such template.
     """
     if kind not in TEMPLATES:
-        raise TaskError(f"no template of kind {kind!r}; there are {', '.join(TEMPLATES)}")
+        raise TaskError(f"no template of kind {kind!r}; {near(kind, TEMPLATES)}there are {', '.join(TEMPLATES)}")
     template = TEMPLATES[kind]
     return template.draw(WORLD_OF[template.site](seed), random.Random(f"{kind}/{seed}/{number}"))
 
@@ -148,7 +149,9 @@ def solution_of(task: WebTask) -> Plan:
 def _chosen(spec: GeneratorSpec) -> list[Template]:
     for name, given, known in (("sites", spec.sites, WORLD_OF), ("kinds", spec.kinds, TEMPLATES)):
         if unknown := [each for each in given if each not in known]:
-            raise TaskError(f"{name}: there is no {unknown[0]!r}; there are {', '.join(known)}")
+            raise TaskError(
+                f"{name}: there is no {unknown[0]!r}; {near(unknown[0], known)}there are {', '.join(known)}"
+            )
     chosen = [
         template
         for template in TEMPLATES.values()

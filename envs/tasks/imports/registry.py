@@ -13,6 +13,7 @@ from envs.tasks.imports.w8 import W8
 from envs.tasks.imports.webarena import WebArena
 from envs.tasks.rows import OnProblem, refuse
 from envs.types import Split, TaskError, rubric_hash
+from envs.types.near import near
 from envs.types.paths import AnyPath
 
 FORMATS: dict[str, Format] = {
@@ -77,5 +78,5 @@ def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
 
 def _format(source: str) -> Format:
     if source not in FORMATS:
-        raise TaskError(f"no task format {source!r}; there are {', '.join(FORMATS)}")
+        raise TaskError(f"no task format {source!r}; {near(source, FORMATS)}there are {', '.join(FORMATS)}")
     return FORMATS[source]

@@ -12,6 +12,7 @@ from envs.ends import Bucket
 from envs.tasks.index import BUCKETS, Rows, TaskIndex
 from envs.tasks.samplers.base import Sampler, joined
 from envs.types import TaskError
+from envs.types.near import near
 
 
 class SequentialSampler(Sampler):
@@ -101,7 +102,9 @@ class RatioSampler(Sampler):
         super().__init__(index, seed)
         unknown = set(map(str, weights)) - set(map(str, BUCKETS))
         if unknown:
-            raise TaskError(f"ratio sampler: no bucket {', '.join(sorted(unknown))}; there are {', '.join(BUCKETS)}")
+            raise TaskError(
+                f"ratio sampler: no bucket {', '.join(sorted(unknown))}; {near(min(unknown), BUCKETS)}there are {', '.join(BUCKETS)}"
+            )
         named = {str(bucket): float(weight) for bucket, weight in weights.items()}
         raw = np.array([named.get(str(bucket), 0.0) for bucket in BUCKETS])
         if not np.all(np.isfinite(raw)) or np.any(raw < 0) or raw.sum() <= 0:
