@@ -85,7 +85,7 @@ def render(
     style = "\n".join((TEMPLATES / name).read_text() for name in ("style.css", "sweep.css"))
     script = "\n".join((TEMPLATES / name).read_text() for name in SCRIPTS)
     looks = setting_looks(summary)
-    best = [summary.record(run_id) for run_id in summary.best.values()]
+    best = [(pages, summary.record(run_id)) for pages, run_id in summary.best.items()]
     return (
         templates()
         .get_template("sweep.html.j2")
@@ -99,7 +99,7 @@ def render(
             ],
             settings=[(told(setting.values), setting) for setting in summary.settings],
             best=best,
-            best_looks={arm.run_id for arm in best},
+            best_looks={arm.run_id for pages in summary.best for arm in summary.leaders(pages)},
             chart=learning_curves(curves, looks),
             measured=any(curve.evaluations for curve in curves),
             legend=[

@@ -92,7 +92,7 @@ class SweepSummary(Record):
     settings: tuple[Setting, ...] = ()
     """By mean, the highest first; empty where the seed is not among the keys."""
     best: dict[str, str] = Field(default_factory=dict)
-    """The finished arm with the highest success, by the pages that were measured (`ArmRecord.pages`)."""
+    """The finished arm with the highest success, by the pages that were measured (`ArmRecord.pages`); of several, the first (`leaders`)."""
 
     @property
     def tuned(self) -> bool:
@@ -110,6 +110,35 @@ class SweepSummary(Record):
     def record(self, run_id: str) -> ArmRecord:
         """The arm of that name."""
         return next(arm for arm in self.arms if arm.run_id == run_id)
+
+    def leaders(self, pages: str) -> list[ArmRecord]:
+        """All arms with the highest success on these pages: more than one is a tie."""
+        top = self.record(self.best[pages]).mean
+        return [arm for arm in self.compared if arm.pages == pages and arm.mean is not None and arm.mean == top]
+
+    def within_interval(self, pages: str) -> list[ArmRecord]:
+        """Arms whose success is lower, and inside the 95 % interval of the best: the measurement does not tell them apart."""
+        first = self.leaders(pages)[0]
+        low = first.success_after.low if first.success_after is not None else None
+        return [
+            arm
+            for arm in self.compared
+            if arm.pages == pages
+            and arm.mean is not None
+            and first.mean is not None
+            and low is not None
+            and low <= arm.mean < first.mean
+        ]
+
+    def verdict(self, pages: str) -> str:
+        """``best on held_out: a``, or ``tie on held_out: a, b``."""
+        names = [arm.run_id for arm in self.leaders(pages)]
+        return f"{'tie' if len(names) > 1 else 'best'} on {pages}: {', '.join(names)}"
+
+    def caution(self, pages: str) -> str:
+        """``within its interval: c``; empty if no other arm is."""
+        names = [arm.run_id for arm in self.within_interval(pages)]
+        return f"within its interval: {', '.join(names)}" if names else ""
 
 
 def summarise(run_id: str, deployment: str, arms: Iterable[ArmRecord]) -> SweepSummary:
@@ -191,10 +220,9 @@ def lines(summary: SweepSummary) -> list[str]:
                 f"{setting.min:.3f} to {setting.max:.3f} ({setting.split})"
             )
     for pages, run_id in summary.best.items():
-        arm = summary.record(run_id)
-        alike = sum(other.mean == arm.mean and other.pages == pages for other in summary.arms) - 1
+        caution = summary.caution(pages)
         found.append(
-            f"best on {pages}: {run_id}, {_interval(arm.success_after)}{f'; {alike} more with the same' if alike else ''}"
+            f"{summary.verdict(pages)}, {_interval(summary.record(run_id).success_after)}{f'; {caution}' if caution else ''}"
         )
     if summary.tuned:
         found.append(TUNED)

@@ -287,7 +287,7 @@ def test_means_over_seeds_are_of_the_arms_that_were_measured() -> None:
     assert said[3] == "d  unknown, no episode has a reward -> unknown, no episode has a reward"
     assert said[4] == "e  failed"
     assert said[5] == "x.y=1: 0.400 over 2 seeds, 0.200 to 0.600 (held_out)"
-    assert said[6] == "best on held_out: c, 0.90 [0.00, 1.00]"
+    assert said[6] == "best on held_out: c, 0.90 [0.00, 1.00]; within its interval: a, b"
     assert "tuned on the held-out pages" in said[7]
 
 
@@ -295,7 +295,13 @@ def test_what_was_measured_on_different_pages_is_not_compared() -> None:
     arms = [record("a", 0.9, split="validation", lr=1), record("b", 0.4, lr=2), record("c", 0.4, lr=3)]
     summary = summarise("s", "", arms)
     assert summary.best == {"validation": "a", "held_out": "b"} and summary.settings == ()
-    assert "best on held_out: b, 0.40 [0.00, 1.00]; 1 more with the same" in lines(summary)
+    assert "tie on held_out: b, c, 0.40 [0.00, 1.00]" in lines(summary), "no arm of several is called the best"
+    sure = record("d", 0.9, lr=4)
+    assert sure.success_after is not None
+    apart = sure.model_copy(update={"success_after": sure.success_after.model_copy(update={"low": 0.5})})
+    assert lines(summarise("s", "", [*arms, apart]))[-2] == "best on held_out: d, 0.90 [0.50, 1.00]"
+    dropped = [record("e", 0.4, ArmState.DROPPED, lr=5)]
+    assert "tie on held_out: b, c, 0.40 [0.00, 1.00]" in lines(summarise("s", "", [*arms, *dropped]))
     assert not any("tuned" in line for line in lines(summarise("s", "", arms[:1])))
     assert not summarise("s", "", [record("a", 0.5, seed=0), record("b", 0.6, seed=1)]).tuned
     gone = [record("a", 0.5, lr=1), record("b", 0.4, ArmState.DROPPED, lr=2)]
@@ -308,7 +314,10 @@ def test_the_best_is_told_for_the_tasks_that_were_measured() -> None:
     arms = [record("a", 0.9, **easy), record("b", 0.2, **hard), record("c", 0.3, **hard)]
     summary = summarise("s", "", arms)
     assert summary.best == {'held_out, tasks.kinds=["a"]': "a", 'held_out, tasks.kinds=["b"]': "c"}
-    assert 'best on held_out, tasks.kinds=["b"]: c, 0.30 [0.00, 1.00]' in lines(summary) and summary.tuned
+    assert (
+        'best on held_out, tasks.kinds=["b"]: c, 0.30 [0.00, 1.00]; within its interval: b' in lines(summary)
+        and summary.tuned
+    )
 
 
 def test_the_table_has_a_row_for_each_arm() -> None:
