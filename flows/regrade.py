@@ -32,7 +32,7 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
         config: The run, which of its episodes, and what grades them.
 
     Returns:
-        What is in ``summary.json`` of ``<run>/regraded/<name>``.
+        What is in ``summary.json`` of ``regraded/NAME`` of the run.
     """
     look_once(look_at_regrading, config)
     regrading = Regrading(config)

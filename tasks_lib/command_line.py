@@ -27,6 +27,7 @@ from tasks_lib.config import (
     load_preset,
     merge,
     parse_assignments,
+    presets_of,
     resolve,
 )
 from tasks_lib.interrupts import is_own_crash
@@ -40,7 +41,12 @@ Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig |
 
 def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], list[str]], arguments: list[str]) -> int:
     """Resolve the configuration, ``look(config)`` at what it names, and run ``flow(config)``; the exit status."""
-    options = _parser(model, sys.modules[flow.__module__].__doc__).parse_args(arguments)
+    parser = _parser(model, sys.modules[flow.__module__].__doc__)
+    if not arguments and not model.bare:
+        parser.print_help()
+        print(f"error: nothing is given; {_beginning(model)}", file=sys.stderr)
+        return 2
+    options = parser.parse_args(arguments)
     try:
         config = _resolved(model, options)
         found = look(config)  # before a server is started
@@ -73,7 +79,8 @@ def _parser(model: Model, description: str | None) -> argparse.ArgumentParser:
         prog=f"python -m {model.flow}", description=description, formatter_class=_Paragraphs
     )
     offered = "preset" in model.model_fields  # where there are none, the one that is asked for is still looked at
-    parser.add_argument("--preset", help="deployments/presets/<name>.yaml" if offered else argparse.SUPPRESS)
+    presets = f"values of deployments/presets/NAME.yaml; there are: {', '.join(presets_of(model.model_fields))}"
+    parser.add_argument("--preset", metavar="NAME", help=presets if offered else argparse.SUPPRESS)
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
@@ -81,6 +88,13 @@ def _parser(model: Model, description: str | None) -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
     )
     return parser
+
+
+def _beginning(model: Model) -> str:
+    """How a command of this flow may begin, with a preset where it has some."""
+    found = presets_of(model.model_fields) if "preset" in model.model_fields else []
+    given = f"--preset {found[0]}" if found else "--set KEY=VALUE"
+    return f"begin with: python -m {model.flow} {given}"
 
 
 def _resolved(model: Model, options: argparse.Namespace) -> Any:

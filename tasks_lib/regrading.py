@@ -38,10 +38,13 @@ class RegradeConfig(Settings):
     """Which episodes of which run are graded again, and by what."""
 
     flow: ClassVar[str] = "flows.regrade"
+    bare: ClassVar[bool] = False
 
     run: str = Field(description="Folder of a training run or an evaluation.")
     name: str = Field(
-        "again", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", description="Of the new rewards: <run>/regraded/<name>."
+        "again",
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        description="Of the new rewards: their folder is regraded/NAME of the run.",
     )
     which: Literal["abstained", "all"] = Field(
         "abstained", description="Episodes that had no reward, or all. Those whose browser failed stay without."

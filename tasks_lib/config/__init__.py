@@ -20,6 +20,7 @@ from tasks_lib.config.reading import (
     load_preset,
     merge,
     parse_assignments,
+    presets_of,
     resolve,
     resolve_path,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "load_preset",
     "merge",
     "parse_assignments",
+    "presets_of",
     "resolve",
     "resolve_path",
     "split_told",

@@ -27,7 +27,11 @@ from training.warm_start.recipe import Recipe
 class FolderConfig(Settings):
     """What has a folder of its own: a name, a preset that its values are laid over, a place."""
 
-    run_id: str = Field("", pattern=RUN_NAME, description="Name of the run's folder; empty means <preset>-seed<seed>.")
+    run_id: str = Field(
+        "",
+        pattern=RUN_NAME,
+        description="Name of the run's folder; empty means PRESET-seedSEED, such as quickstart-seed0.",
+    )
     preset: str = Field(
         "",
         pattern=RUN_NAME,
@@ -37,6 +41,8 @@ class FolderConfig(Settings):
 
     flow: ClassVar[str]
     """Module of the flow that this is the configuration of."""
+    bare: ClassVar[bool] = False
+    """Whether its defaults alone are of use to anyone."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,6 +142,7 @@ class EvaluateConfig(Settings):
     """One evaluation of one policy."""
 
     flow: ClassVar[str] = "flows.evaluate"
+    bare: ClassVar[bool] = True
 
     policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
     tasks: TasksConfig = TasksConfig()
@@ -148,9 +155,7 @@ class EvaluateConfig(Settings):
     )
     greedy: bool = Field(True, description="Greedy decoding; false samples at policy.temperature.")
     root: str = Field("runs", description="Folder of all runs.")
-    run_id: str = Field(
-        "", pattern=RUN_NAME, description="Name of the evaluation's folder; empty means evaluate-<time>."
-    )
+    run_id: str = Field("", pattern=RUN_NAME, description="Name of the evaluation's folder; empty means evaluate-TIME.")
 
     @model_validator(mode="after")
     def _checked(self) -> EvaluateConfig:

@@ -20,7 +20,7 @@ class SweepConfig(FolderConfig):
     run_id: str = Field(
         "",
         pattern=RUN_NAME,
-        description="Name of the sweep's folder, and beginning of its arms' names; empty means the preset, else sweep-<base.preset>.",
+        description="Name of the sweep's folder, and beginning of its arms' names; empty means the preset, else sweep-PRESET of base.",
     )
     base: dict[str, Any] = Field(
         {}, description="Values of a training run that all arms have, nested; may name a preset of flows/train.py."

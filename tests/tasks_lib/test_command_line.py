@@ -209,3 +209,38 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
         crash = "Crash detected! Execution was aborted by an interrupt signal."
         assert not console.filter(logging.LogRecord("prefect.flow_runs", 40, "", 1, crash, None, None))
     assert shown(ConfigError("ours"))
+
+
+@pytest.mark.parametrize(
+    ("flow", "presets"),
+    [
+        ("train", "quickstart"),
+        ("sweep", "quickstart-seeds"),
+        ("warm_start", "reader"),
+        ("build_tasks", "bundled-tasks"),
+        ("regrade", ""),
+    ],
+)
+def test_without_arguments_the_help_and_the_presets_are_shown_and_nothing_begins(
+    flow: str, presets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: never(None))
+    module = importlib.import_module(f"flows.{flow}")
+    assert run_command(getattr(module, flow), _model_of(module), never, []) == 2  # type: ignore[arg-type]
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"usage: python -m flows.{flow} ")
+    assert ("there are: " + presets in " ".join(shown.out.split())) is bool(presets)
+    given = f"--preset {presets}" if presets else "--set KEY=VALUE"
+    assert shown.err == f"error: nothing is given; begin with: python -m flows.{flow} {given}\n"
+
+
+def test_an_evaluation_without_arguments_measures_the_shipped_policy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    begun: list[Any] = []
+
+    def evaluate(config: Any) -> None:
+        begun.append(config)
+
+    assert run_command(evaluate, EvaluateConfig, looked, []) == 0 and len(begun) == 1

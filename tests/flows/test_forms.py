@@ -1,0 +1,41 @@
+"""What Prefect's form shows of every flow: its descriptions are rendered as Markdown, in which what looks like a tag is not shown."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from prefect.utilities.callables import parameter_schema
+
+from tasks_lib.config import PROJECT
+
+FLOWS = {"build_tasks", "evaluate", "regrade", "sweep", "train", "warm_start"}
+
+
+def texts(schema: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every title and description of a schema, by where it is."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in ("title", "description") and isinstance(value, str):
+                yield f"{path}.{key}", value
+            yield from texts(value, f"{path}.{key}")
+    elif isinstance(schema, list):
+        for number, value in enumerate(schema):
+            yield from texts(value, f"{path}[{number}]")
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_nothing_that_the_form_shows_looks_like_a_tag(name: str) -> None:
+    flow = getattr(importlib.import_module(f"flows.{name}"), name)
+    shown = dict(texts(parameter_schema(flow).model_dump())) | {"flow": flow.description or ""}
+    assert len(shown) > 10
+    assert {where: text for where, text in shown.items() if "<" in text or "&lt;" in text} == {}
+
+
+def test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag() -> None:
+    deployments = yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]
+    assert {each["entrypoint"].rpartition(":")[2] for each in deployments} <= FLOWS
+    assert not [each["name"] for each in deployments if "<" in each["description"]]
