@@ -30,8 +30,6 @@ DRAWS = 2
 nothing was passed, the run ends."""
 
 
-EPISODE_SECONDS = 0.1
-"""Expected of an episode before any was measured: the quickstart's on two cores."""
 UPDATE_SHARE = 0.25
 """Expected time of an update, as a share of its rollout's, before any was measured."""
 
@@ -47,7 +45,7 @@ class SynchronousLoop:
         lines = run.metrics.lines()
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
-        self._episode_seconds = EPISODE_SECONDS
+        self._episode_seconds: float | None = None
         self._recover_lines()
 
     @property
@@ -69,9 +67,11 @@ class SynchronousLoop:
         run, version = self.run, self.run.version
         episodes = run.config.evaluation.episodes
         if not run.store.evaluation_path(version).exists():
-            rest = duration(episodes * self._episode_seconds)
+            # Before an episode was measured here nothing is known: the first ones also load models and pages.
+            pace = self._episode_seconds
+            expected = f", about {duration(episodes * pace)}" if pace is not None else ""
             self._progress.say(
-                f"evaluating version {version} on {episodes} {split_told(run.config.evaluation.split)} episodes, about {rest} …"
+                f"evaluating version {version} on {episodes} {split_told(run.config.evaluation.split)} episodes{expected} …"
             )
         result = evaluate_version(
             run.rollouts,
@@ -102,9 +102,10 @@ class SynchronousLoop:
         episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
         evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
         seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
+        pace = self._episode_seconds
+        expected = f": about {duration(seconds * pace)} at the pace of the last evaluation" if pace is not None else ""
         self._progress.say(
-            f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations: "
-            f"at most about {duration(seconds * self._episode_seconds)}"
+            f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations{expected}"
         )
 
     def iterate(self) -> dict[str, Any]:

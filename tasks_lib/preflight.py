@@ -18,12 +18,13 @@ from envs.browser import find_chromium
 from envs.tasks import TaskIndex
 from envs.tasks.build import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
+from envs.types.near import near
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, plan_of
 from tasks_lib.checkpoints import check_checkpoint, check_model_template, check_same, evaluated_version
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
-from tasks_lib.config.refusals import near, told
+from tasks_lib.config.refusals import told
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account

@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from envs.types import ConfigError
-from tasks_lib.config.refusals import explain_all, near, told
+from envs.types.near import near
+from tasks_lib.config.refusals import explain_all, told
 from tasks_lib.config.shapes import Shape
 from training.config import Settings
 

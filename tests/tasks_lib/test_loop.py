@@ -10,10 +10,11 @@ import pytest
 
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
-from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.episodes import NOT_NEEDED
 from tasks_lib.loop import SynchronousLoop, _Stopwatch, nothing_to_learn
 from tasks_lib.rollouts import Rollout, late_waves
+from tasks_lib.run import open_run
 from tasks_lib.sampling import phase_name
 from training.batches import TrainingBatch, build_batch
 from training.groups import EpisodeSummary, GroupRecord
@@ -141,3 +142,32 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
         DamagedLedger, match=r"judge_spent\.json: expected what was spent, not b'\[300\]'; .*delete the file"
     ):
         line(judge=judge)
+
+
+def test_nothing_is_estimated_before_an_episode_was_measured_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first evaluation also loads models and pages: "about 3 s" took 21 to 29 s."""
+    said: list[str] = []
+
+    class Said:
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    def evaluated(_rollouts: object, version: int, *_: object, **more: object) -> dict[str, Any]:
+        return {"version": version, "mean": 0.5, "low": 0.4, "high": 0.6, "n": 30, "by_kind": {}, "seconds": 60.0}
+
+    monkeypatch.setattr("tasks_lib.loop.evaluate_version", evaluated)
+    values = {"preset": "quickstart", "root": str(tmp_path), "run_id": "r", "evaluation": {"episodes": 30}}
+    with open_run(resolve(TrainConfig, values)) as run:
+        run.store.publish_policy(0, PROJECT / "datasets/policies/reader", {"parent": None, "source": "reader"})
+        loop = SynchronousLoop(run, trainer=None, workers=1, progress=Said())  # type: ignore[arg-type]
+        loop.say_what_follows()
+        loop.evaluate()
+        loop.evaluate()
+        loop.say_what_follows()
+    assert "about" not in said[0] and "about" not in said[1], "nothing is known yet"
+    assert [line for line in said if "about 60 s" in line] == [
+        "evaluating version 0 on 30 held-out episodes, about 60 s …"
+    ]
+    assert said[-1].endswith(" min at the pace of the last evaluation")
