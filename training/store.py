@@ -447,7 +447,7 @@ def _shard(episode_id: str) -> str:
     return hashlib.sha256(episode_id.encode()).hexdigest()[:2]
 
 
-def sha256_of(content: Path | bytes) -> str:
+def sha256_of(content: AnyPath | bytes) -> str:
     """Of bytes, or of a file, which is read piece by piece."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
