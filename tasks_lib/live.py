@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field
 
-from envs.types import Record, StopReason, Trajectory
+from envs.types import Record, StopReason, StorageError, Trajectory
 from training.store import RunStore, atomic_write_bytes
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ async def shown(live: LiveState, store: RunStore) -> AsyncIterator[None]:
         data = live.state().model_dump_json().encode()
         try:
             await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
-        except OSError as error:  # nothing depends on the file: the rollout goes on without
+        except (OSError, StorageError) as error:  # nothing depends on the file: the rollout goes on without
             if not told:
                 logger.warning("the task monitor cannot show this worker: %s cannot be written: %s", path, error)
             told = True

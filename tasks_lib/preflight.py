@@ -83,6 +83,7 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
     if version is None:
         check_checkpoint(resolve_path(config.policy.checkpoint))
     else:
+        store.check_policy(version)
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
         _check_template(config.policy.template)
@@ -107,6 +108,8 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     lines = _look(config, store, (split,), config.episodes, split)
     if store.latest_policy() is None:
         check_checkpoint(checkpoint)
+    else:
+        store.check_policy(version)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
     if refused is not None:

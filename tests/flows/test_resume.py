@@ -13,9 +13,10 @@ import orjson
 import pytest
 
 from envs.types import StopReason
+from training.checkpoint_files import MANIFEST
 from training.journal import Journal, read_group
 from training.states import EpisodeState
-from training.store import MANIFEST, RunStore, read_json
+from training.store import RunStore, read_json
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 

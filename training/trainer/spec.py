@@ -40,5 +40,10 @@ class TrainerSpec(Settings):
         description="Collated micro-batches kept in memory between the passes of an update, per process; above it they are made again.",
     )
     poll_seconds: float = Field(0.05, gt=0, description="How often to look for the next batch.")
+    resume_from: int | None = Field(
+        None,
+        ge=0,
+        description="Version whose weights and state are gone on from, checked by the owner; later ones are done again.",
+    )
     owner_pid: int | None = Field(None, description="The flow process; when it is gone the trainer exits.")
     owner_started: float | None = Field(None, description="Start time of the owner (psutil), against reuse of its pid.")
