@@ -24,6 +24,7 @@ from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.config.parts import check_measured
 from tasks_lib.differences import differences
+from tasks_lib.frozen_config import read_frozen
 from tasks_lib.orders import GradeOrder, GradeReport
 from tasks_lib.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
 from tasks_lib.rewards import judge_account
@@ -31,7 +32,7 @@ from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.worker import RolloutWorker
 from training.config import Settings
 from training.journal import read_group
-from training.store import RunStore, read_json, write_json
+from training.store import RunStore, write_json
 
 
 class RegradeConfig(Settings):
@@ -252,9 +253,10 @@ class Regrading:
 
 def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
     """The configuration in a run's folder; ``None`` of an evaluation of before it was kept."""
-    if not store.config_path.exists():
+    document = read_frozen(store.config_path)
+    if document is None:
         return None
-    frozen = read_json(store.config_path)["config"]
+    frozen = document["config"]
     if "iterations" not in frozen:
         return EvaluateConfig.model_validate(frozen)
     return TrainConfig.model_validate({**frozen, "preset": ""})
