@@ -55,7 +55,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)
             try:
-                loop.evaluate()
+                if loop.evaluation_due:
+                    loop.evaluate()
                 loop.say_what_follows()
                 while loop.unfinished:
                     line = loop.iterate()

@@ -100,6 +100,9 @@ def test_the_flow_process_is_killed_again_and_again(make_run, ephemeral):
     kept = committed(store)
     run.finish()
     assert kept.items() <= committed(store).items()
+    assert {group_id.split("-")[0] for group_id in store.group_ids("e*")} == {"e000000", "e000003"}, (
+        "only what was due is evaluated, however often the run was started"
+    )
     check_whole(store, iterations=3)
 
 

@@ -141,3 +141,30 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
         DamagedLedger, match=r"judge_spent\.json: expected what was spent, not b'\[300\]'; .*delete the file"
     ):
         line(judge=judge)
+
+
+@pytest.mark.parametrize(
+    ("version", "iterations", "begun", "finished", "due"),
+    [
+        (0, 9, False, False, True),
+        (4, 9, False, False, True),
+        (3, 9, False, False, False),
+        (3, 9, True, False, True),  # it was the last version when its evaluation was begun
+        (3, 9, True, True, False),
+        (9, 9, False, False, True),
+    ],
+)
+def test_a_version_is_evaluated_only_where_that_is_due(
+    tmp_path: Path, version: int, iterations: int, begun: bool, finished: bool, due: bool
+) -> None:
+    store = RunStore(tmp_path)
+    if begun:
+        write_json(store.group_path(f"e{version:06d}-g0000"), {})
+    if finished:
+        write_json(store.evaluation_path(version), {})
+    config = resolve(TrainConfig, {"iterations": iterations, "evaluation": {"every": 4}})
+    run: Any = SimpleNamespace(
+        config=config, store=store, version=version, metrics=SimpleNamespace(lines=lambda kind=None: [])
+    )
+    loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
+    assert loop.evaluation_due is due
