@@ -33,6 +33,7 @@ from tasks_lib.interrupts import is_own_crash
 from tasks_lib.prefect_api import check_api
 from tasks_lib.preflight import looked_at
 from tasks_lib.regrading import RegradeConfig
+from tasks_lib.retries import is_not_passed_on
 from tasks_lib.sweeps.config import SweepConfig
 
 Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
@@ -101,12 +102,12 @@ class _Paragraphs(argparse.HelpFormatter):
 
 
 class _NotOurs(logging.Filter):
-    """Leaves out what Prefect says of a flow that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
+    """Leaves out what Prefect says of a flow or task that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        ours = record.name == "prefect.flow_runs" and isinstance(error, RollwrightError)
-        return not ours and not is_own_crash(record)
+        ours = record.name in ("prefect.flow_runs", "prefect.task_runs") and isinstance(error, RollwrightError)
+        return not ours and not is_own_crash(record) and is_not_passed_on(record)
 
 
 @contextmanager

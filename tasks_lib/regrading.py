@@ -27,6 +27,7 @@ from tasks_lib.differences import differences
 from tasks_lib.frozen_config import read_frozen
 from tasks_lib.orders import GradeOrder, GradeReport
 from tasks_lib.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
+from tasks_lib.retries import may_help_to_retry
 from tasks_lib.rewards import judge_account
 from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.worker import RolloutWorker
@@ -75,6 +76,7 @@ class RegradeConfig(Settings):
     task_run_name="grade-{order.name}-{order.episodes[0]}",
     retries=2,
     retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )

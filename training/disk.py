@@ -42,6 +42,8 @@ MESSAGES = (
 """How safetensors (Rust), sqlite3 and others say it in text alone."""
 ONLY_WRITES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Faults that no read can have."""
+QUOTED = re.compile(r"\[Errno (\d+)\]")
+"""shutil.copytree gives the texts of the errors of its files."""
 TORCH_WRITER = re.compile(r"PytorchStreamWriter|iostream error|unexpected pos|basic_ios", re.I)
 """torch.save loses the reason of a failed write."""
 FULL_BELOW = 16 * 2**20
@@ -89,8 +91,11 @@ def write_fault(error: BaseException, path: Path) -> int | None:
     for each in _behind(error):
         if isinstance(each, OSError) and each.errno in REASONS:
             return each.errno
+        said = str(each)
+        if (quoted := QUOTED.search(said)) and int(quoted[1]) in REASONS:
+            return int(quoted[1])
         for pattern, number in MESSAGES:
-            if pattern.search(str(each)):
+            if pattern.search(said):
                 return number
     if any(isinstance(each, RuntimeError) and TORCH_WRITER.search(str(each)) for each in _behind(error)):
         return errno.ENOSPC if _free(path) < FULL_BELOW else errno.EIO

@@ -17,9 +17,9 @@ import psutil
 
 from envs.types import DiskError, StorageError, TrainingError
 from training.checkpoint_files import MANIFEST
-from training.disk import writing
+from training.disk import temporary_name, writing
 from training.environment import TORCH_ENVIRONMENT
-from training.store import RunStore, atomic_write_bytes, read_json, write_json
+from training.store import RunStore, read_json, write_json
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 
@@ -145,9 +145,12 @@ class TrainerProcess:
         path = self._store.trainer_path / "error.json"
         if not path.exists():
             # It could not even write that. Large enough to be refused where little is left.
-            trial = self._store.trainer_path / "trial"
-            atomic_write_bytes(trial, bytes(TRIAL_BYTES))
-            trial.unlink()
+            trial = temporary_name(path)
+            with writing(self._store.trainer_path):
+                try:
+                    trial.write_bytes(bytes(TRIAL_BYTES))
+                finally:
+                    trial.unlink(missing_ok=True)
         elif (error := read_json(path))["type"] in STORAGE_ERRORS:
             raise STORAGE_ERRORS[error["type"]](error["message"])
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from envs.types import StorageError, TrainingError
+from envs.types import DiskError, StorageError, TrainingError
+from tasks_lib.config import TrainConfig
+from tasks_lib.training import Trainer
 from training.batches import BatchRow
 from training.checkpoint_files import MANIFEST
 from training.inference.transformers_engine import TransformersEngine
@@ -342,3 +345,26 @@ def test_moving_a_damaged_policy_away_makes_the_same_one_again(finished: HandMad
     with TrainerProcess.start(store.root, make_spec(total_updates=3)) as trainer:
         trainer.wait_for_policy(2, PATIENCE)
     assert weights_sha256(store, 2) == weights_sha256(finished.store, 2)
+
+
+def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
+    small_disk: Callable[[int], Path], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state takes three times the room of its policy. What was written of it is gone, so that the line itself finds room."""
+    needed = sum(path.stat().st_size for path in checkpoint.iterdir())
+    run = make_run(small_disk(3 * needed + 2**20) / "run", checkpoint)
+    run.fill(1, 20)
+    starts: list[TrainerProcess] = []
+    start = TrainerProcess.start
+    monkeypatch.setattr(TrainerProcess, "start", lambda *given: starts.append(start(*given)) or starts[-1])
+    config = TrainConfig.model_validate({"iterations": 1, "trainer": {"torch_threads": 1}})
+    with (
+        Trainer(run.store, config) as trainer,
+        pytest.raises(
+            DiskError,
+            match=r"^cannot write \S*/trainer/state/\.tmp-v000001: no space left on the disk \(.* MB needed, ",
+        ) as said,
+    ):
+        trainer.update(1)
+    assert len(starts) == 1 and "\n" not in str(said.value)
+    assert not list(run.store.root.rglob(".tmp-*")) and run.store.versions() == [0]
