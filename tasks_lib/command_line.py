@@ -18,7 +18,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, RollwrightError
 from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.cluster import api_url
+from tasks_lib.cluster import api_url, own_server
 from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
@@ -34,6 +34,7 @@ from tasks_lib.prefect_api import check_api
 from tasks_lib.preflight import looked_at
 from tasks_lib.regrading import RegradeConfig
 from tasks_lib.retries import is_not_passed_on
+from tasks_lib.server_watch import watched_server
 from tasks_lib.sweeps.config import SweepConfig
 
 Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
@@ -57,8 +58,8 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
         return 0
     try:
         check_api()
-        api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with told_once(), looked_at(config, found):
+        api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
+        with told_once(), looked_at(config, found), watched_server(api, own_server()):
             flow(config)
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)

@@ -287,7 +287,7 @@ class RunStore:
         except ValidationError as error:
             raise StorageError(f"rubric {path} cannot be read: {error}") from error
         if rubric_hash(rubric) != digest:
-            raise StorageError(f"rubric {path} is not the one that its name says; delete it")
+            raise StorageError(f"rubric {path} is not the one that its name says; put back a copy of it from a backup")
         return rubric
 
     # -- trajectories
