@@ -16,7 +16,16 @@ from training.store import RunStore
 
 MADE_BY_START = frozenset(
     {
-        *("config.copy.json", "config.json", "journal.sqlite", "live", "metrics.jsonl", "policies", "report", "run.lock"),
+        *(
+            "config.copy.json",
+            "config.json",
+            "journal.sqlite",
+            "live",
+            "metrics.jsonl",
+            "policies",
+            "report",
+            "run.lock",
+        ),
         *("tasks.json", "tasks.jsonl", "tensorboard", "trainer"),
     }
 )

@@ -80,24 +80,29 @@ def write_json_once(path: AnyPath, value: Any) -> bool:
     try:
         with writing(path, needed=len(data)):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with writing(path, needed=len(data)), open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            # A network file system may send the call twice and report the second one: then the link is ours all the same.
-            return os.path.samefile(temporary, path)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-            raise StorageError(
-                f"{path.parent} is on a file system without hard links ({error.strerror}); put the run on one that has them (root=FOLDER)"
-            ) from error
-        return True
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            return _link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _link(temporary: Path, path: Path) -> bool:
+    """Give a whole file its name; whether this call did."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # A network file system may send the call twice and report the second one: then the link is ours all the same.
+        return os.path.samefile(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        raise StorageError(
+            f"{path.parent} is on a file system without hard links ({error.strerror}); put the run on one that has them (root=FOLDER)"
+        ) from error
+    return True
 
 
 def read_json(path: AnyPath) -> Any:
