@@ -12,9 +12,8 @@ import sys
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 
-from tasks_lib.artifacts import artifact_key
+from tasks_lib.artifacts import artifact_key, publish_table
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import open_build, split_warnings, summary_rows
 from tasks_lib.cluster import rollout_task_runner, use_cluster
@@ -49,7 +48,7 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
                 progress.say(build.spending())
         with progress.phase("putting the shards together"):
             manifest = build.merge()
-        create_table_artifact(table=summary_rows(manifest), key=artifact_key(config.run_id, "tasks"))
+        publish_table(artifact_key(config.run_id, "tasks"), summary_rows(manifest))
         for row in summary_rows(manifest):
             progress.say(f"{row['what']:40s} {row['count']:,}")
         for warning in split_warnings(manifest):

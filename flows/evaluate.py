@@ -11,11 +11,10 @@ import sys
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 from rich.markup import escape
 
 from envs.types import JudgeError, Split
-from tasks_lib.artifacts import artifact_key
+from tasks_lib.artifacts import artifact_key, publish_table
 from tasks_lib.beginning import first_start
 from tasks_lib.checkpoints import evaluated_version, publish_base
 from tasks_lib.cluster import rollout_task_runner, use_cluster
@@ -68,7 +67,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             {"kind": kind, "success": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
             for kind, entry in result["by_kind"].items()
         ]
-        create_table_artifact(table=rows, key=artifact_key(config.run_id, "evaluation"))
+        publish_table(artifact_key(config.run_id, "evaluation"), rows)
         for kind, entry in result["by_kind"].items():
             progress.say(f"{kind:28s} {told(entry)}  (n = {entry['n']})")
         progress.say(f"report:  {build_report(store.root)}")

@@ -12,9 +12,8 @@ import sys
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 
-from tasks_lib.artifacts import artifact_key
+from tasks_lib.artifacts import artifact_key, publish_table
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.preflight import look_at_regrading, look_once
@@ -54,7 +53,7 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
             for what, value in account.items()
         ]
         rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in found["abstained"].items()]
-        create_table_artifact(table=rows, key=artifact_key(config.run_id, "regraded"))
+        publish_table(artifact_key(config.run_id, "regraded"), rows)
         for row in rows:
             progress.say(f"{row['what'].replace('_', ' '):24s} {figure(row['value'])}")
         progress.say(f"rewards: {regrading.folder}")

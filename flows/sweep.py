@@ -13,11 +13,10 @@ import sys
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 from rich.markup import escape
 
 from flows.train import train
-from tasks_lib.artifacts import artifact_key
+from tasks_lib.artifacts import artifact_key, publish_table
 from tasks_lib.command_line import run_command
 from tasks_lib.preflight import look_at_sweep
 from tasks_lib.progress import RunProgress
@@ -50,7 +49,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
             run_deployed(run, say)
         else:
             run_here(run, train, say)
-        create_table_artifact(table=table_rows(run.summary), key=artifact_key(config.run_id, "sweep"))
+        publish_table(artifact_key(config.run_id, "sweep"), table_rows(run.summary))
         for line in lines(run.summary):
             say(line)
         say(f"report:  {run.report}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from prefect import flow
 
-from envs.types import RollwrightError
+from envs.types import DiskError, RollwrightError
 from tasks_lib.artifacts import publish_curve, publish_iteration_table
 from tasks_lib.checkpoints import publish_base
 from tasks_lib.cluster import rollout_task_runner, use_cluster
@@ -55,7 +55,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)
             try:
-                loop.evaluate()
+                if loop.evaluation_due:
+                    loop.evaluate()
                 loop.say_what_follows()
                 while loop.unfinished:
                     line = loop.iterate()
@@ -63,6 +64,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
                     if loop.evaluation_due:
                         loop.evaluate()
                         publish_curve(run.store)
+            except DiskError:
+                raise  # the report could not be written either
             except RollwrightError:
                 progress.say(f"report:  {build_report(run.store.root)}")  # the error may be of what is in it
                 raise

@@ -12,9 +12,8 @@ import sys
 from typing import Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 
-from tasks_lib.artifacts import artifact_key
+from tasks_lib.artifacts import artifact_key, publish_table
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import WarmStartConfig
@@ -54,7 +53,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
             with progress.phase(f"measuring on {config.gate_episodes} validation episodes, greedily"):
                 greedy = run.measure(workers, greedy=True)
         record = run.publish(sampled, greedy)
-        create_table_artifact(table=measured_rows(sampled, greedy), key=artifact_key(config.run_id, "warm-start"))
+        publish_table(artifact_key(config.run_id, "warm-start"), measured_rows(sampled, greedy))
         progress.say(f"{measured_words(sampled, greedy)}: {run.output}")
     return record
 

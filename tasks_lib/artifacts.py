@@ -9,6 +9,7 @@ from prefect.artifacts import create_image_artifact, create_table_artifact
 
 from tasks_lib.metrics import share
 from tasks_lib.report import learning_curve_png
+from tasks_lib.server_watch import reached
 from training.store import RunStore
 
 
@@ -31,18 +32,25 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
             for name, value in line[section].items()
             if isinstance(value, int | float)
         ]
-    create_table_artifact(
-        table=rows,
-        key=artifact_key(run_id, "iteration"),
-        description=f"Iteration {line['iteration']}: success {share(line['success'])} with version {line['version'] - 1}",
+    publish_table(
+        artifact_key(run_id, "iteration"),
+        rows,
+        f"Iteration {line['iteration']}: success {share(line['success'])} with version {line['version'] - 1}",
     )
+
+
+def publish_table(key: str, rows: list[dict[str, Any]], description: str | None = None) -> None:
+    """A table artifact. Waits for a server that does not answer."""
+    reached(lambda: create_table_artifact(table=rows, key=key, description=description))
 
 
 def publish_curve(store: RunStore) -> None:
     """The learning curve so far, as an image that needs no server of ours."""
     picture = base64.b64encode(learning_curve_png(store.root)).decode()
-    create_image_artifact(
-        image_url=f"data:image/png;base64,{picture}",
-        key=artifact_key(store.root.name, "learning-curve"),
-        description="Greedy success by policy version",
+    reached(
+        lambda: create_image_artifact(
+            image_url=f"data:image/png;base64,{picture}",
+            key=artifact_key(store.root.name, "learning-curve"),
+            description="Greedy success by policy version",
+        )
     )

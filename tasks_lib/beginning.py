@@ -16,12 +16,21 @@ from training.store import RunStore
 
 MADE_BY_START = frozenset(
     {
-        *("config.json", "journal.sqlite", "live", "metrics.jsonl", "policies", "report", "run.lock"),
+        *(
+            "config.copy.json",
+            "config.json",
+            "journal.sqlite",
+            "live",
+            "metrics.jsonl",
+            "policies",
+            "report",
+            "run.lock",
+        ),
         *("tasks.json", "tasks.jsonl", "tensorboard", "trainer"),
     }
 )
 """Names in a run's folder before its first episode. Anything else is work, whatever it is."""
-TAKEN_BACK = ("config.json", "journal.sqlite", "policies", "tasks.json", "tasks.jsonl")
+TAKEN_BACK = ("config.copy.json", "config.json", "journal.sqlite", "policies", "tasks.json", "tasks.jsonl")
 """Those of them that a later start would go on from. Logs and reports stay: an error may name them."""
 
 

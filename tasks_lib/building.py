@@ -44,6 +44,7 @@ from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.differences import without_budgets
 from tasks_lib.progress import RunProgress
+from tasks_lib.retries import may_help_to_retry
 from tasks_lib.run import check_kind, run_lock, with_new_keys
 from training.store import RunStore, read_json, write_json
 
@@ -58,6 +59,7 @@ MAY_CHANGE = frozenset({"give_up"})
     task_run_name="build-{order.source.name}-{order.shard}",
     retries=1,
     retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )

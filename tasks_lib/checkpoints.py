@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from envs.types import ConfigError, PolicyError
+from envs.types import ConfigError, PolicyError, StorageError
 from tasks_lib.config.reading import PROJECT
+from training.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
 from training.policy.templates import template_names
-from training.store import MANIFEST, RunStore, file_hashes, read_json
+from training.store import RunStore, read_json
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Files of which a checkpoint has one at least."""
@@ -25,7 +26,11 @@ TEMPLATES = {
 
 
 def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
-    """``PolicyError`` names the ``key`` of the configuration if the folder is no checkpoint, or one without a tokenizer."""
+    """Check that the folder is a whole checkpoint, before anything is started.
+
+    Raises:
+        PolicyError: It is no checkpoint, has no tokenizer, or one of its files is damaged; names the ``key`` of the configuration.
+    """
     if (newest := RunStore(checkpoint).latest_policy()) is not None:
         raise PolicyError(
             f"{key}: {checkpoint} is a run; give one of its policies, as {RunStore(checkpoint).policy_path(newest)}"
@@ -43,6 +48,12 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
             f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no {missing}); "
             f"give a folder, or make one with: python -m flows.warm_start"
         )
+    try:
+        check_checkpoint_files(checkpoint)
+    except StorageError as error:
+        raise PolicyError(
+            f"{key}: {error}; give another checkpoint, or copy this one again from where it came"
+        ) from error
 
 
 def _hub_id(checkpoint: Path) -> str:
@@ -67,9 +78,13 @@ def check_model_template(checkpoint: Path, template: str) -> None:
 
 
 def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:
-    """Publish ``checkpoint`` as the first version of a folder, unless it is there."""
+    """Publish ``checkpoint`` as the first version of a folder, unless it is there.
+
+    ``StorageError`` when what is there is damaged.
+    """
     check_checkpoint(checkpoint)
     store.publish_policy(version, checkpoint, {"parent": None, "source": checkpoint.name})
+    store.check_policy(version)
 
 
 def evaluated_version(store: RunStore, checkpoint: Path) -> int:

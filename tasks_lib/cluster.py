@@ -152,6 +152,16 @@ def api_url() -> str:
     return str(server.api_url)
 
 
+def own_server() -> int | None:
+    """Pid of the ephemeral server that `api_url` started; ``None`` where it was there before."""
+    if PREFECT_API_URL.value():
+        return None
+    from prefect.server.api.server import SubprocessASGIServer
+
+    process = SubprocessASGIServer().server_process
+    return None if process is None else process.pid
+
+
 @contextmanager
 def _current_cluster() -> Iterator[distributed.deploy.Cluster | str]:
     """What ``DaskTaskRunner`` enters in place of a cluster class."""

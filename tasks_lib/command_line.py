@@ -18,7 +18,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, RollwrightError
 from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.cluster import api_url
+from tasks_lib.cluster import api_url, own_server
 from tasks_lib.config import (
     EvaluateConfig,
     TrainConfig,
@@ -34,6 +34,8 @@ from tasks_lib.interrupts import is_own_crash
 from tasks_lib.prefect_api import check_api
 from tasks_lib.preflight import looked_at
 from tasks_lib.regrading import RegradeConfig
+from tasks_lib.retries import is_not_passed_on
+from tasks_lib.server_watch import watched_server
 from tasks_lib.sweeps.config import SweepConfig
 
 Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
@@ -62,8 +64,8 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
         return 0
     try:
         check_api()
-        api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with told_once(), looked_at(config, found):
+        api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
+        with told_once(), looked_at(config, found), watched_server(api, own_server()):
             flow(config)
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
@@ -115,12 +117,12 @@ class _Paragraphs(argparse.HelpFormatter):
 
 
 class _NotOurs(logging.Filter):
-    """Leaves out what Prefect says of a flow that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
+    """Leaves out what Prefect says of a flow or task that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        ours = record.name == "prefect.flow_runs" and isinstance(error, RollwrightError)
-        return not ours and not is_own_crash(record)
+        ours = record.name in ("prefect.flow_runs", "prefect.task_runs") and isinstance(error, RollwrightError)
+        return not ours and not is_own_crash(record) and is_not_passed_on(record)
 
 
 @contextmanager

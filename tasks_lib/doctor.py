@@ -31,10 +31,11 @@ from tasks_lib.mending import (
 from tasks_lib.regraded import read_log, read_regraded
 from tasks_lib.run import KINDS
 from tasks_lib.sampling import Start
+from training.checkpoint_files import MANIFEST
 from training.evidence import blobs_of
 from training.groups import EpisodeSummary, GroupRecord
 from training.journal import Journal, published_batch, read_batch, read_group
-from training.store import MANIFEST, RunStore, first_fault, phase_of, read_json, sha256_of
+from training.store import RunStore, first_fault, phase_of, read_json, sha256_of
 
 OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
 LEAVE = "nothing: it counts for nothing"

@@ -13,6 +13,8 @@ from prefect.exceptions import TerminationSignal
 
 NANNY = "distributed.nanny"
 """Logger of what looks after Dask's worker processes, in our process."""
+SCHEDULER = "distributed.scheduler"
+"""Logger of Dask's scheduler, in our process."""
 STATES = "distributed.worker.state_machine"
 """Logger in a Dask worker."""
 
@@ -43,16 +45,20 @@ def is_not_cancelled(record: logging.LogRecord) -> bool:
 
 class QuietNannies(logging.Filter):
     """While a cluster of ours is there: once it is closed because of an interrupt, its nannies do not say that they kill a worker in the middle of
-    its work, nor that this broke off their own waiting for it. Before, and when it is closed for another reason, they say everything."""
+    its work, nor that this broke off their own waiting for it. Before, and when it is closed for another reason, they say everything.
 
-    interrupted = False
+    Once it is closed because of any error, its scheduler does not say that results go with the workers."""
+
+    interrupted = failed = False
 
     def __enter__(self) -> Self:
-        logging.getLogger(NANNY).addFilter(self)
+        for name in (NANNY, SCHEDULER):
+            logging.getLogger(name).addFilter(self)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        logging.getLogger(NANNY).removeFilter(self)
+        for name in (NANNY, SCHEDULER):
+            logging.getLogger(name).removeFilter(self)
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
@@ -60,10 +66,12 @@ class QuietNannies(logging.Filter):
         try:
             yield
         except BaseException as error:
-            self.interrupted = interrupted_by(error) is not None
+            self.failed, self.interrupted = True, interrupted_by(error) is not None
             raise
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.name == SCHEDULER:
+            return not (self.failed and "lose already computed task(s)" in record.getMessage())
         broken_off = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
         killed = record.getMessage().startswith("Worker process still alive after")
         return not (self.interrupted and (broken_off or killed))

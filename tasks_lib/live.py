@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field
 
-from envs.types import Record, StopReason, Trajectory
+from envs.types import DiskError, Record, StopReason, Trajectory
 from training.store import RunStore, atomic_write_bytes
 
 logger = logging.getLogger(__name__)
@@ -159,13 +159,15 @@ def worker_name() -> str:
 async def shown(live: LiveState, store: RunStore) -> AsyncIterator[None]:
     """Keep the worker's file up to date inside, and once more at the end."""
     path, over = store.live_path(worker_name()), asyncio.Event()
-    told = False
+    told, refused = False, None
 
     async def write() -> None:
-        nonlocal told
+        nonlocal told, refused
         data = live.state().model_dump_json().encode()
         try:
             await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
+        except DiskError as error:  # said only of a rollout that goes well: otherwise its own error says it
+            refused = error
         except OSError as error:  # nothing depends on the file: the rollout goes on without
             if not told:
                 logger.warning("the task monitor cannot show this worker: %s cannot be written: %s", path, error)
@@ -186,3 +188,5 @@ async def shown(live: LiveState, store: RunStore) -> AsyncIterator[None]:
         over.set()
         await writing
         await write()
+    if refused is not None:
+        logger.warning("the task monitor could not show this worker: %s", refused)

@@ -45,7 +45,7 @@ class SynchronousLoop:
         lines = run.metrics.lines()
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
-        self._episode_seconds: float | None = None
+        self._episode_seconds = _pace(run.metrics.lines("evaluation"))
         self._recover_lines()
 
     @property
@@ -59,11 +59,13 @@ class SynchronousLoop:
 
     @property
     def evaluation_due(self) -> bool:
-        version = self.run.version
-        return version % self.run.config.evaluation.every == 0 or not self.unfinished
+        """The newest version is one that is evaluated, or its evaluation was begun (it may have been the last one then)."""
+        run, version = self.run, self.run.version
+        begun = bool(run.store.group_ids(f"e{version:06d}")) and not run.store.evaluation_path(version).exists()
+        return version % run.config.evaluation.every == 0 or not self.unfinished or begun
 
     def evaluate(self) -> dict[str, Any]:
-        """Evaluate the newest version, once."""
+        """Evaluate the newest version, once: what is there of its evaluation is not played again."""
         run, version = self.run, self.run.version
         episodes = run.config.evaluation.episodes
         if not run.store.evaluation_path(version).exists():
@@ -122,7 +124,9 @@ class SynchronousLoop:
             run.journal.record_update(batch, group_ids)
         details = self._details(iteration, rollout, batch, manifest, clock)
         line = iteration_line(rollout.records, {**details, **self._accounts(iteration)})
-        run.metrics.append(line, iteration)
+        # A version that is made again, because the first one was damaged, has its line already.
+        if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
+            run.metrics.append(line, iteration)
         self._progress.iteration(iteration + 1, _sentence(line))
         if late := late_waves(line["waves"], run.config.rollout.wave_deadline):
             self._progress.say(f"  {late}")
@@ -232,6 +236,14 @@ class SynchronousLoop:
                 "recovered": True,
             }
             run.metrics.append(iteration_line(records, details), version - 1)
+
+
+def _pace(evaluations: Sequence[dict[str, Any]]) -> float | None:
+    """Seconds of an episode in the run's last evaluation that played any; ``None`` before the first."""
+    for line in reversed(evaluations):
+        if episodes := line["n"] + line.get("abstained", 0):
+            return float(line["seconds"] / episodes)
+    return None
 
 
 class _Stopwatch:

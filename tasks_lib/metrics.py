@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import orjson
 import psutil
 
+from training.disk import writing
 from training.groups import EpisodeSummary, GroupRecord
 
 Z95 = 1.959964
@@ -94,15 +96,20 @@ class MetricsLog:
 
     def __init__(self, path: Path, tensorboard: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             if whole != data:
-                path.write_bytes(whole)
+                os.truncate(
+                    path, len(whole)
+                )  # which needs no room: written anew on a full disk, all lines would be lost
         from tensorboard.summary import Writer  # most processes write no metrics
 
-        self._writer = Writer(str(tensorboard))
+        self._tensorboard = tensorboard
+        with writing(tensorboard):
+            self._writer = Writer(str(tensorboard))
 
     def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
         """All lines (of one kind), oldest first."""
@@ -113,14 +120,17 @@ class MetricsLog:
 
     def append(self, line: dict[str, Any], step: int) -> None:
         """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``. What is unknown (null) has no point."""
-        with open(self._path, "ab") as file:
-            file.write(orjson.dumps(line) + b"\n")
-        for tag, value in _scalars(line, line["kind"]):
-            self._writer.add_scalar(tag, value, step)
-        self._writer.flush()
+        data = orjson.dumps(line) + b"\n"
+        with writing(self._path, needed=len(data)), open(self._path, "ab") as file:
+            file.write(data)
+        with writing(self._tensorboard):
+            for tag, value in _scalars(line, line["kind"]):
+                self._writer.add_scalar(tag, value, step)
+            self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        with writing(self._tensorboard):
+            self._writer.close()
 
 
 def _scalars(value: Any, path: str) -> Iterable[tuple[str, float]]:

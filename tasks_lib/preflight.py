@@ -85,6 +85,7 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
         check_checkpoint(resolve_path(config.policy.checkpoint))
         check_model_template(resolve_path(config.policy.checkpoint), config.policy.template)
     else:
+        store.check_policy(version)
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
         _check_template(config.policy.template)
@@ -110,6 +111,8 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     if store.latest_policy() is None:
         check_checkpoint(checkpoint)
         check_model_template(checkpoint, config.policy.template)
+    else:
+        store.check_policy(version)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
     if refused is not None:

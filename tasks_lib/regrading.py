@@ -24,14 +24,16 @@ from tasks_lib.cluster import BROWSER_RESOURCE
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.config.parts import check_measured
 from tasks_lib.differences import differences
+from tasks_lib.frozen_config import read_frozen
 from tasks_lib.orders import GradeOrder, GradeReport
 from tasks_lib.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
+from tasks_lib.retries import may_help_to_retry
 from tasks_lib.rewards import judge_account
 from tasks_lib.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.worker import RolloutWorker
 from training.config import Settings
 from training.journal import read_group
-from training.store import RunStore, read_json, write_json
+from training.store import RunStore, write_json
 
 
 class RegradeConfig(Settings):
@@ -77,6 +79,7 @@ class RegradeConfig(Settings):
     task_run_name="grade-{order.name}-{order.episodes[0]}",
     retries=2,
     retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -255,9 +258,10 @@ class Regrading:
 
 def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
     """The configuration in a run's folder; ``None`` of an evaluation of before it was kept."""
-    if not store.config_path.exists():
+    document = read_frozen(store.config_path)
+    if document is None:
         return None
-    frozen = read_json(store.config_path)["config"]
+    frozen = document["config"]
     if "iterations" not in frozen:
         return EvaluateConfig.model_validate(frozen)
     return TrainConfig.model_validate({**frozen, "preset": ""})

@@ -20,6 +20,7 @@ from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.mending import mend_group
 from tasks_lib.orders import ActorName, RolloutOrder, RolloutReport
 from tasks_lib.planning import share_groups
+from tasks_lib.retries import may_help_to_retry
 from tasks_lib.worker import RolloutWorker
 from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
@@ -44,6 +45,7 @@ def late_waves(waves: Mapping[str, float], deadline: float) -> str:
     task_run_name="roll-out-{order.groups[0].group_id}",
     retries=2,
     retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )

@@ -18,15 +18,17 @@ from tasks_lib.beginning import first_start, free_name
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.differences import differences, lasting
+from tasks_lib.frozen_config import read_frozen, write_frozen
 from tasks_lib.mending import mend_run
 from tasks_lib.metrics import MetricsLog
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import Draws
 from tasks_lib.task_sets import freeze_tasks, read_index, task_paths
+from training.disk import remove_leftovers, writing
 from training.groups import GroupRecord, GroupSpec
 from training.journal import Journal, read_group
-from training.store import RunStore, read_json, write_json
+from training.store import RunStore, read_json
 
 PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
 """Whose versions are kept with a run."""
@@ -41,6 +43,8 @@ class TrainingRun:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.store = RunStore(config.run_dir)
+        if (newest := self.store.latest_policy()) is not None:
+            self.store.check_policy(newest)
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
         self.mended = mend_run(self.store, config)
@@ -98,10 +102,18 @@ def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
 
 @contextmanager
 def run_lock(run_dir: Path) -> Iterator[None]:
-    """Hold ``run.lock``; ``StorageError`` when another process does. The lock dies with its process."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with open(run_dir / "run.lock", "w") as file:
+    """Hold ``run.lock`` and delete what killed processes were writing. The lock dies with its process.
+
+    Raises:
+        StorageError: Another process holds it.
+        DiskError: The folder cannot be made or written to.
+    """
+    with writing(run_dir / "run.lock"):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(run_dir / "run.lock", "w")  # noqa: SIM115 - closed below
+    with lock as file:
         _take(file, run_dir)
+        remove_leftovers(run_dir)
         yield
 
 
@@ -140,16 +152,19 @@ KINDS = {
 
 
 def check_kind(path: Path, wanted: Collection[str]) -> dict[str, Any]:
-    """The document of a ``config.json``.
+    """The document of a ``config.json``, or of its copy.
 
     Args:
-        path: Of the file, which is there.
+        path: Of the file; it or its copy is there.
         wanted: Keys of the configuration that the folder is to be used for.
 
     Raises:
         ConfigError: it is of something of another kind.
+        StorageError: it is damaged, and its copy too.
     """
-    document: dict[str, Any] = read_json(path)
+    document = read_frozen(path)
+    if document is None:
+        raise StorageError(f"{path} does not exist")
     found, own = (
         next((kind for key, kind in KINDS.items() if key in keys), "") for keys in (document["config"], wanted)
     )
@@ -168,8 +183,18 @@ class OtherValuesError(ConfigError):
 def check_values(
     config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
-    """``OtherValuesError`` if the run in this folder was started with other values of keys that may not change; names each."""
-    if not store.config_path.exists():
+    """Check that the run in this folder was not started with other values of keys that may not change.
+
+    Raises:
+        OtherValuesError: It was; names each.
+        StorageError: Nothing says what it was started with.
+    """
+    if read_frozen(store.config_path) is None:
+        if store.group_ids("i*"):
+            raise StorageError(
+                f"{store.config_path} is gone, so nothing says what the run in {store.root} was started with; "
+                f"put back a copy of that file from a backup, or use another run_id"
+            )
         return
     values = lasting(config.model_dump(mode="json"))
     frozen = lasting(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
@@ -189,15 +214,18 @@ def freeze_config(
     """Keep what a run was started with in its folder. Raises as `check_values`."""
     check_values(config, store, may_change)
     values = config.model_dump(mode="json")
-    write_json(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+    write_frozen(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
 
 
 def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:
     """``result.json`` of a run that has all its updates; ``None`` while some are to be done or told of, as of a run that is made longer."""
     if not store.result_path.exists():
         return None
-    result: dict[str, Any] = read_json(store.result_path)
-    return result if result["updates"] >= config.iterations else None
+    try:
+        result: dict[str, Any] = read_json(store.result_path)
+        return result if result["updates"] >= config.iterations else None
+    except (StorageError, KeyError, TypeError):  # damaged: the run is opened, and writes it again
+        return None
 
 
 def with_new_keys(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:

@@ -245,4 +245,6 @@ def _read(store: RunStore, iteration: int) -> Start:
     try:
         return Start.model_validate(read_json(path))
     except ValidationError as error:
-        raise StorageError(f"{path} is no start of an iteration ({error}); delete it, it is made again") from error
+        raise StorageError(
+            f"{path} is no start of an iteration ({error}); move it out of the folder, it is made again"
+        ) from error

@@ -12,9 +12,10 @@ from prefect.cache_policies import NO_CACHE
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch
+from training.checkpoint_files import MANIFEST
 from training.evidence import lost_evidence
 from training.policy.bans import banned_ids
-from training.store import MANIFEST, RunStore, write_json
+from training.store import RunStore, write_json
 from training.trainer.launch import TrainerProcess
 from training.trainer.spec import TrainerSpec
 
@@ -48,7 +49,13 @@ class Trainer:
             self._process = TrainerProcess.start(self._store.root, self._spec)
 
     def update(self, version: int) -> dict[str, Any]:
-        """Wait for ``version``, whose batch is written; its manifest. A trainer that dies is started again from its last state."""
+        """Wait for ``version``, whose batch is written; its manifest. A trainer that dies is started again from its last state.
+
+        Raises:
+            TrainingError: It refused the batch, or died again and again.
+            StorageError: A file that it needs is damaged.
+            DiskError: There is no room for what it writes, or it may not write; it is not started again.
+        """
         if (self._store.policy_path(version) / MANIFEST).exists():
             return self._store.manifest(version)
         for restart in range(RESTARTS + 1):

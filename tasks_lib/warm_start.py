@@ -37,18 +37,18 @@ from tasks_lib.rollouts import Rollout, Rollouts
 from tasks_lib.run import freeze_config, git_commit, resolve_path, run_lock, select_kinds, versions
 from tasks_lib.training import Trainer, update_policy
 from training.batches import build_batch
+from training.checkpoint_files import MANIFEST, RECIPE, file_hashes
 from training.config import AlgorithmConfig
+from training.disk import folder_bytes, temporary_name, writing
 from training.environment import TORCH_ENVIRONMENT
 from training.journal import read_group
-from training.store import MANIFEST, RunStore, file_hashes, policy_name, read_json, write_json
+from training.store import RunStore, policy_name, read_json, write_json
 from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
 """Keys that may differ when a warm start is resumed: they do not change what was already done."""
 WHERE = {"root", "output", "cluster"}
 """Keys that say where a warm start ran, which is not written into what it publishes."""
-RECIPE = "recipe.json"
-"""How a published checkpoint was made and what it scores, inside its folder."""
 DEMONSTRATIONS = "i000000"
 """Phase of the demonstrations' groups."""
 LOG_TAIL = 2000
@@ -80,6 +80,7 @@ class WarmStart:
     def pre_train(self) -> None:
         """Have version 0: the base, or what the recipe makes."""
         if 0 in self.store.versions():
+            self.store.check_policy(0)
             return
         if self.config.base:
             source = resolve_path(self.config.base)
@@ -160,17 +161,18 @@ class WarmStart:
 
     def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         """Copy the checkpoint to the output folder, which appears whole or not at all; its ``recipe.json``."""
-        temporary = self.output.with_name(f".{self.output.name}.{os.getpid()}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.copytree(
-            self.store.policy_path(self.version),
-            temporary,
-            ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE),
-        )
+        source = self.store.policy_path(self.version)
+        self.store.check_policy(self.version)
+        temporary = temporary_name(self.output)
         record = self._record(sampled, greedy)
-        write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(temporary, self.output)
+        with writing(self.output, needed=folder_bytes(source)):
+            try:
+                shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE))
+                write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
+                os.replace(temporary, self.output)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
         return self.record()
 
     def record(self) -> dict[str, Any]:
@@ -229,7 +231,7 @@ def check_output(config: WarmStartConfig) -> None:
     if output.exists():
         made_by = read_json(output / RECIPE)["run_id"] if (output / RECIPE).exists() else None
         if made_by != config.run_id:
-            raise ConfigError(f"output: {output} is there and not of this run; delete it, or name another folder")
+            raise ConfigError(f"output: {output} is there and not of this run; name another folder")
 
 
 def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:

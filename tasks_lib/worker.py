@@ -47,6 +47,7 @@ from tasks_lib.orders import (
 )
 from tasks_lib.planning import plan_slots
 from tasks_lib.regraded import Regraded
+from tasks_lib.retries import is_not_passed_on
 from tasks_lib.rewards import RewardStage, judge_account, part_sources
 from tasks_lib.spares import Spares
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
@@ -92,6 +93,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
         logging.getLogger(STATES).addFilter(is_not_cancelled)
+        logging.getLogger("prefect.task_runs").addFilter(is_not_passed_on)
         collect_seldom()
         # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
         atexit.register(gc.freeze)

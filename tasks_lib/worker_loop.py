@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from envs.types import BrowserError, RollwrightError
+from envs.types import BrowserError, DiskError, RollwrightError
 
 T = TypeVar("T")
 
@@ -29,16 +29,18 @@ class WorkerLoop:
         self._ends = False
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result. Of several errors at once the first of ours, which says what to do; without one, all of them."""
+        """Its result. Of several errors at once the first of ours, which says what to do; without one, all of them.
+
+        Of ours a full disk comes first: others may be of what it did to the rest.
+        """
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
         except ExceptionGroup as group:
-            ours: BaseException | None = group.subgroup(RollwrightError)
-            while isinstance(ours, BaseExceptionGroup):
-                ours = ours.exceptions[0]
+            ours = _first(group, DiskError) or _first(group, RollwrightError)
             if ours is None:
                 raise
-            raise ours from group
+        # Not inside: the group would become its context, and such a circle cannot be sent to the flow's process.
+        raise ours
 
     def carry_out(self, order: Coroutine[Any, Any, T]) -> T:
         """`wait` for an order, which the end of this worker breaks off.
@@ -83,3 +85,10 @@ class WorkerLoop:
         for order in orders:
             order.cancel()
         await asyncio.gather(*orders, return_exceptions=True)
+
+
+def _first(group: ExceptionGroup[Exception], kind: type[RollwrightError]) -> BaseException | None:
+    found: BaseException | None = group.subgroup(kind)
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

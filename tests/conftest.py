@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -40,3 +44,24 @@ def make_group(group_id: str, scores: Sequence[float | None], kind: str = "click
 def synthetic_group() -> Callable[..., GroupRecord]:
     """``synthetic_group(group_id, scores, kind=…, steps=…)``."""
     return make_group
+
+
+@pytest.fixture(scope="session")
+def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Path]]:
+    """``small_disk(size)`` mounts a file system of so many bytes; its folder. Skips where that is not allowed."""
+    mounted: list[Path] = []
+
+    def mount(size: int) -> Path:
+        if os.geteuid() or not shutil.which("mount"):
+            pytest.skip("only root can mount a small file system")
+        folder = tmp_path_factory.mktemp("disk")
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

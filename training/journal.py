@@ -7,7 +7,6 @@ that is lost, named twice, or trained on without a record) are refused, and the 
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from envs.types import StopReason, StorageError
 from training.batches import TrainingBatch, explained
 from training.groups import EpisodeSummary, GroupRecord
+from training.journal_file import open_journal
 from training.states import NEXT, EpisodeState, Event, abstention_cause, counts
 from training.store import RunStore, first_fault, group_of, phase_of
 
@@ -45,10 +45,7 @@ class Journal:
     """The ledger of one run. Open it in one process only."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode=DELETE")
-        self._connection.executescript(_SCHEMA)
+        self._connection = open_journal(path, _SCHEMA)
 
     def close(self) -> None:
         self._connection.close()

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +24,37 @@ from pydantic import ValidationError
 
 from envs.types import Rubric, StorageError, Trajectory, rubric_hash
 from envs.types.paths import AnyPath
+from training.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
+from training.disk import folder_bytes, temporary_name, writing
 
 BLOB_KINDS = ("jpg", "json", "png", "webp", "bin")
 """Endings of blobs, the most frequent first, which is how they are looked for. ``jpg`` has to stay the first: it is what every blob of an
 older run ends in, whatever it is."""
-
-MANIFEST = "manifest.json"
-"""Written last into a policy's folder; without it the policy does not exist."""
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
     """Write ``data`` so that ``path`` is either absent (or as before) or holds all of it.
 
     ``sync=False`` leaves out the fsync: for content that is checked when read, whose loss in a power cut is noticed and repaired.
+
+    Raises:
+        DiskError: The disk is full, over its quota, read-only, failing, or may not be written to. Nothing is left behind.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary = temporary_name(path)
+    with writing(path, needed=len(data)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):  # what stopped the write is the error to report
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def json_bytes(value: Any) -> bytes:
@@ -66,38 +75,46 @@ def write_json_once(path: AnyPath, value: Any) -> bool:
     Raises:
         StorageError: the file system has no hard links, without which two writers cannot be told apart.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    path, data = Path(path), json_bytes(value)
+    temporary = temporary_name(path)
     try:
-        with open(temporary, "wb") as file:
-            file.write(json_bytes(value))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            # A network file system may send the call twice and report the second one: then the link is ours all the same.
-            return os.path.samefile(temporary, path)
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-            raise StorageError(
-                f"{path.parent} is on a file system without hard links ({error.strerror}); put the run on one that has them (root=FOLDER)"
-            ) from error
-        return True
+        with writing(path, needed=len(data)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            return _link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def _link(temporary: Path, path: Path) -> bool:
+    """Give a whole file its name; whether this call did."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # A network file system may send the call twice and report the second one: then the link is ours all the same.
+        return os.path.samefile(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        raise StorageError(
+            f"{path.parent} is on a file system without hard links ({error.strerror}); put the run on one that has them (root=FOLDER)"
+        ) from error
+    return True
+
+
 def read_json(path: AnyPath) -> Any:
-    """Read a JSON document; ``StorageError`` names the file when it is missing or torn."""
+    """Read a JSON document; ``StorageError`` names the file when it is missing or damaged."""
     try:
         return orjson.loads(Path(path).read_bytes())
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except orjson.JSONDecodeError as error:
-        raise StorageError(f"{path} is not valid JSON ({error}); delete it and start the run again") from error
+        raise StorageError(
+            f"{path} is damaged: not valid JSON ({error}); put back a copy of it from a backup"
+        ) from error
 
 
 def phase_of(group_id: str) -> str:
@@ -275,7 +292,7 @@ class RunStore:
         except ValidationError as error:
             raise StorageError(f"rubric {path} cannot be read: {error}") from error
         if rubric_hash(rubric) != digest:
-            raise StorageError(f"rubric {path} is not the one that its name says; delete it")
+            raise StorageError(f"rubric {path} is not the one that its name says; put back a copy of it from a backup")
         return rubric
 
     # -- trajectories
@@ -392,20 +409,64 @@ class RunStore:
         return max(self.versions(), default=None)
 
     def manifest(self, version: int) -> dict[str, Any]:
-        """The manifest of a published version."""
-        manifest: dict[str, Any] = read_json(self.policy_path(version) / MANIFEST)
+        """The manifest of a published version. ``StorageError`` says how to go on when it is damaged."""
+        try:
+            manifest = read_manifest(self.policy_path(version))
+            if manifest.get("version") != version:
+                raise StorageError(f"{self.policy_path(version) / MANIFEST} is of version {manifest.get('version')}")
+        except StorageError as error:
+            raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
         return manifest
 
+    def check_policy(self, version: int) -> None:
+        """Check a published version's files against its manifest (hashed once per process).
+
+        Raises:
+            StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on.
+        """
+        manifest = self.manifest(version)
+        try:
+            check_files(self.policy_path(version), manifest["files"], MANIFEST)
+        except StorageError as error:
+            raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
+
+    def _way_on(self, version: int) -> str:
+        """What may safely be done about a damaged version. Nothing is deleted: it is only moved."""
+        folder = self.policy_path(version)
+        aside = f"to go on, move {folder} to {self.root / 'damaged' / folder.name} and start the same command again: "
+        if self.versions() == [version] or version == 0:
+            return aside + "it is copied again from the checkpoint that the run was started with"
+        before = self.policy_path(version - 1) / MANIFEST
+        if version == self.latest_policy() and before.exists() and self.batch_path(version).exists():
+            return aside + f"v{version} is made again from v{version - 1} and {self.batch_path(version)}"
+        return "put back a copy of it from a backup"
+
     def publish_policy(self, version: int, source: AnyPath, details: dict[str, Any]) -> None:
-        """Copy a checkpoint folder in as ``version``, manifest last. A version that is already there is left alone."""
+        """Copy a checkpoint folder in as ``version``, manifest last. A version that is already there is left alone.
+
+        Raises:
+            StorageError: ``source`` is no checkpoint, or its files are damaged.
+            DiskError: There is no room for the copy, or it may not be written.
+        """
         target, source = self.policy_path(version), Path(source)
         if (target / MANIFEST).exists():
             return
         if not (source / "config.json").exists():
             raise StorageError(f"{source} is no Hugging Face checkpoint folder: it has no config.json")
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns(MANIFEST))
-        write_json(target / MANIFEST, {"version": version, "files": file_hashes(target), **details})
+        check_checkpoint_files(source)
+        with writing(target, needed=folder_bytes(source)):
+            try:
+                shutil.rmtree(target, ignore_errors=True)
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns(MANIFEST))
+                files = file_hashes(target)
+                if files != file_hashes(source):
+                    raise StorageError(
+                        f"{source} changed while it was copied to {target}; start the same command again"
+                    )
+                write_json(target / MANIFEST, {"version": version, "files": files, **details})
+            except BaseException:
+                shutil.rmtree(target, ignore_errors=True)
+                raise
 
 
 def blob_kind(data: bytes) -> str:
@@ -421,19 +482,6 @@ def blob_kind(data: bytes) -> str:
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "webp"
     return "json" if data[:1] in (b"{", b"[") else "bin"
-
-
-def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
-    """``{name: {size, sha256}}`` of a checkpoint's files, the manifest left out."""
-    folder = Path(folder)
-    return {
-        str(path.relative_to(folder)): {
-            "size": path.stat().st_size,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        }
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
-    }
 
 
 def first_fault(error: ValidationError) -> str:

@@ -41,6 +41,7 @@ from envs.types.error_codes import ErrorCode
 from envs.types.errors import (
     BrowserError,
     ConfigError,
+    DiskError,
     JudgeError,
     PageScriptError,
     PolicyError,
@@ -72,6 +73,7 @@ __all__ = [
     "ConfigError",
     "Cost",
     "Dialog",
+    "DiskError",
     "DoubleClick",
     "Drag",
     "Element",

@@ -12,6 +12,7 @@
     ├── PolicyError      a checkpoint or an inference engine
     ├── TrainingError    the trainer process
     └── StorageError     the run's folder, journal or blobs
+        └── DiskError        a file cannot be written: disk full, quota, read-only, not permitted
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class TrainingError(RollwrightError):
 
 class StorageError(RollwrightError):
     """The run's folder, journal or a blob is missing, torn or of another version."""
+
+
+class DiskError(StorageError):
+    """A file cannot be written: the disk is full, over its quota, read-only, failing, or not ours. Never retried."""
 
 
 def again(error: E) -> E:

@@ -16,6 +16,7 @@ from envs.types import TrainingError
 from tasks_lib.beginning import free_name
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences, lasting
+from tasks_lib.frozen_config import write_frozen
 from tasks_lib.interrupts import interrupted_by
 from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
 from tasks_lib.run import (
@@ -32,7 +33,7 @@ from tasks_lib.run import (
 from tasks_lib.sweeps.arms import Arm, told, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
-from training.store import RunStore, read_json, write_json
+from training.store import RunStore, write_json
 
 MAY_CHANGE = frozenset({"run_id", "iterations", "cluster", "root"})
 """Keys of the arms that may differ when a sweep is started again. Not ``evaluation``, as in a run: all arms are measured alike."""
@@ -207,7 +208,7 @@ def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) ->
         "versions": versions(),
         "git_commit": git_commit(),
     }
-    write_json(store.config_path, document)
+    write_frozen(store.config_path, document)
 
 
 def _known(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
@@ -231,7 +232,7 @@ def _record(arm: Arm) -> ArmRecord:
         return record
     measured = {name: result[name] for name in ("success_before", "success_after")}
     minutes = result["seconds"]["total"] / 60
-    split = read_json(store.config_path)["config"]["evaluation"]["split"]
+    split = check_kind(store.config_path, TrainConfig.model_fields)["config"]["evaluation"]["split"]
     return ArmRecord.model_validate(
         {**record.model_dump(), **measured, "state": ArmState.FINISHED, "minutes": minutes, "split": split}
     )

@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self, root: Path, run_id: str, environment: Mapping[str, str], **changes: object) -> None:
         self.store = RunStore(root / run_id)
-        self._log = root / f"{run_id}.log"
+        self._log = root.parent / f"{run_id}.log"
         settings = {**SMALL, **changes, "root": root, "run_id": run_id}
         self._command = [sys.executable, "-m", "flows.train", "--preset", "quickstart"]
         self._command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

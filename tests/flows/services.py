@@ -71,6 +71,14 @@ class Services:
         process.send_signal(signal.SIGINT)
         return process.wait(60)
 
+    def kill(self, name: str) -> None:
+        """SIGKILL to the process and all of its family."""
+        process = self._running.pop(name)
+        started = psutil.Process(process.pid)
+        for member in [started, *started.children(recursive=True)]:
+            member.kill()
+        process.wait()
+
     def stop(self, name: str) -> None:
         """SIGTERM to the process, SIGKILL to whatever of its family is left after 15 s."""
         process = self._running.pop(name)
@@ -106,9 +114,14 @@ class PrefectServer:
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
         }
+        self._services = services
+        self.start()
+
+    def start(self) -> None:
+        """Start it (again), and wait until it answers."""
         port = self.url.split(":")[2].removesuffix("/api")
-        services.start("server", "prefect", "server", "start", "--port", port, environment=self.environment)
-        services.wait_until("server", self._healthy)
+        self._services.start("server", "prefect", "server", "start", "--port", port, environment=self.environment)
+        self._services.wait_until("server", self._healthy)
 
     def _healthy(self) -> bool:
         try:

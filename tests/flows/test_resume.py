@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import shutil
@@ -13,9 +14,10 @@ import orjson
 import pytest
 
 from envs.types import StopReason
+from training.checkpoint_files import MANIFEST
 from training.journal import Journal, read_group
 from training.states import EpisodeState
-from training.store import MANIFEST, RunStore, read_json
+from training.store import RunStore, read_json
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 
@@ -101,6 +103,9 @@ def test_the_flow_process_is_killed_again_and_again(make_run, ephemeral):
     kept = committed(store)
     run.finish()
     assert kept.items() <= committed(store).items()
+    assert {group_id.split("-")[0] for group_id in store.group_ids("e*")} == {"e000000", "e000003"}, (
+        "only what was due is evaluated, however often the run was started"
+    )
     check_whole(store, iterations=3)
 
 
@@ -150,3 +155,29 @@ def test_the_same_seed_gives_the_same_episodes(make_run):
     kept = committed(run.store)
     run.finish()
     assert committed(run.store) == kept, "a finished run is only read"
+
+
+@pytest.mark.timeout(900)
+def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_with_room(make_run, small_disk, tmp_path):
+    disk = small_disk(64 * 2**20)
+    (tmp_path / "runs").symlink_to(disk)
+    run = make_run("full", iterations=1)
+    filler = disk / "filler"
+    run.start()
+    run.wait_until(lambda: any(run.store.root.glob("trajectories/*/i000000-*")))
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(2**16))
+    assert run.process.wait(120) == 1
+    run.process = None
+    said = run.log().splitlines()
+    assert (
+        len([line for line in said if "no space left" in line and "| INFO" not in line]) == 1
+        and "Traceback" not in run.log()
+    )
+    assert said[-1].startswith("error: cannot write ") and "0 B free on" in said[-1]
+    filler.unlink()
+    kept = committed(run.store)
+    run.finish()
+    assert kept.items() <= committed(run.store).items() and not list(disk.rglob("*.tmp"))
+    check_whole(run.store, iterations=1)

@@ -12,9 +12,10 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.mending import batch_of
 from tasks_lib.run import open_run
 from tests.envs.rewards.played import trajectory
+from training.checkpoint_files import file_hashes
 from training.groups import EpisodeSummary, GroupRecord
 from training.journal import Journal, published_batch
-from training.store import RunStore, file_hashes, sha256_of, write_json
+from training.store import RunStore, sha256_of, write_json
 
 TOKEN = "0a1b2c3d4e5f"
 GROUPS = [[1.0, 0.0], [1.0, 1.0], [None, 0.0]]

@@ -202,7 +202,10 @@ def test_a_start_of_another_set_is_refused(tmp_path: Path) -> None:
     with open_run(config) as run, pytest.raises(TaskError, match="tasks is 'others'"):
         run.sample(1, 0)
     path.write_text("{}")
-    with open_run(config) as run, pytest.raises(StorageError, match=r"(?s)is no start of an iteration .*delete it"):
+    with (
+        open_run(config) as run,
+        pytest.raises(StorageError, match=r"(?s)is no start of an iteration .*move it out of the folder"),
+    ):
         run.sample(1, 0)
 
 

@@ -171,3 +171,30 @@ def test_nothing_is_estimated_before_an_episode_was_measured_here(
         "evaluating version 0 on 30 held-out episodes, about 60 s …"
     ]
     assert said[-1].endswith(" min at the pace of the last evaluation")
+
+
+@pytest.mark.parametrize(
+    ("version", "iterations", "begun", "finished", "due"),
+    [
+        (0, 9, False, False, True),
+        (4, 9, False, False, True),
+        (3, 9, False, False, False),
+        (3, 9, True, False, True),  # it was the last version when its evaluation was begun
+        (3, 9, True, True, False),
+        (9, 9, False, False, True),
+    ],
+)
+def test_a_version_is_evaluated_only_where_that_is_due(
+    tmp_path: Path, version: int, iterations: int, begun: bool, finished: bool, due: bool
+) -> None:
+    store = RunStore(tmp_path)
+    if begun:
+        write_json(store.group_path(f"e{version:06d}-g0000"), {})
+    if finished:
+        write_json(store.evaluation_path(version), {})
+    config = resolve(TrainConfig, {"iterations": iterations, "evaluation": {"every": 4}})
+    run: Any = SimpleNamespace(
+        config=config, store=store, version=version, metrics=SimpleNamespace(lines=lambda kind=None: [])
+    )
+    loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
+    assert loop.evaluation_due is due

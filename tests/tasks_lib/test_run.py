@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envs.rewards.judge import DamagedLedger, Ledger
-from envs.types import ConfigError
-from tasks_lib.config import TrainConfig, resolve
+from envs.types import ConfigError, PolicyError, StorageError
+from tasks_lib.checkpoints import check_checkpoint, publish_base
+from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.evaluation import evaluate_version
+from tasks_lib.frozen_config import COPY
 from tasks_lib.preflight import look_at_training
 from tasks_lib.run import open_run
-from training.store import read_json, write_json
+from training.store import RunStore, read_json, write_json
 
 
 def _config(root: Path, **changes: Any) -> TrainConfig:
@@ -50,6 +57,90 @@ def test_what_decided_the_run_so_far_may_not_change(tmp_path: Path) -> None:
         open_run(_config(tmp_path, seed=4, rollout={"attempts": 2})),
     ):
         pass
+
+
+DAMAGE = {
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"\0" * 512),
+    "other schema": lambda path: path.write_text('{"config": [1]}'),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_configuration_never_lets_other_values_in(tmp_path: Path, damage: str) -> None:
+    """What refuses changed keys is read from the copy; without that nothing goes on, whatever is advised is followed."""
+    with open_run(_config(tmp_path)) as run:
+        path = run.store.config_path
+        whole = path.read_bytes()
+        write_json(run.store.group_path("i000000-g0000"), {})  # it has begun
+    DAMAGE[damage](path)
+    with pytest.raises(ConfigError, match=r"other values of: seed"):
+        look_at_training(_config(tmp_path, seed=4))
+    look_at_training(_config(tmp_path))
+    DAMAGE[damage](path.with_name(COPY))
+    for config in (_config(tmp_path), _config(tmp_path, seed=4)):
+        with pytest.raises(
+            StorageError, match=r"config.json is .*put back a copy of that file .*or use another run_id$"
+        ) as said:
+            look_at_training(config)
+        assert "delete" not in str(said.value) and "\n" not in str(said.value)
+    look_at_training(_config(tmp_path, run_id="another", seed=4))
+    path.write_bytes(whole)
+    look_at_training(_config(tmp_path))
+    with pytest.raises(ConfigError, match=r"other values of: seed"):
+        look_at_training(_config(tmp_path, seed=4))
+
+
+def test_what_killed_processes_were_writing_is_removed_when_a_run_is_opened(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with open_run(_config(tmp_path)) as run:
+        root = run.store.root
+    (root / "blobs" / "ab").mkdir(parents=True)
+    left = [root / "blobs" / "ab" / f".x.jpg.{dead.pid}.0123abcd.tmp", root / f".result.json.{dead.pid}.0123abcd.tmp"]
+    kept = [root / f".live.json.{os.getpid()}.0123abcd.tmp", root / "blobs" / "ab" / "notes.tmp"]
+    for path in (*left, *kept):
+        path.touch()
+    with open_run(_config(tmp_path)):
+        assert not any(path.exists() for path in left) and all(path.exists() for path in kept)
+
+
+def test_a_damaged_policy_is_noticed_when_a_run_is_opened(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    with open_run(config) as run:
+        publish_base(run.store, PROJECT / "datasets" / "policies" / "reader")
+        weights = run.store.policy_path(0) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    for begin in (look_at_training, lambda config: open_run(config).__enter__()):
+        with pytest.raises(
+            StorageError, match=r"policy v0 is damaged: .*model\.safetensors .*; to go on, move"
+        ) as said:
+            begin(config)
+    found = re.search(r"move (\S+) to (\S+) and start the same command again", str(said.value))
+    assert found
+    Path(found[2]).parent.mkdir()
+    Path(found[1]).rename(found[2])
+    with open_run(config) as run:
+        publish_base(run.store, PROJECT / "datasets" / "policies" / "reader")
+        run.store.check_policy(0)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_checkpoint_that_was_cut_short_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    """Of a warm start, of a run and of anybody's: copied in, it would get a manifest that agrees with the damage."""
+    reader = PROJECT / "datasets" / "policies" / "reader"
+    for where, left_out in (("warm", ()), ("anybody", ("recipe.json",))):
+        folder = Path(shutil.copytree(reader, tmp_path / where, ignore=shutil.ignore_patterns(*left_out)))
+        check_checkpoint(folder)
+        path = folder / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        with pytest.raises(PolicyError, match=rf"^policy\.checkpoint: {path} .*give another checkpoint"):
+            check_checkpoint(folder)
+        with pytest.raises(StorageError, match=name):
+            RunStore(tmp_path / "run").publish_policy(0, folder, {})
+        assert not RunStore(tmp_path / "run").policy_path(0).exists()
 
 
 def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of_it(tmp_path: Path) -> None:

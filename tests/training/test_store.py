@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from envs.types import Rubric, StorageError, rubric_hash
-from training.store import MANIFEST, RunStore, atomic_write_bytes, read_json, write_json, write_json_once
+from training.checkpoint_files import MANIFEST
+from training.store import RunStore, atomic_write_bytes, read_json, write_json, write_json_once
 
 
 @pytest.fixture

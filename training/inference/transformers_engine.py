@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from envs.types import PolicyError
+from training.checkpoint_files import check_checkpoint_files
 from training.inference.engine import Generation, GenerationRequest
 from training.policy.bans import banned_ids
 from training.policy.renderer import PromptRenderer
@@ -42,13 +44,23 @@ class TransformersEngine:
         return self._version
 
     def load(self, version: int, checkpoint: Path) -> None:
-        """Serve ``checkpoint`` as ``version``; tokenizer and processor are read once, the weights each time."""
+        """Serve ``checkpoint`` as ``version``; tokenizer and processor are read once, the weights each time.
+
+        Raises:
+            StorageError: A file is not the one that was published, or is cut short; names it.
+            PolicyError: The checkpoint cannot be loaded.
+        """
         if version == self._version:
             return
-        if self._renderer is None:
-            self._renderer = PromptRenderer(checkpoint, self._template)
-            self._banned = banned_ids(checkpoint)
-        model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=self._dtype())
+        check_checkpoint_files(checkpoint)
+        try:
+            if self._renderer is None:
+                self._renderer = PromptRenderer(checkpoint, self._template)
+                self._banned = banned_ids(checkpoint)
+            model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=self._dtype())
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            why = str(error).strip().partition("\n")[0]
+            raise PolicyError(f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {why}") from error
         image_token = getattr(model.config, "image_token_id", None)
         if image_token is None:
             raise PolicyError(

@@ -12,14 +12,17 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from pydantic import ValidationError
 
-from envs.types import ConfigError, RollwrightError, TrainingError
+from envs.types import ConfigError, DiskError, RollwrightError, TrainingError
+from training.disk import disk_error
 from training.quiet import quiet_model_libraries
 from training.store import RunStore, read_json, write_json
+from training.trainer.resume import remove_temporary_folders
 from training.trainer.spec import TrainerSpec
 from training.trainer.watchdog import start_watchdog
 
@@ -37,6 +40,8 @@ def main() -> int:
         spec = read_spec(store)
         start_watchdog(spec.owner_pid, spec.owner_started)
         lock = take_lock(store.trainer_path / "lock", LOCK_SECONDS) if _rank() == 0 else None
+        if lock:
+            remove_temporary_folders(store)
         quiet_model_libraries()
         # Imported here: torch and its friends take 15 s, and a wrong config or a second trainer should be told at once.
         from training.trainer.loop import run_trainer
@@ -45,14 +50,22 @@ def main() -> int:
         del lock
     except RollwrightError as error:
         # A refusal: a restart would only repeat it.
-        traceback.print_exc()
-        write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})
+        _report(store, error)
         return 1
-    except Exception:
+    except Exception as error:
         # A crash. Its traceback is printed here, because the process ends by `os._exit`, before the interpreter would print it.
-        traceback.print_exc()
+        _report(store, disk_error(error, store.trainer_path))
         return 1
     return 0
+
+
+def _report(store: RunStore, error: RollwrightError | None) -> None:
+    """Write ``error.json`` for the owner, and the traceback into the log. Both may be refused by a full disk."""
+    with suppress(DiskError):  # then the owner finds out for itself that the folder cannot be written to
+        if error is not None:
+            write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 def read_spec(store: RunStore) -> TrainerSpec:
@@ -106,7 +119,8 @@ if __name__ == "__main__":
     except SystemExit as stop:
         code = int(stop.code or 0)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # the log's disk is full, which error.json says already
+                stream.flush()
         # Not a return: destroying process groups waits for ranks that may be gone, and everything written is already in place.
         os._exit(code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -14,11 +15,20 @@ from typing import Any
 
 import psutil
 
-from envs.types import TrainingError
+from envs.types import DiskError, StorageError, TrainingError
+from training.checkpoint_files import MANIFEST
+from training.disk import temporary_name, writing
 from training.environment import TORCH_ENVIRONMENT
-from training.store import MANIFEST, RunStore, read_json, write_json
+from training.store import RunStore, read_json, write_json
+from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 
+logger = logging.getLogger(__name__)
+
+STORAGE_ERRORS = {kind.__name__: kind for kind in (StorageError, DiskError)}
+"""Errors of a trainer that are raised as they are in the flow's process."""
+TRIAL_BYTES = 2**20
+"""Written when a trainer died without a word, to see whether its disk is full."""
 LOG_TAIL_LINES = 20
 """Lines of trainer.log in the message of an error without error.json."""
 
@@ -35,16 +45,26 @@ class TrainerProcess:
         """Write the spec and start the process group; returns at once (``wait_until_ready`` to wait for it).
 
         The calling process becomes the owner unless the spec names one: when the owner dies, so does the trainer.
+
+        Raises:
+            StorageError: The latest policy is damaged; names the file and says how to go on.
+            TrainingError: There is no version to go on from.
+            DiskError: The run's folder cannot be written to.
         """
         store = RunStore(Path(run_dir).resolve())
-        store.trainer_path.mkdir(parents=True, exist_ok=True)
+        point = find_resume_point(store, spec)
+        if point.damage:
+            logger.warning("%s; updates after v%d are done again from their batches", point.damage, point.version)
+        with writing(store.trainer_path):
+            store.trainer_path.mkdir(parents=True, exist_ok=True)
         for name in ("ready.json", "error.json"):
             (store.trainer_path / name).unlink(missing_ok=True)
         if spec.owner_pid is None:
             owner = psutil.Process()
             spec = spec.model_copy(update={"owner_pid": owner.pid, "owner_started": owner.create_time()})
+        spec = spec.model_copy(update={"resume_from": point.version})
         write_json(store.trainer_path / "config.json", spec)
-        with open(store.trainer_path / "trainer.log", "ab") as log:
+        with writing(store.trainer_path / "trainer.log"), open(store.trainer_path / "trainer.log", "ab") as log:
             process = subprocess.Popen(
                 command(store.root, spec.trainer.processes),
                 env={**os.environ, **environment(spec)},
@@ -79,6 +99,8 @@ class TrainerProcess:
 
         Raises:
             TrainingError: The trainer died (its error, or the end of its log), or the time is over.
+            StorageError: It ended because of a damaged file.
+            DiskError: It ended because the run's folder cannot be written to.
         """
         return self._wait_for(self._store.policy_path(version) / MANIFEST, timeout, poll_seconds)
 
@@ -108,6 +130,7 @@ class TrainerProcess:
                 found: dict[str, Any] = read_json(path)
                 return found
             if not alive:
+                self._raise_storage_error()
                 raise TrainingError(
                     f"the trainer ended (exit code {self._process.returncode}) before {path} was there: {self._cause()}"
                 )
@@ -116,6 +139,20 @@ class TrainerProcess:
                     f"no {path} within {timeout:.0f} s; the trainer (pid {self.pid}) still runs, see {self._log}"
                 )
             time.sleep(poll_seconds)
+
+    def _raise_storage_error(self) -> None:
+        """Raise what the trainer found wrong with the run's storage, which no restart mends."""
+        path = self._store.trainer_path / "error.json"
+        if not path.exists():
+            # It could not even write that. Large enough to be refused where little is left.
+            trial = temporary_name(path)
+            with writing(self._store.trainer_path):
+                try:
+                    trial.write_bytes(bytes(TRIAL_BYTES))
+                finally:
+                    trial.unlink(missing_ok=True)
+        elif (error := read_json(path))["type"] in STORAGE_ERRORS:
+            raise STORAGE_ERRORS[error["type"]](error["message"])
 
     @property
     def _log(self) -> Path:

@@ -10,7 +10,8 @@ from envs.types import TrainingError
 from training.batches import TrainingBatch
 from training.store import RunStore, write_json
 from training.trainer.policy_trainer import PolicyTrainer
-from training.trainer.publish import publish_policy, publish_state
+from training.trainer.publish import check_replay, publish_policy, publish_state
+from training.trainer.resume import find_resume_point
 from training.trainer.rows import read_batch, read_rows
 from training.trainer.setup import build_trainer, set_threads
 from training.trainer.spec import TrainerSpec
@@ -27,14 +28,14 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
 
     Raises:
         TrainingError: No policy to start from, or a batch that cannot be trained on.
+        StorageError: The latest policy is damaged, or the disk is full.
     """
-    version = store.latest_policy()
-    if version is None:
-        raise TrainingError(f"{store.root} has no published policy: version 0 must be there before the trainer starts")
+    version = spec.resume_from if spec.resume_from is not None else find_resume_point(store, spec).version
     started = time.time()
     trainer = build_trainer(store, spec, version)
     # After the trainer: accelerate sets its own number while it is made.
     set_threads(spec.trainer.torch_threads)
+    version = _replay(trainer, store, version)
     if trainer.args.should_save:
         write_json(
             store.trainer_path / READY, {"pid": os.getpid(), "started": started, "seconds": time.time() - started}
@@ -44,6 +45,20 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
         version += 1
         waited = wait_for_batch(store, version, POLL_SECONDS)
         _update(trainer, store, version, waited)
+
+
+def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
+    """Do the published updates after ``version`` again and write the state of the last one; the latest version."""
+    latest = store.latest_policy() or 0
+    for again in range(version + 1, latest + 1):
+        batch, _ = read_batch(store, again)
+        rows = read_rows(store, batch, trainer.spec.banned_ids)
+        run_update(trainer, batch, rows, Stopwatch(), store.manifest(again)["metrics"]["learning_rate"])
+        _say(trainer, f"v{again} is done again from {store.batch_path(again).name}")
+    if latest > version:
+        check_replay(trainer, store, latest)
+        publish_state(trainer, store, latest)
+    return latest
 
 
 def wait_for_batch(store: RunStore, version: int, poll_seconds: float) -> float:

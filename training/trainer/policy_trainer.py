@@ -71,17 +71,29 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         )
         return self.lr_scheduler
 
-    def begin_update(self, version: int) -> float:
+    @property
+    def trained_parameters(self) -> int:
+        """How many numbers training changes."""
+        return sum(getattr(each, "ds_numel", each.numel()) for each in self.model.parameters() if each.requires_grad)
+
+    def begin_update(self, version: int, learning_rate: float | None = None) -> float:
         """Seed torch for this update, move the schedule to it and return the learning rate that it is trained with.
 
         Both are functions of the version, so no generator's state needs saving, and a trainer state of an older Rollwright goes on with
         today's schedule. The schedule moves once per update, however many minibatches that has.
+
+        Args:
+            version: That the update makes.
+            learning_rate: Of an update that is done again: what it was then, which a run that was made longer would not give.
         """
         set_seed(self.spec.seed * 1_000_003 + version)
         self.lr_scheduler.last_epoch = version - 1
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             self.lr_scheduler.step()
+        if learning_rate is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate
         (rate,) = {group["lr"] for group in self.optimizer.param_groups}
         return float(rate)
 

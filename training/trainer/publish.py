@@ -5,29 +5,34 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from training.store import MANIFEST, RunStore, file_hashes, write_json
+from envs.types import StorageError, TrainingError
+from training.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes
+from training.disk import folder_bytes, writing
+from training.store import RunStore, policy_name, write_json
 from training.trainer.policy_trainer import PolicyTrainer
-from training.trainer.setup import state_path
+from training.trainer.resume import state_path
 
 KEPT_STATES = 2
 """The latest, and the one before it: until a new policy's manifest is there, a restart begins from the older state."""
 
-WEIGHT_FILES = re.compile(r"(model|pytorch_model|adapter_model).*\.(safetensors|bin)(\.index\.json)?")
-"""Files of a checkpoint that a new version replaces; tokenizer, processor and chat template are handed on as they are."""
+ADAM_BYTES = 12
+"""Bytes of a state for each trained parameter: the weight and Adam's two moments in float32."""
 
 
 def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
     """Write ``trainer/state/v…`` and prune older ones. Called on every process."""
     target = state_path(store, version)
     temporary = target.parent / f".tmp-{target.name}"
-    _on_first(trainer, lambda: _empty(temporary))
-    trainer.save_state(temporary)
-    trainer.accelerator.wait_for_everyone()
-    _on_first(trainer, lambda: _commit_state(temporary, target))
+    with _whole_or_gone(temporary, ADAM_BYTES * trainer.trained_parameters):
+        _on_first(trainer, lambda: _empty(temporary))
+        trainer.save_state(temporary)
+        trainer.accelerator.wait_for_everyone()
+        _on_first(trainer, lambda: _commit_state(temporary, target))
 
 
 def publish_policy(
@@ -39,10 +44,52 @@ def publish_policy(
         manifest: Gives what goes into the manifest besides version and files; called last, so that it can hold this very time.
     """
     target = store.policy_path(version)
+    parent = store.policy_path(version - 1)
     temporary = target.parent / f".tmp-{target.name}"
-    _on_first(trainer, lambda: _copy_static_files(store.policy_path(version - 1), temporary))
-    trainer.save_weights(temporary)
-    _on_first(trainer, lambda: _commit_policy(temporary, target, version, manifest))
+    with _whole_or_gone(temporary, folder_bytes(parent)):
+        _on_first(trainer, lambda: _copy_static_files(parent, temporary))
+        trainer.save_weights(temporary)
+        _on_first(trainer, lambda: _commit_policy(temporary, target, version, manifest))
+
+
+def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
+    """Check that updates which were done again gave the published version's weights to the last bit. Called on every process.
+
+    Raises:
+        TrainingError: They are others; says how to go on.
+    """
+    temporary = store.trainer_path / f".tmp-replayed-{policy_name(version)}"
+    with _whole_or_gone(temporary, folder_bytes(store.policy_path(version))):
+        _on_first(trainer, lambda: _empty(temporary))
+        trainer.save_weights(temporary)
+        _on_first(trainer, lambda: _compare_replayed(temporary, store, version))
+
+
+def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
+    published = {
+        name: entry for name, entry in store.manifest(version)["files"].items() if WEIGHT_FILES.fullmatch(name)
+    }
+    try:
+        check_files(temporary, published, f"the manifest of {store.policy_path(version)}")
+    except StorageError as error:
+        raise TrainingError(
+            f"the updates up to v{version} were done again, because its trainer state is damaged, and gave other weights than "
+            f"those that are published ({error}): this machine or its libraries compute differently. To go on from the weights "
+            f"that they give here, move {store.policy_path(version)} to {store.root / 'damaged' / policy_name(version)} "
+            f"and start the same command again"
+        ) from error
+    shutil.rmtree(temporary)
+
+
+@contextmanager
+def _whole_or_gone(temporary: Path, needed: int) -> Iterator[None]:
+    """What is written to a temporary folder is removed when that fails; write faults become ``DiskError``."""
+    with writing(temporary, needed):
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def _on_first(trainer: PolicyTrainer, action: Callable[[], object]) -> None:
@@ -64,6 +111,7 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
 
 
 def _commit_state(temporary: Path, target: Path) -> None:
+    write_json(temporary / MANIFEST, {"files": file_hashes(temporary)})
     _replace_folder(temporary, target)
     versions = sorted(path for path in target.parent.iterdir() if re.fullmatch(r"v\d{6}", path.name))
     for old in versions[:-KEPT_STATES]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,25 +11,20 @@ from llamafactory.hparams import get_train_args
 from llamafactory.model import load_model, load_tokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from envs.types import TrainingError
 from training.losses import IGNORE_INDEX
 from training.store import RunStore
 from training.trainer.collate import PolicyCollator
 from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.resume import state_path
 from training.trainer.spec import TrainerSpec
 
 
 def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTrainer:
     """A trainer that holds version ``version`` of the run, ready for its next update, optimizer and schedule included.
 
-    Raises:
-        TrainingError: The version was trained, but its trainer state is missing.
+    Weights and state are those of `find_resume_point`, which has checked them.
     """
     state = state_path(store, version) if version else None
-    if state is not None and not state.is_dir():
-        raise TrainingError(
-            f"policy v{version} is published but its trainer state {state} is missing: the run cannot go on exactly"
-        )
     disable_progress_bar()
     prepare_deepspeed_for_cpu()
     arguments = llamafactory_arguments(store, spec, version)
@@ -59,11 +53,6 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
     )
     trainer.prepare(state)
     return trainer
-
-
-def state_path(store: RunStore, version: int) -> Path:
-    """Folder of the optimizer, scheduler and random state after the update that made ``version``."""
-    return store.trainer_path / "state" / f"v{version:06d}"
 
 
 def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> dict[str, Any]:

@@ -31,5 +31,10 @@ class TrainerSpec(Settings):
         ge=0,
         description="Collated micro-batches kept in memory between the passes of an update, per process; above it they are made again.",
     )
+    resume_from: int | None = Field(
+        None,
+        ge=0,
+        description="Version whose weights and state are gone on from, checked by the owner; later ones are done again.",
+    )
     owner_pid: int | None = Field(None, description="The flow process; when it is gone the trainer exits.")
     owner_started: float | None = Field(None, description="Start time of the owner (psutil), against reuse of its pid.")

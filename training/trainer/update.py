@@ -85,15 +85,21 @@ class MicroBatches:
 
 
 def run_update(
-    trainer: PolicyTrainer, batch: TrainingBatch, rows: Sequence[TrainingRow], watch: Stopwatch
+    trainer: PolicyTrainer,
+    batch: TrainingBatch,
+    rows: Sequence[TrainingRow],
+    watch: Stopwatch,
+    learning_rate: float | None = None,
 ) -> dict[str, float]:
     """Train on a batch and return its metrics, equal on every process. A batch without rows changes no weight.
+
+    ``learning_rate`` is for an update that is done again: the one that it had.
 
     Raises:
         TrainingError: the gradient norm of a minibatch is not finite. What the trainer holds then must not be published.
     """
     spec, settings = trainer.spec, trainer.spec.trainer
-    learning_rate = trainer.begin_update(batch.version)
+    learning_rate = trainer.begin_update(batch.version, learning_rate)
     world = trainer.args.world_size
     plan = plan_minibatches(
         [len(row) for row in rows], settings.minibatch_rows, settings.micro_batch_rows, world, spec.seed, batch.version

@@ -67,7 +67,7 @@ def pre_train(recipe: Recipe, folder: Path, seed: int = 0) -> Path:
         if (target / "stage.json").exists():
             known = read_json(target / "stage.json")
             if any(known[name] != value for name, value in made_with.items()):
-                raise PolicyError(f"{target} was made with another recipe or seed; give another folder, or delete it")
+                raise PolicyError(f"{target} was made with another recipe or seed; give another folder")
             continue
         model, tokenizer = initial_policy(seed)
         if number > 1:

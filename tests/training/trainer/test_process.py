@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from envs.types import TrainingError
+from envs.types import DiskError, StorageError, TrainingError
+from tasks_lib.config import TrainConfig
+from tasks_lib.training import Trainer
 from training.batches import BatchRow, TrainingBatch
+from training.checkpoint_files import MANIFEST
+from training.inference.transformers_engine import TransformersEngine
 from training.store import RunStore, atomic_write_bytes
 from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
-from training.trainer.setup import state_path
+from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.spec import TrainerSpec
 from training.trainer.watchdog import ORPHAN_EXIT_CODE
 
@@ -158,9 +165,9 @@ def test_the_second_trainer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     take_lock(tmp_path / "lock", 0).close()
 
 
-def test_unknown_settings_are_named(tmp_path: Path) -> None:
-    store = RunStore(tmp_path)
-    trainer = TrainerProcess.start(tmp_path, make_spec())
+def test_unknown_settings_are_named(run: HandMadeRun) -> None:
+    store = run.store
+    trainer = TrainerProcess.start(store.root, make_spec())
     (store.trainer_path / "config.json").write_text('{"total_updates": 1, "learning_speed": 3}')
     with pytest.raises(TrainingError, match=r"(?s)ConfigError.*learning_speed"):
         trainer.wait_until_ready(60)
@@ -217,3 +224,153 @@ def test_resume_is_exact_with_every_way_of_saving(
     with TrainerProcess.start(broken.store.root, spec) as trainer:
         trainer.wait_for_policy(2, PATIENCE)
     assert weights_sha256(broken.store, 2) == weights_sha256(whole.store, 2) != weights_sha256(whole.store, 0)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def other_bytes(path: Path) -> None:
+    """As long as before: only a checksum sees it."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def largest(folder: Path) -> Path:
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+STATE_FAULTS = {
+    "optimizer cut short": lambda state: cut(largest(state)),
+    "optimizer with another bit": lambda state: other_bytes(largest(state)),
+    "optimizer empty": lambda state: largest(state).write_bytes(b""),
+    "manifest cut short": lambda state: cut(state / MANIFEST),
+    "folder gone": shutil.rmtree,
+}
+
+
+def test_a_damaged_state_is_recognised_without_starting_anything(finished: HandMadeRun, tmp_path: Path) -> None:
+    store = RunStore(shutil.copytree(finished.store.root, tmp_path / "run"))
+    spec = make_spec(total_updates=3)
+    assert find_resume_point(store, spec) == ResumePoint(2)
+    for what, damage in STATE_FAULTS.items():
+        shutil.rmtree(store.trainer_path)
+        shutil.copytree(finished.store.trainer_path, store.trainer_path)
+        damage(state_path(store, 2))
+        point = find_resume_point(store, spec)
+        assert point.version == 1 and str(state_path(store, 2)) in point.damage, what
+    damage(state_path(store, 1))
+    assert find_resume_point(store, spec).version == 0
+    store.batch_path(1).unlink()
+    with pytest.raises(TrainingError, match="no earlier version whose weights, state and later batches are all whole"):
+        find_resume_point(store, spec)
+
+
+def test_a_state_of_before_manifests_is_checked_by_its_own_checksums(finished: HandMadeRun, tmp_path: Path) -> None:
+    state = shutil.copytree(state_path(finished.store, 2), tmp_path / "state")
+    (state / MANIFEST).unlink()
+    check_state(state)
+    for damage in (cut, other_bytes):
+        shutil.rmtree(state)
+        shutil.copytree(state_path(finished.store, 2), state)
+        (state / MANIFEST).unlink()
+        damage(largest(state))
+        with pytest.raises(StorageError, match=largest(state).name):
+            check_state(state)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(2, id="the state before is gone on from"),
+        pytest.param(1, id="all is done again from version 0", marks=pytest.mark.slow),
+    ],
+)
+def test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged(
+    finished: HandMadeRun, tmp_path: Path, last: int
+) -> None:
+    """Also in a run that was made longer, whose schedule would give other learning rates."""
+    store = RunStore(shutil.copytree(finished.store.root, tmp_path / "run"))
+    for version in range(last, 3):
+        cut(largest(state_path(store, version)))
+    store.batch_path(3).unlink()
+    with TrainerProcess.start(store.root, make_spec(total_updates=9)) as trainer:
+        trainer.wait_until_ready(PATIENCE)  # which it is once the weights were compared with the published ones
+    check_state(state_path(store, 2))
+    for name in (path.relative_to(store.root) for path in state_path(store, 2).rglob("*optim_states.pt")):
+        assert (store.root / name).read_bytes() == (finished.store.root / name).read_bytes()
+    assert not list(store.root.rglob(".tmp*"))
+
+
+POLICY_FAULTS = {
+    "another version's weights": lambda store: shutil.copy(
+        store.policy_path(1) / "model.safetensors", store.policy_path(2) / "model.safetensors"
+    ),
+    "weights cut short": lambda store: cut(store.policy_path(2) / "model.safetensors"),
+    "another bit": lambda store: other_bytes(store.policy_path(2) / "model.safetensors"),
+    "tokenizer of another": lambda store: other_bytes(store.policy_path(2) / "tokenizer.json"),
+    "weights gone": lambda store: (store.policy_path(2) / "model.safetensors").unlink(),
+    "weights added": lambda store: (store.policy_path(2) / "model-00001-of-00002.safetensors").write_bytes(b"x"),
+    "manifest cut short": lambda store: cut(store.policy_path(2) / MANIFEST),
+    "manifest empty": lambda store: (store.policy_path(2) / MANIFEST).write_bytes(b""),
+    "manifest is garbage": lambda store: (store.policy_path(2) / MANIFEST).write_bytes(b"\xff\x00" * 40),
+    "manifest of another kind": lambda store: (store.policy_path(2) / MANIFEST).write_text('{"files": [1]}'),
+    "manifest of another version": lambda store: shutil.copy(
+        store.policy_path(1) / MANIFEST, store.policy_path(2) / MANIFEST
+    ),
+}
+
+
+@pytest.mark.parametrize("what", POLICY_FAULTS)
+def test_a_damaged_policy_is_refused_by_name_before_anything_starts(
+    finished: HandMadeRun, tmp_path: Path, what: str
+) -> None:
+    store = RunStore(shutil.copytree(finished.store.root, tmp_path / "run"))
+    POLICY_FAULTS[what](store)
+    with pytest.raises(StorageError, match=r"^policy v2 is damaged: .*v000002/.*; to go on, move ") as refused:
+        TrainerProcess.start(store.root, make_spec(total_updates=3))
+    assert "\n" not in str(refused.value)
+    engine = TransformersEngine("qwen2_vl")
+    if what != "manifest of another version":  # whose files are another's as well
+        with pytest.raises(StorageError, match="v000002/"):
+            engine.load(2, store.policy_path(2))
+
+
+def test_moving_a_damaged_policy_away_makes_the_same_one_again(finished: HandMadeRun, tmp_path: Path) -> None:
+    """What the error advises, followed to the letter."""
+    store = RunStore(shutil.copytree(finished.store.root, tmp_path / "run"))
+    POLICY_FAULTS["another version's weights"](store)
+    with pytest.raises(StorageError) as refused:
+        TrainerProcess.start(store.root, make_spec(total_updates=3))
+    found = re.search(r"move (\S+) to (\S+) and start the same command again", str(refused.value))
+    assert found
+    Path(found[2]).parent.mkdir()
+    shutil.move(found[1], found[2])
+    store.batch_path(3).unlink()
+    with TrainerProcess.start(store.root, make_spec(total_updates=3)) as trainer:
+        trainer.wait_for_policy(2, PATIENCE)
+    assert weights_sha256(store, 2) == weights_sha256(finished.store, 2)
+
+
+def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
+    small_disk: Callable[[int], Path], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state takes three times the room of its policy. What was written of it is gone, so that the line itself finds room."""
+    needed = sum(path.stat().st_size for path in checkpoint.iterdir())
+    run = make_run(small_disk(3 * needed + 2**20) / "run", checkpoint)
+    run.fill(1, 20)
+    starts: list[TrainerProcess] = []
+    start = TrainerProcess.start
+    monkeypatch.setattr(TrainerProcess, "start", lambda *given: starts.append(start(*given)) or starts[-1])
+    config = TrainConfig.model_validate({"iterations": 1, "trainer": {"torch_threads": 1}})
+    with (
+        Trainer(run.store, config) as trainer,
+        pytest.raises(
+            DiskError,
+            match=r"^cannot write \S*/trainer/state/\.tmp-v000001: no space left on the disk \(.* MB needed, ",
+        ) as said,
+    ):
+        trainer.update(1)
+    assert len(starts) == 1 and "\n" not in str(said.value)
+    assert not list(run.store.root.rglob(".tmp-*")) and run.store.versions() == [0]

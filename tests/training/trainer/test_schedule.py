@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from training.config import TrainerConfig
 from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.resume import state_path
 from training.trainer.rows import read_rows
 from training.trainer.schedule import learning_rate_factor
-from training.trainer.setup import build_trainer, state_path
+from training.trainer.setup import build_trainer
 from training.trainer.update import Stopwatch, run_update
 
 from .conftest import HandMadeRun, make_spec

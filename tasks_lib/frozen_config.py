@@ -1,0 +1,63 @@
+"""What a folder was started with: ``config.json``, and a copy of it, so that one damaged file does not lose it.
+
+Without it nothing could refuse changed keys, so a damaged one is never taken for none.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from envs.types import StorageError
+from training.store import read_json, write_json
+
+COPY = "config.copy.json"
+"""Beside ``config.json``, written after it."""
+logger = logging.getLogger(__name__)
+
+
+def write_frozen(path: Path, document: dict[str, Any]) -> None:
+    """Write ``config.json`` and its copy."""
+    write_json(path, document)
+    write_json(path.with_name(COPY), document)
+
+
+def read_frozen(path: Path) -> dict[str, Any] | None:
+    """The document of a ``config.json``, or of its copy where it is damaged or gone; ``None`` if neither was ever written.
+
+    Raises:
+        StorageError: Both are damaged, or the one that there is.
+    """
+    copy = path.with_name(COPY)
+    try:
+        return _document(path) if path.exists() or not copy.exists() else _from_copy(path, "is gone")
+    except FileNotFoundError:
+        return None
+    except StorageError as error:
+        try:
+            return _from_copy(path, "is damaged")
+        except (StorageError, FileNotFoundError):
+            raise StorageError(
+                f"{error}, so nothing says what {path.parent} was started with; "
+                f"put back a copy of that file from a backup, or use another run_id"
+            ) from error
+
+
+def _from_copy(path: Path, what: str) -> dict[str, Any]:
+    document = _document(path.with_name(COPY))
+    logger.warning("%s %s; its copy %s is used", path, what, COPY)
+    return document
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """``FileNotFoundError`` where there is none, ``StorageError`` where there is something else."""
+    if not path.exists():
+        raise FileNotFoundError(path)
+    try:
+        document = read_json(path)
+    except StorageError as error:
+        raise StorageError(str(error).partition(";")[0]) from error
+    if not isinstance(document, dict) or not isinstance(document.get("config"), dict):
+        raise StorageError(f"{path} is damaged: it holds no configuration")
+    return document

@@ -1,0 +1,25 @@
+"""Which errors Prefect runs a task on a worker again for."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import envs.types
+from envs.types import BrowserError, JudgeError, RollwrightError, SiteError
+
+PASSING = (BrowserError, SiteError, JudgeError)
+"""Errors of ours that another attempt may not meet. A full disk, a damaged file or a wrong setting stays what it is."""
+
+
+def may_help_to_retry(task: Any, task_run: Any, state: Any) -> bool:
+    """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds."""
+    return isinstance(state.data, PASSING) or not isinstance(state.data, RollwrightError)
+
+
+def is_not_passed_on(record: logging.LogRecord) -> bool:
+    """A filter for Prefect's log of tasks in a worker. It leaves out an error that the flow's process reports, once."""
+    found = re.search(r"Finished in state Failed\(.* encountered an exception (\w+):", record.getMessage())
+    kind = getattr(envs.types, found[1], None) if found else None
+    return not (isinstance(kind, type) and issubclass(kind, RollwrightError) and not issubclass(kind, PASSING))

@@ -1,0 +1,159 @@
+"""Watches the Prefect server while a flow runs, which Prefect itself does not: its calls wait for minutes without a word.
+
+While the server does not answer, the run goes on as far as it can and waits where it needs the server. Ctrl-C ends it all the same, by
+ending the flow's own processes: every file appears whole, so the run can be gone on with.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import httpx
+import psutil
+
+from envs.types import RollwrightError
+from training.trainer.watchdog import process_started
+
+T = TypeVar("T")
+LOOK_SECONDS = 2.0
+"""Between two looks at the server."""
+ANSWER_SECONDS = 2.0
+"""How long one look waits: a busy server of one laptop answers within a second."""
+SILENT_SECONDS = 6.0
+"""Without an answer before that is said: with the look that finds it, within ten seconds."""
+END_SECONDS = 3.0
+"""What processes of ours get to end by themselves after Ctrl-C without a server."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+class ServerWatch:
+    """Looks at a server every few seconds, in a thread of its own.
+
+    Args:
+        api: Address of the Prefect API.
+        say: Prints a line.
+        own: Pid of the server where this process started it; when that ends, nobody starts it again.
+        end: Ends this process at once; a test has its own.
+    """
+
+    def __init__(
+        self, api: str, say: Callable[[str], object], own: int | None = None, end: Callable[[int], object] | None = None
+    ) -> None:
+        self._api, self._say, self._own = api, say, own
+        self._end = end or end_process
+        self.answers = threading.Event()
+        self.answers.set()
+        self.interrupted = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="prefect-server", daemon=True)
+
+    def __enter__(self) -> ServerWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def reached(self, call: Callable[[], T]) -> T:
+        """What a call of the server's API gives, tried again as long as the server does not answer."""
+        while True:
+            try:
+                return call()
+            except (httpx.TransportError, httpx.HTTPStatusError):
+                if self._looks_well():
+                    raise
+                self.answers.clear()
+                self.answers.wait()
+
+    def _watch(self) -> None:
+        last, said = time.monotonic(), False
+        while not self._over.is_set():
+            if self._looks_well():
+                if said:
+                    self._say(f"the Prefect server at {self._api} answers again: the run goes on")
+                last, said = time.monotonic(), False
+                self.answers.set()
+            else:
+                if self.interrupted.is_set():
+                    self._say("interrupted: what is whole is kept; start the same command again to go on")
+                    self._end(INTERRUPTED)
+                    return
+                if self._own is not None and process_started(self._own) is None:
+                    self._say(
+                        f"error: the Prefect server of this run, at {self._api}, has ended; what is whole is kept: "
+                        f"start the same command again to go on"
+                    )
+                    self._end(1)
+                    return
+                if not said and time.monotonic() - last >= SILENT_SECONDS:
+                    self._say(
+                        f"the Prefect server at {self._api} does not answer: the run waits for it where it has to; "
+                        f"start the server again, or press Ctrl-C and go on later with the same command"
+                    )
+                    said = True
+                    self.answers.clear()
+            self.interrupted.wait(LOOK_SECONDS) if not self.interrupted.is_set() else self._over.wait(0.5)
+
+    def _looks_well(self) -> bool:
+        try:
+            # Nothing is sent that a certificate would have to protect; Prefect's own calls check it.
+            return httpx.get(f"{self._api}/health", timeout=ANSWER_SECONDS, verify=False).status_code < 500
+        except httpx.HTTPError:
+            return False
+
+
+_watch: ServerWatch | None = None
+
+
+@contextmanager
+def watched_server(api: str, own: int | None = None) -> Iterator[None]:
+    """Watch the Prefect server of this process while flows run inside. In the main thread."""
+    global _watch
+    with ServerWatch(api, lambda line: print(line, file=sys.stderr, flush=True), own) as _watch:
+        before = signal.getsignal(signal.SIGINT)
+
+        def interrupt(signum: int, frame: object) -> None:
+            if _watch is not None:
+                _watch.interrupted.set()
+            if callable(before):
+                before(signum, frame)  # type: ignore[arg-type]
+
+        if callable(before):
+            signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        except (httpx.TransportError, httpx.HTTPStatusError) as error:
+            raise RollwrightError(
+                f"the Prefect server at {api} does not answer ({type(error).__name__}); what is whole is kept: "
+                f"start it, and then the same command again"
+            ) from error
+        finally:
+            signal.signal(signal.SIGINT, before)
+            _watch = None
+
+
+def reached(call: Callable[[], T]) -> T:
+    """`ServerWatch.reached` of the server that is watched; outside of `watched_server` a plain call."""
+    return call() if _watch is None else _watch.reached(call)
+
+
+def end_process(status: int) -> None:
+    """End this process and all below it, without the farewells that wait for a server."""
+    members = psutil.Process().children(recursive=True)
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        for member in members:
+            try:
+                member.send_signal(signum)
+            except psutil.NoSuchProcess:
+                continue
+        _, members = psutil.wait_procs(members, END_SECONDS)
+    os._exit(status)

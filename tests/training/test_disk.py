@@ -1,0 +1,233 @@
+"""A disk that takes no more: one error that names path, reason and fix, whoever writes, and nothing half written stays."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import io
+import os
+import pickle
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from envs.types import DiskError, RewardBundle, StopReason, StorageError, Trajectory
+from tasks_lib.metrics import MetricsLog
+from training.checkpoint_files import MANIFEST
+from training.disk import REASONS, disk_error, remove_leftovers, write_fault, writing
+from training.journal import Journal
+from training.store import RunStore, atomic_write_bytes, write_json
+
+FAULTS = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO]
+
+
+def fault(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def checkpoint(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    save_file({"w": torch.zeros(100)}, folder / "model.safetensors")
+    return folder
+
+
+def trajectory() -> Trajectory:
+    return Trajectory(
+        episode_id="i000000-g0000-s00-a0",
+        group_id="i000000-g0000",
+        task_id="t",
+        kind="k",
+        seed=0,
+        sample=0,
+        policy_version=0,
+        steps=(),
+        stop_reason=StopReason.DONE,
+        reward=RewardBundle(score=1.0, passed=True),
+    )
+
+
+WRITES: dict[str, Callable[[RunStore, Path], object]] = {
+    "a document": lambda store, _: write_json(store.batch_path(1), {"rows": [1] * 100}),
+    "a blob": lambda store, _: store.put_blob(b"\xff\xd8\xff" * 100),
+    "a trajectory": lambda store, _: store.put_trajectory(trajectory()),
+    "a policy": lambda store, source: store.publish_policy(0, source, {}),
+}
+
+
+@pytest.mark.parametrize("number", FAULTS)
+@pytest.mark.parametrize("call", ["open", "fsync", "replace", "mkdir"])
+@pytest.mark.parametrize("what", WRITES)
+def test_whatever_call_the_disk_refuses_the_path_is_named_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, call: str, number: int
+) -> None:
+    store, source = RunStore(tmp_path / "run"), checkpoint(tmp_path / "source")
+    opened, refused = io.open, False
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        nonlocal refused
+        refused = True
+        raise fault(number)
+
+    def refuse_to_write(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        return refuse() if "w" in mode and str(store.root) in str(file) else opened(file, mode, *arguments, **options)
+
+    if call == "open":
+        monkeypatch.setattr("builtins.open", refuse_to_write)
+    elif call == "mkdir":
+        monkeypatch.setattr(Path, "mkdir", refuse)
+        monkeypatch.setattr(os, "mkdir", refuse)
+    else:
+        monkeypatch.setattr(os, call, refuse)
+    with suppress(StopIteration):
+        if what == "a blob" and call == "fsync":
+            WRITES[what](store, source)  # blobs are not synced: they are checked when they are read
+            assert not refused
+            return
+        with pytest.raises(DiskError, match=rf"^cannot write {store.root}/.*: {REASONS[number][0]} \(") as said:
+            WRITES[what](store, source)
+    assert (
+        "\n" not in str(said.value)
+        and " free on " in str(said.value)
+        and "start the same command again" in str(said.value)
+    )
+    monkeypatch.undo()
+    assert not [path for path in store.root.rglob("*") if path.is_file()]
+    WRITES[what](store, source)  # with room again it is written
+
+
+def circle() -> Exception:
+    try:
+        raise ValueError("first") from fault(errno.ENOSPC)
+    except ValueError as error:
+        error.__context__ = error.__cause__
+        return error
+
+
+SAID = {
+    "an OSError": (fault(errno.ENOSPC), errno.ENOSPC),
+    "behind another": (circle(), errno.ENOSPC),
+    "in groups of groups": (
+        ExceptionGroup("a", [ValueError("x"), ExceptionGroup("b", [fault(errno.EDQUOT)])]),
+        errno.EDQUOT,
+    ),
+    "sqlite3": (sqlite3.OperationalError("database or disk is full"), errno.ENOSPC),
+    "sqlite3, read-only": (sqlite3.OperationalError("attempt to write a readonly database"), errno.EROFS),
+    "sqlite3, failing": (sqlite3.OperationalError("disk I/O error"), errno.EIO),
+    "safetensors": (
+        RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        errno.ENOSPC,
+    ),
+    "none": (ValueError("no space in the name"), None),
+    "a missing file": (FileNotFoundError(errno.ENOENT, "x"), None),
+}
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_a_write_fault_is_found_however_it_is_said(tmp_path: Path, how: str) -> None:
+    error, expected = SAID[how]
+    assert write_fault(error, tmp_path) == expected
+    if expected is None:
+        with pytest.raises(type(error)), writing(tmp_path):
+            raise error
+        assert disk_error(error, tmp_path) is None
+
+
+def test_a_refused_read_is_no_full_disk(tmp_path: Path) -> None:
+    assert disk_error(fault(errno.EACCES), tmp_path) is None and disk_error(fault(errno.EIO), tmp_path) is None
+    assert disk_error(RuntimeError("x"), tmp_path) is None
+    assert "no space left" in str(disk_error(fault(errno.ENOSPC), tmp_path))
+
+
+def test_it_comes_through_a_pickle(tmp_path: Path) -> None:
+    """Between Dask's processes."""
+    with pytest.raises(DiskError) as said, writing(tmp_path / "x", needed=12_300_000):
+        raise fault(errno.ENOSPC)
+    other = pickle.loads(pickle.dumps(said.value))
+    assert isinstance(other, StorageError) and str(other) == str(said.value) and "(12.3 MB needed, " in str(other)
+
+
+def test_the_lines_of_metrics_survive_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"kind": "a"}\n{"kind": "b"}\n{"ki')
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(fault(errno.ENOSPC)))
+    log = MetricsLog(path, tmp_path / "tensorboard")
+    assert [line["kind"] for line in log.lines()] == ["a", "b"]
+    monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(fault(errno.ENOSPC)))
+    with pytest.raises(DiskError, match=r"metrics\.jsonl: no space left"):
+        log.append({"kind": "c"}, 0)
+    monkeypatch.undo()
+    log.close()
+
+
+def test_leftovers_of_dead_processes_only_are_removed(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".output.{dead.pid}.00000000.tmp").mkdir()
+    (tmp_path / "a").mkdir()
+    for pid, name in ((dead.pid, ".x.json"), (os.getpid(), ".x.json"), (dead.pid, "x.json")):
+        (tmp_path / "a" / f"{name}.{pid}.00000000.tmp").touch()
+    assert remove_leftovers(tmp_path) == 2
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
+        f".x.json.{os.getpid()}.00000000.tmp",
+        f"x.json.{dead.pid}.00000000.tmp",
+    ]
+
+
+@pytest.fixture(scope="module")
+def tiny(small_disk: Callable[[int], Path]) -> Path:
+    """A file system of a megabyte."""
+    return small_disk(2**20)
+
+
+def fill(folder: Path) -> None:
+    with suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+FULL: dict[str, Callable[[RunStore, Path], object]] = {
+    **WRITES,
+    "torch": lambda store, _: _saved(store, lambda path: torch.save({"w": torch.zeros(10**5)}, path)),
+    "safetensors": lambda store, _: _saved(store, lambda path: save_file({"w": torch.zeros(10**5)}, path)),
+    "the journal": lambda store, _: Journal(store.journal_path).close(),
+}
+
+
+def _saved(store: RunStore, save: Callable[[Path], object]) -> None:
+    with writing(store.root / "saved"):
+        save(store.root / "saved")
+
+
+@pytest.mark.parametrize("what", FULL)
+def test_a_disk_that_is_really_full(tiny: Path, tmp_path: Path, what: str) -> None:
+    gc.collect()  # errors of the tests before hold files open, whose room would be given back later
+    for path in tiny.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    store = RunStore(tiny / "run")
+    store.root.mkdir()
+    fill(tiny)
+    with pytest.raises(DiskError, match=rf"no space left on the disk \(.*0 B free on {tiny}\)") as said:
+        FULL[what](store, checkpoint(tmp_path / "source"))
+    assert str(tiny) in str(said.value).partition(":")[0]
+    assert not [path for path in store.root.rglob("*") if path.name.endswith(".tmp") or path.name == MANIFEST]
+    (tiny / "filler").unlink()
+    FULL[what](store, tmp_path / "source")
+
+
+def test_a_disk_that_is_really_read_only(tiny: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(tiny)], check=True)
+    try:
+        with pytest.raises(DiskError, match="the file system is read-only"):
+            atomic_write_bytes(tiny / "run" / "x.json", b"{}")
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(tiny)], check=True)

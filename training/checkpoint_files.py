@@ -1,0 +1,153 @@
+"""Checks that a checkpoint's files are those that were published, before anything is loaded from them.
+
+A published version has a ``manifest.json`` with the size and sha256 of every file; a warm start's checkpoint has a ``recipe.json`` with
+those of its weights; any other checkpoint is checked for weights that were cut short. A file is hashed once per process, as long as
+it is not changed: about 1.5 GB/s, little against reading and converting the weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from envs.types import StorageError
+from envs.types.paths import AnyPath
+
+MANIFEST = "manifest.json"
+"""Written last into a policy's folder; without it the policy does not exist."""
+RECIPE = "recipe.json"
+"""How a warm start's checkpoint was made, inside its folder."""
+WEIGHT_FILES = re.compile(r"(model|pytorch_model|adapter_model).*\.(safetensors|bin)(\.index\.json)?")
+"""Files of a checkpoint that a new version replaces; tokenizer, processor and chat template are handed on as they are."""
+CHUNK = 2**20
+"""Bytes that are hashed at a time."""
+_hashes: dict[tuple[str, int, int, int], str] = {}
+"""By path, inode, size and time of the last change of any kind (ctime, which a copy cannot set)."""
+
+
+def file_sha256(path: Path) -> str:
+    """Hash a file by stream, once per process for as long as it is not changed."""
+    status = path.stat()
+    key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
+    if key not in _hashes:
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+        _hashes[key] = digest.hexdigest()
+    return _hashes[key]
+
+
+def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
+    """``{name: {size, sha256}}`` of a folder's files, the manifest left out."""
+    folder = Path(folder)
+    return {
+        str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": file_sha256(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The document of ``manifest.json`` in a folder.
+
+    Raises:
+        StorageError: It is missing, cut short, or no manifest with files.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror})") from error
+    except orjson.JSONDecodeError as error:
+        raise StorageError(f"{path} is damaged: no valid JSON ({error})") from error
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or not files or not all(_is_entry(entry) for entry in files.values()):
+        raise StorageError(f"{path} is damaged: it does not list files with their size and sha256")
+    return dict(manifest)
+
+
+def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) -> None:
+    """Compare files with what was written down of them: existence and size of all first, which is cheap, then their sha256.
+
+    Raises:
+        StorageError: One is missing, cut short, holds other bytes, or would be loaded too and is not listed; names it.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.name not in files and (WEIGHT_FILES.fullmatch(path.name) or path.name == "adapter_config.json"):
+            raise StorageError(f"{path} was added: {listed_in} does not list it")
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            raise StorageError(f"{path} is missing, and {listed_in} lists it")
+        if (size := path.stat().st_size) != entry["size"]:
+            raise StorageError(f"{path} is damaged: it has {size} bytes, and {listed_in} says {entry['size']}")
+    for name, entry in files.items():
+        if (found := file_sha256(folder / name)) != entry["sha256"]:
+            raise StorageError(
+                f"{folder / name} does not hold what {listed_in} says "
+                f"(sha256 {found[:12]}…, written down {entry['sha256'][:12]}…)"
+            )
+
+
+def check_checkpoint_files(folder: Path) -> None:
+    """Check that a checkpoint folder can be trusted: by its manifest, else by its recipe, else by the form of its weights.
+
+    Raises:
+        StorageError: A file is missing, cut short, or not the one that was published; names it.
+    """
+    if (folder / MANIFEST).exists():
+        check_files(folder, read_manifest(folder)["files"], MANIFEST)
+        return
+    if weights := _recipe_weights(folder):
+        check_files(folder, weights, RECIPE)
+    for path in sorted(folder.glob("*.safetensors")):
+        _check_safetensors(path)
+    for path in sorted(folder.glob("*.json")):
+        try:
+            json.loads(path.read_bytes())  # not orjson, which refuses the NaN that some checkpoints hold
+        except ValueError as error:
+            raise StorageError(f"{path} is damaged: no valid JSON ({error})") from error
+    for path in sorted(folder.glob("*.index.json")):
+        index = json.loads(path.read_bytes())
+        shards = set(index.get("weight_map", {}).values()) if isinstance(index, dict) else set()
+        for name in sorted(shards):
+            if not (folder / name).is_file():
+                raise StorageError(f"{folder / name} is missing, and {path.name} lists it")
+
+
+def _recipe_weights(folder: Path) -> dict[str, dict[str, Any]]:
+    """Of a recipe's files those with weights: a person may adapt the others to another use."""
+    try:
+        recipe = orjson.loads((folder / RECIPE).read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return {}
+    files = recipe.get("files") if isinstance(recipe, dict) else None
+    if not isinstance(files, dict):
+        return {}
+    return {name: entry for name, entry in files.items() if WEIGHT_FILES.fullmatch(name) and _is_entry(entry)}
+
+
+def _check_safetensors(path: Path) -> None:
+    """The file is as long as its own header says."""
+    size = path.stat().st_size
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > size - 8:
+                raise ValueError("its header is cut short")
+            header = orjson.loads(file.read(length))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise StorageError(f"{path} is damaged: no safetensors file ({error})") from error
+    if (expected := 8 + length + max(ends, default=0)) != size:
+        raise StorageError(f"{path} is damaged: it has {size} bytes, and its header says {expected}")
+
+
+def _is_entry(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("size"), int) and isinstance(entry.get("sha256"), str)
