@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envs.types import StorageError, TrainingError
-from training.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, read_manifest
+from training.checkpoint_files import MANIFEST, check_files, read_manifest
 from training.store import RunStore, policy_name
 from training.trainer.spec import TrainerSpec
 
