@@ -22,9 +22,10 @@ _DEFAULTS = {
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 
-if "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists():
+_ephemeral = "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists()
+if _ephemeral:
     # No server and no profile: keep the ephemeral server's database with the project.
     os.environ.setdefault("PREFECT_HOME", str(Path(__file__).resolve().parents[1] / ".prefect"))
-if os.environ.get("PREFECT_API_URL", "http://").startswith("http://"):
-    # Building TLS contexts for a plain-http API costs 47 ms of CPU for every Prefect task on Dask.
+if _ephemeral or os.environ.get("PREFECT_API_URL", "").startswith("http://"):
+    # Building TLS contexts for a plain-http API costs 47 ms of CPU for every Prefect task on Dask. A profile may name an https one.
     os.environ.setdefault("PREFECT_API_TLS_INSECURE_SKIP_VERIFY", "true")

@@ -22,7 +22,7 @@ from tasks_lib.training import update_policy
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch
 from training.journal import Journal, read_batch
-from training.store import RunStore, write_json
+from training.store import RunStore, atomic_write_bytes, write_json
 from training.trainer.rows import read_batch as read_rows_of
 from training.trainer.rows import read_rows
 
@@ -326,8 +326,11 @@ def test_a_pending_update_is_made_without_the_episodes_whose_evidence_is_lost(
         def update(self, version: int) -> dict[str, Any]:
             batch, sha256 = read_rows_of(store, version)
             read_rows(store, batch)
-            manifest = {"version": version, "batch": sha256, "files": {}}
-            write_json(store.policy_path(version) / "manifest.json", manifest)
+            weights = store.policy_path(version) / "model.safetensors"
+            atomic_write_bytes(weights, b"weights")
+            files = {weights.name: {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}}
+            manifest = {"version": version, "batch": sha256, "files": files}
+            write_json(weights.parent / "manifest.json", manifest)
             return manifest
 
     def remake(damaged: Mapping[str, str]) -> TrainingBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -15,12 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.settings import (
+    PREFECT_API_SSL_CERT_FILE,
+    PREFECT_API_TLS_INSECURE_SKIP_VERIFY,
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    temporary_settings,
+)
 
 from envs.types import ConfigError
 from tasks_lib import command_line, prefect_api
 from tasks_lib.cluster import api_url
-from tasks_lib.config import EvaluateConfig
+from tasks_lib.config import PROJECT, EvaluateConfig
 from training.trainer.launch import free_port
 
 
@@ -165,7 +172,10 @@ def test_http_and_https_that_are_mixed_up(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     with served(version("3.8.1")) as host:
         assert f"it does not speak TLS; the address is http://{host}/api" in refused(f"https://{host}/api")
-    with served(version("3.8.1"), context) as host:
+    with (
+        served(version("3.8.1"), context) as host,
+        temporary_settings({PREFECT_API_TLS_INSECURE_SKIP_VERIFY: False}),  # importing flows sets it, for http
+    ):
         assert f"the address is https://{host}/api" in refused(f"http://{host}/api")
         assert "its certificate is not trusted; name the authority's file in PREFECT_API_SSL_CERT_FILE" in refused(
             f"https://{host}/api"
@@ -227,3 +237,34 @@ def test_an_own_server_that_does_not_start_is_told_in_one_line(tmp_path: Path, m
                 api_url()
         finally:
             SubprocessASGIServer().stop()  # else at exit
+
+
+@pytest.mark.parametrize(
+    ("address", "profile", "skipped"),
+    [
+        ("", False, True),
+        ("", True, False),
+        ("http://127.0.0.1:4200/api", True, True),
+        ("https://prefect.example/api", False, False),
+    ],
+)
+def test_certificates_are_looked_at_wherever_the_api_may_be_an_https_one(
+    tmp_path: Path, address: str, profile: bool, skipped: bool
+) -> None:
+    """The address may stand in the user's profile, which is read later."""
+    if profile:
+        (tmp_path / ".prefect").mkdir()
+        (tmp_path / ".prefect/profiles.toml").write_text(
+            'active = "c"\n[profiles.c]\nPREFECT_API_URL = "https://a/api"'
+        )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")} | {"HOME": str(tmp_path)}
+    script = "import os, flows; print(os.environ.get('PREFECT_API_TLS_INSECURE_SKIP_VERIFY'))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment | ({"PREFECT_API_URL": address} if address else {}),
+        cwd=PROJECT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == ("true" if skipped else "None")

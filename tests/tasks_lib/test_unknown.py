@@ -108,7 +108,7 @@ def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any]
         store=store,
         version=2,
         metrics=SimpleNamespace(lines=lambda _kind: []),
-        journal=SimpleNamespace(episodes=dict),
+        journal=SimpleNamespace(episodes=dict, abstentions=dict),
         config=SimpleNamespace(run_id="r", preset="", seed=0, evaluation=SimpleNamespace(split="held_out")),
     )
     result = write_result(run, set_up=1.0, loop=2.0, peak_rss_mb=3.0)
@@ -246,6 +246,7 @@ def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch:
         "success_by_kind": {"a": NOTHING, "b": SOME},
         "groups": {"total": 2, "zero_variance": 2},
         "episodes": {},
+        "abstentions": {},
         "seconds": {"rollout": 1.0, "train": 1.0, "orchestrate": 1.0},
         "train": {},
     }
