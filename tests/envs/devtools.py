@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.types import BrowserError
+from envs.cdp import CdpError
 
 START_SECONDS = 30.0
 """Real seconds until a Chromium must say its address, on a loaded machine."""
@@ -49,7 +49,7 @@ class Session:
         self._handlers: dict[str, list[Callable[[dict[str, Any]], Any]]] = defaultdict(list)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call a method; a refusal is a `BrowserError`."""
+        """Call a method; a refusal is a `CdpError`."""
         return await self._browser.call(method, params or {}, self.session_id)
 
     def on(self, event: Any, f: Callable[..., Any]) -> None:
@@ -93,7 +93,7 @@ class Devtools(Session):
         finally:
             self._calls.pop(number, None)
         if "error" in got:
-            raise BrowserError(f"{method}: {got['error']['message']}")
+            raise CdpError(method, got["error"]["message"], got["error"]["code"])
         return dict(got["result"])
 
     async def page(self, context_id: str | None = None, *, width: int = 800, height: int = 600) -> Session:

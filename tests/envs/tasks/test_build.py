@@ -223,7 +223,7 @@ def test_a_source_that_is_not_there_is_a_configuration_error(tmp_path: Path) -> 
         fingerprint(FileSource(name="own", paths=("gone/*",)), tmp_path)
     with pytest.raises(ConfigError, match=r"source web: .*No such file.*gone"):
         fingerprint(ImportSource(name="web", format="webgym", path="gone"), tmp_path)
-    with pytest.raises(ValueError, match="there is no format 'web'; there are miniwob"):
+    with pytest.raises(ValueError, match=r"there is no format 'web'; did you mean webgym.* there are miniwob"):
         ImportSource(name="web", format="web", path="x")
 
 
