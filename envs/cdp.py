@@ -25,6 +25,10 @@ class CdpError(BrowserError):
         return f"{self.method}: {self.message}"
 
 
+class ConnectionLost(BrowserError):
+    """The wire is gone; whether the call had an effect is not known."""
+
+
 class Cdp(Protocol):
     """One session of the DevTools protocol: a tab, a frame of another process, a worker, or the browser itself."""
 

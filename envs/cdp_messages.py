@@ -5,7 +5,7 @@ Only what the browser itself answered is looked at (`CdpError.message`): the tex
 
 from __future__ import annotations
 
-from envs.cdp import CdpError
+from envs.cdp import CdpError, ConnectionLost
 
 NODE_GONE = (
     "No node found for given backend id",
@@ -43,9 +43,20 @@ NO_PICTURE = ("Unable to capture screenshot",)
 """A fresh page has no frame yet."""
 NOT_JSON = ("reference chain is too long", "couldn't be returned by value")
 """A value cannot be written as JSON."""
+TARGET_GONE = ("Inspected target navigated or closed", "Target closed", "Session with given id not found")
+"""A page or a worker ended before it answered."""
+NO_SESSION = -32001
+"""Chromium's code for a call to a session that has ended."""
 BAD_URL = ("invalid URL",)
 
 
 def says(error: BaseException, messages: tuple[str, ...]) -> bool:
     """Whether an error is the browser's own refusal of a call with one of these messages."""
     return isinstance(error, CdpError) and any(message in error.message for message in messages)
+
+
+def target_gone(error: BaseException) -> bool:
+    """Whether a call failed because what it was sent to, or the connection to the browser, is not there any more."""
+    if isinstance(error, CdpError) and error.code == NO_SESSION:
+        return True
+    return isinstance(error, ConnectionLost) or says(error, TARGET_GONE)

@@ -7,6 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from envs.actions.navigate import BLANK
+from envs.background import report
 from envs.browser.evidence import own_world, script_cause
 from envs.browser.operations import OperationKind
 from envs.types import BrowserError, PageScriptError
@@ -91,6 +92,7 @@ async def _leave(tab: Tab) -> None:
 
     def opened() -> None:
         answers.append(asyncio.create_task(tab.dialogs.answer(True, None)))
+        answers[-1].add_done_callback(report)  # where the visit fails, they are not waited for
 
     with tab.dialogs.calling(opened):
         await tab.visit(BLANK)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from envs import background
 from envs.browser.cdp import CdpClient, CdpSession, connect_client
 from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
@@ -19,8 +19,6 @@ from envs.browser.greed import GreedWatch
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
 from envs.types import BrowserError
-
-logger = logging.getLogger(__name__)
 
 
 class Browser:
@@ -44,9 +42,9 @@ class Browser:
         """Times that the socket went away by itself."""
         self._opening = 0
         self._closing = 0
-        self._strangers: set[asyncio.Task[None]] = set()
+        self._strangers: set[asyncio.Task[dict[str, Any]]] = set()
         self.greed = GreedWatch(self._renderers)
-        self._greed: asyncio.Task[None] | None = None
+        self._greed: set[asyncio.Task[None]] = set()
 
         self.connection = Connection(connect, alive=lambda: process is None or process.running, times=times, name=name)
         self.connection.on_drop = self._on_drop
@@ -72,7 +70,7 @@ class Browser:
         except BaseException:
             await process.stop()
             raise
-        browser._greed = asyncio.create_task(browser.greed.run(), name=f"greed of Chromium {process.pid}")
+        background.start(browser.greed.run(), browser._greed, f"greed of Chromium {process.pid}")
         return browser
 
     @classmethod
@@ -129,8 +127,8 @@ class Browser:
     async def close(self) -> None:
         """Close the connection, and end the process if it is ours."""
         self._fail(BrowserError("Chromium was stopped"))
-        if self._greed is not None:
-            self._greed.cancel()
+        for task in self._greed:
+            task.cancel()
         if self.process is None:
             for context in list(self.contexts):
                 await self.close_context(context)
@@ -171,15 +169,8 @@ class Browser:
                 context.adopt(session, has_opener=info.get("canAccessOpener", True))
                 return
         # Of somebody else (an external browser): let it go on without us.
-        task = asyncio.create_task(self._let_go(session))
-        self._strangers.add(task)
-        task.add_done_callback(self._strangers.discard)
-
-    async def _let_go(self, session: CdpSession) -> None:
-        try:
-            await session.send("Runtime.runIfWaitingForDebugger")
-        except BrowserError as error:
-            logger.info("a page of somebody else went away: %s", error)
+        going = session.send("Runtime.runIfWaitingForDebugger")
+        background.start(going, self._strangers, f"a page of another client of {self.connection.name}")
 
 
 async def _debugger_address(url: str) -> str:

@@ -20,9 +20,8 @@ from websockets.exceptions import WebSocketException
 from envs.browser.json_format import JSON
 from envs.browser.socket import WebSocket
 from envs.browser.wire import MAX_MESSAGE, Format, Wire
-from envs.cdp import CdpError
+from envs.cdp import CdpError, ConnectionLost
 from envs.cdp_messages import ALREADY_IN_EFFECT, says
-from envs.types import BrowserError
 
 __all__ = ["CdpClient", "CdpError", "CdpSession", "ConnectionLost", "connect_client"]
 
@@ -32,10 +31,6 @@ Handler = Callable[[dict[str, Any]], None]
 
 ATTACHED_AGAIN = "Rollwright.attachedAgain"
 """Event of ours on a session: it has a new wire, and what was enabled is enabled again."""
-
-
-class ConnectionLost(BrowserError):
-    """The wire is gone; whether the call had an effect is not known."""
 
 
 class _Call(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from envs import background
 from envs.browser.cdp import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost
 from envs.browser.states import ConnectionMachine, ConnectionState
 from envs.types import BrowserError
@@ -83,7 +84,7 @@ class Connection:
         self._connect_client = connect
         self._alive = alive
         self._times = times or ConnectionTimes()
-        self._name = name
+        self.name = name
         self._client: CdpClient | None = None
         self._targets: dict[str, CdpSession] = {}
         self._by_session: dict[str, CdpSession] = {}
@@ -108,8 +109,8 @@ class Connection:
             await self.close()
             if not isinstance(error, BrowserError):
                 raise
-            raise ConnectionLost(f"{self._name}: {error}") from error
-        self._spawn(self._keep())
+            raise ConnectionLost(f"{self.name}: {error}") from error
+        background.start(self._keep(), self._tasks, f"connection of {self.name}").add_done_callback(self._kept)
 
     async def ready(self) -> None:
         """Wait until calls can be made. Callers put a deadline around it.
@@ -119,7 +120,7 @@ class Connection:
         """
         while not self.machine.usable:
             if self.state is ConnectionState.CLOSED:
-                raise ConnectionLost(f"{self._name}: the connection is closed")
+                raise ConnectionLost(f"{self.name}: the connection is closed")
             await self._usable.wait()
 
     async def open_page(self, context_id: str, width: int, height: int) -> CdpSession:
@@ -174,7 +175,7 @@ class Connection:
             why = await self._watch()
             self._usable.clear()
             self.machine.to(ConnectionState.RECONNECTING, why)
-            logger.warning("%s: %s", self._name, why)
+            logger.warning("%s: %s", self.name, why)
             self._drop(why)
             if not await self._reconnect(why):
                 return
@@ -275,10 +276,14 @@ class Connection:
         if client is not None:
             client.close(why)
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.create_task(work, name=f"{self._name}-connection")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        """Give the browser up where keeping its connection failed: nobody would connect again, and callers would wait for ever."""
+        if task.cancelled() or task.exception() is None:
+            return
+        self.machine.to(ConnectionState.CLOSED, f"keeping it failed: {task.exception()!r}")
+        self._usable.set()
+        if not self.gave_up.done():
+            self.gave_up.set_result(f"keeping its connection failed: {task.exception()!r}")
 
     # ---------------------------------------------------------------------------------------------------- events
 
@@ -292,7 +297,9 @@ class Connection:
             session = self._by_session.get(session_id)
             if session is not None:
                 session.handle(method, params)
-            self._by_session.pop(ended, None)  # of something that the page had attached to
+            child = self._by_session.pop(ended, None)  # of something that the page had attached to
+            if child is not None:
+                child.end("it has ended")
             return
         self._by_session.pop(ended, None)
         if method == "Target.attachedToTarget":

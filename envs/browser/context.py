@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from envs import background
 from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection
 from envs.browser.evidence import DownloadFolder
@@ -230,9 +231,8 @@ class BrowserContext:
             has_opener: The page and the new one can reach each other.
         """
         many = len(self.tabs) + len(self._setting_up) >= MOST_TABS
-        task = asyncio.create_task(self._refuse(session) if many else self._adopt(session, has_opener))
-        self._setting_up.add(task)
-        task.add_done_callback(self._setting_up.discard)
+        work = self._refuse(session) if many else self._adopt(session, has_opener)
+        background.start(work, self._setting_up, "setting up a window that a page opened")
 
     async def settled(self) -> None:
         """Until all that pages opened is set up."""
@@ -305,14 +305,9 @@ class BrowserContext:
             if first is not None:
                 loading = await first.repeat()
                 self._loading.add(loading)
-                loading.add_done_callback(self._loaded)
+                loading.add_done_callback(self._loading.discard)
         except BrowserError as error:
             logger.warning("a popup went away before it was set up: %s", error)
-
-    def _loaded(self, loading: asyncio.Future[dict[str, Any]]) -> None:
-        self._loading.discard(loading)
-        if not loading.cancelled() and loading.exception() is not None:
-            logger.info("a popup went away before it was loaded: %s", loading.exception())
 
     async def _refuse(self, session: CdpSession) -> None:
         self.popups_refused += 1

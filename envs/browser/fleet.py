@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from envs.background import report
 from envs.browser.browser import Browser
 from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import find_chromium, launch_args, prompt_frames
@@ -123,6 +124,7 @@ class Fleet:
         self.browsers.append(browser)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch(), name="browser-pool")
+            self._watcher.add_done_callback(report)
         return browser
 
     async def _end(self, browser: Browser, idle: list[BrowserContext]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
+from envs import background
 from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import EpisodePage
@@ -150,7 +151,9 @@ class BrowserPool:
         """Stop everything. Sessions that are still out fail."""
         for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)  # what they fail with has been logged
+        await asyncio.gather(
+            *self._background, return_exceptions=True
+        )  # their errors are logged by `background.report`
         await self._fleet.close()
 
     # ------------------------------------------------------------------------------------- used by sessions
@@ -160,7 +163,7 @@ class BrowserPool:
         any of the site's."""
         shelf, again = self._shelf, site.stateless_pages
         for gone in shelf.withdraw(lambda context: not context.reusable):
-            self._leaving.add(self._in_background(self._close(gone)))
+            self._leaving.add(background.start(self._close(gone), self._background, "closing a context"))
         context = shelf.take(site, task, full=self._places_taken >= self.options.max_sessions) if again else None
         if context is not None:
             shelf.lent.add(context)
@@ -198,7 +201,8 @@ class BrowserPool:
         self.counters.episodes += 1
         self.counters.navigations += loaded
         if self.options.prewarm and not site.stateless_pages:
-            self._in_background(self._prewarm(replace(self._context_options(site), owner="")))
+            options = replace(self._context_options(site), owner="")
+            background.start(self._prewarm(options), self._background, "opening a context beforehand")
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Take a context back, or close it if it is broken, old, or may not be used again."""
@@ -313,9 +317,3 @@ class BrowserPool:
                 return
             finally:
                 self._prewarming -= 1
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task

@@ -11,6 +11,7 @@ import asyncio
 import base64
 from typing import Any
 
+from envs.background import report
 from envs.cdp import Cdp, binary
 
 DOCUMENTS = {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]}
@@ -32,6 +33,7 @@ class FirstRequest:
         await cdp.send("Fetch.enable", DOCUMENTS)
         # Takes effect at once, and is answered by the document: when no navigation is under way any more.
         blank = asyncio.ensure_future(cdp.send("Runtime.runIfWaitingForDebugger"))
+        blank.add_done_callback(report)
         try:
             event = await first._pauses(blank)
             if event is None:
@@ -49,6 +51,7 @@ class FirstRequest:
         request = self._request
         params = {"url": request["url"], "transitionType": "link", "referrer": request["headers"].get("Referer", "")}
         going = asyncio.ensure_future(self._cdp.send("Page.navigate", params))
+        going.add_done_callback(report)
         try:
             event = await self._pauses(going)
             if event is not None:

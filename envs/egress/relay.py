@@ -11,6 +11,7 @@ import asyncio
 from enum import Enum, auto
 from typing import Protocol
 
+from envs.background import report
 from envs.egress.addresses import Reason
 from envs.egress.message import (
     HEAD_END,
@@ -206,6 +207,7 @@ class Relay(asyncio.Protocol):
     def _connect_soon(self, request: Request) -> None:
         self._state = State.CONNECTING
         self._connecting = asyncio.ensure_future(self._connect(request))
+        self._connecting.add_done_callback(report)
 
     async def _connect(self, request: Request) -> None:
         try:

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from envs import background as beside
 from envs.cdp_messages import UNKNOWN_METHOD, says
 from envs.scope import Scope
 from envs.settle.animations import Animations
@@ -97,6 +98,7 @@ class VirtualClock:
         """Cut when a dialog opens, or is open when it begins."""
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
+        """Workers that are not listened to yet."""
         self._watch = Watch(cdp)
         self._looked: Look | None = None
         self._animations = Animations(cdp)
@@ -331,7 +333,7 @@ class VirtualClock:
             await self.requests.hear(SLICE_MS / 1000)
             await self._time.give(SLICE_MS)
             look = await self._look()
-            busy = look.changed or requests.waiting() or requests.finished_at > seen
+            busy = look.changed or self._adding or requests.waiting() or requests.finished_at > seen
             quiet, seen = 0 if busy else quiet + 1, requests.finished_at
 
     async def _wait_for_quiet(self) -> SettleReason:
@@ -373,6 +375,13 @@ class VirtualClock:
 
     def _attached(self, event: dict[str, Any]) -> None:
         if event["targetInfo"]["type"] == "worker" and self._open_session is not None:
-            adding = asyncio.create_task(self.add_worker(event["sessionId"], self._open_session(event["sessionId"])))
-            self._adding.add(adding)
-            adding.add_done_callback(self._adding.discard)
+            name = event["sessionId"]
+            self._workers.add(name)  # at once: it is waited for also where the page settles before it is listened to
+            beside.start(self._add_own(name, self._open_session(name)), self._adding, f"worker {name} of a page")
+
+    async def _add_own(self, name: str, cdp: Cdp) -> None:
+        try:
+            await self.add_worker(name, cdp)
+        except BaseException:
+            self.remove_worker(name)  # also where its end was said before its session was used
+            raise
