@@ -219,6 +219,7 @@ class _Episode:
                 form=parsed.form,
                 point=after.point,
                 error=after.error,
+                settled=str(after.settled.reason) if after.settled is not None else "",
                 signals=after.signals,
                 dom_diff=dom_diff,
                 seconds=StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),

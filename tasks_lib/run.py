@@ -266,5 +266,6 @@ def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[
         },
         "forms": dict(sum((Counter(episode.forms) for episode in episodes), Counter())),
         "action_errors": dict(sum((Counter(episode.action_errors) for episode in episodes), Counter())),
+        "settled": dict(sum((Counter(episode.settled) for episode in episodes), Counter())),
         **details,
     }

@@ -53,6 +53,8 @@ class EpisodeSummary(Record):
     """How its responses were read as actions (`training.policy.parsing`), counted."""
     action_errors: dict[str, int] = Field(default_factory=dict)
     """Why actions were not carried out, counted."""
+    settled: dict[str, int] = Field(default_factory=dict)
+    """Why the waits for its pages ended (`envs.settle.SettleReason`), counted over its steps; empty in older runs."""
     cost: Cost = Cost()
     """Of its grading."""
     memory: tuple[MemoryChange, ...] = ()
@@ -75,6 +77,7 @@ class EpisodeSummary(Record):
             abstained=trajectory.reward.abstained,
             forms=Counter(step.form for step in trajectory.steps if step.form),
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
+            settled=Counter(step.settled for step in trajectory.steps if step.settled),
             cost=trajectory.reward.cost,
             memory=trajectory.memory,
             sha256=sha256,

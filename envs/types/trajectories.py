@@ -81,6 +81,8 @@ class Step(Record):
     """How the response was read as an action (`training.policy.parsing`)."""
     error: ErrorCode | None = None
     """Why the action was not carried out; the message is in the next observation."""
+    settled: str = ""
+    """Why the wait for the page after the action ended (`envs.settle.SettleReason`); empty where it was not waited for, and in older records."""
     signals: PageSignals | None = None
     """What the browser said of the page after the action, when it was asked."""
     dom_diff: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 
 from envs.browser.result import StepResult
 from envs.rewards import EpisodeEvidence, read_rubric
+from envs.settle import Settled, SettleMode, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import NOT_GRADED, EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
-from training.groups import GroupSpec
+from tasks_lib.run import iteration_line
+from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 from .played import DONE, LAMP, SHOP
 
@@ -142,6 +145,28 @@ def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
     assert EpisodeEvidence.of(play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
     assert play(OVER, RUBRIC).final_screenshot == "", "a page that shows nothing at its end"
     assert play([last], RUBRIC).final_screenshot == "", "no step was taken"
+
+
+def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
+    waits = [SettleReason.RESTED, None, SettleReason.DEADLINE]
+    pages = [
+        StepResult(LAMP, b"", False, FACTS, settled=reason and Settled(SettleMode.VIRTUAL, 1, 1, reason, True))
+        for reason in waits
+    ]
+    pages[-1] = replace(pages[-1], done=True)
+    ended = play([OVER[0], *pages], RUBRIC)
+    assert [step.settled for step in ended.steps] == ["rested", "", "deadline"]
+    records = [
+        GroupRecord(group_id="i000000-g0000", task_id="", kind="", policy_version=0, episodes=(one, one))
+        for one in [EpisodeSummary.of(ended)]
+    ]
+    assert iteration_line(records, {})["settled"] == {"rested": 2, "deadline": 2}
+    old = ended.model_dump(mode="json")
+    for step in old["steps"]:
+        del step["settled"]
+    assert [step.settled for step in Trajectory.model_validate(old).steps] == ["", "", ""]
+    older = {key: value for key, value in EpisodeSummary.of(ended).model_dump(mode="json").items() if key != "settled"}
+    assert EpisodeSummary.model_validate(older).settled == {}
 
 
 def test_a_status_is_no_answer_and_an_answer_is() -> None:
