@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -282,15 +283,15 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._judge = await Judge(order.rollout.judge, Ledger(order.spent_path)).__aenter__()
 
     async def _close(self) -> None:
-        if self._judge is not None:
-            await self._judge.__aexit__()
-            self._judge = None
-        self._looks = None
-        if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
-        for name in list(self._sites):
-            await self._sites.pop(name).close()
+        """Close all of them, also where closing one fails; raises what failed."""
+        async with AsyncExitStack() as stack:
+            for site in self._sites.values():
+                stack.push_async_callback(site.close)
+            if self._pool is not None:
+                stack.push_async_callback(self._pool.close)
+            if self._judge is not None:
+                stack.push_async_callback(self._judge.__aexit__)
+            self._sites, self._pool, self._judge, self._looks = {}, None, None, None
 
 
 def collect_seldom() -> None:

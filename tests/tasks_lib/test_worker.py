@@ -7,6 +7,7 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,7 +72,29 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert {slot.doing for slot in state.slots} == {Doing.IDLE}
     assert [browser["state"] for browser in state.browsers["browsers"]] == ["ready"]
     assert report.pipeline["encode"]["done"] == report.pipeline["generate"]["done"] >= 2
+    episodes = read_group(RunStore(tmp_path), "e000000-g0000").episodes
+    assert [one.settled for one in episodes] == [{"rested": one.steps} for one in episodes]
     assert report.pipeline["waves"]["turns"] == report.pipeline["generate"]["done"]
+
+
+def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> None:
+    closed = []
+
+    def closing(name: str) -> Any:
+        async def close() -> None:
+            closed.append(name)
+            raise BrowserError(f"{name} does not close")
+
+        return SimpleNamespace(close=close, __aexit__=close)
+
+    worker: Any = object.__new__(RolloutWorker)
+    worker._judge, worker._pool, worker._looks = closing("judge"), closing("pool"), None
+    worker._sites = {name: closing(name) for name in ("shop", "wiki")}
+    with pytest.raises(BrowserError, match="does not close"):
+        asyncio.run(worker._close())
+    assert closed == ["judge", "pool", "wiki", "shop"]
+    asyncio.run(worker._close())
+    assert len(closed) == 4, "each of them once"
 
 
 def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
