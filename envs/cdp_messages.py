@@ -33,7 +33,7 @@ DOCUMENT_REPLACED = (
     "No frame",
 )
 """The document was replaced while it was looked at."""
-ANIMATION_GONE = ("animation",)
+ANIMATION_GONE = ("Could not find animation with given id",)
 """An animation's element went away between its beginning and now."""
 UNKNOWN_METHOD = ("wasn't found", "not supported")
 """The browser cannot do what was asked: one that cannot hold a clock, say."""

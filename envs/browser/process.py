@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 
@@ -180,37 +180,47 @@ def _spawn(
     executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path
 ) -> tuple[int, tuple[int, int]]:
     """Its process id, and our ends of the pipe: to read from and to write to."""
-    to_chromium, from_chromium = _pipe(), _pipe()
-    log = os.open(profile / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    # Chromium's debugging pipe is on descriptors 3 and 4.
-    places = [(null, 0), (null, 1), (log, 2), (to_chromium[0], 3), (from_chromium[1], 4)]
     try:
-        pid = os.posix_spawn(
-            executable,
-            [str(executable), *args],
-            environment,
-            file_actions=[(os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in places],
-            setpgroup=0,  # Ctrl-C is for us: what is under way is broken off by who began it
-        )
+        with ExitStack() as kept, ExitStack() as theirs:  # each is closed also where the next one cannot be opened
+            to_chromium, from_chromium = _pipe(theirs, kept), _pipe(kept, theirs)
+            log = os.open(profile / "log", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+            theirs.callback(os.close, log)
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            theirs.callback(os.close, null)
+            # Chromium's debugging pipe is on descriptors 3 and 4.
+            places = [(null, 0), (null, 1), (log, 2), (to_chromium[0], 3), (from_chromium[1], 4)]
+            pid = os.posix_spawn(
+                executable,
+                [str(executable), *args],
+                environment,
+                file_actions=[(os.POSIX_SPAWN_DUP2, ours, place) for ours, place in places],
+                setpgroup=0,  # Ctrl-C is for us: what is under way is broken off by who began it
+            )
+            kept.pop_all()
     except OSError as error:
-        os.close(from_chromium[0])
-        os.close(to_chromium[1])
         raise BrowserError(f"{executable} did not start: {error}") from error
-    finally:
-        for descriptor in (log, null, to_chromium[0], from_chromium[1]):
-            os.close(descriptor)
     return pid, (from_chromium[0], to_chromium[1])
 
 
-def _pipe() -> tuple[int, int]:
-    """Reading and writing end, both above the descriptors that a child gets, so that none is overwritten by another."""
+def _pipe(*closed_by: ExitStack) -> tuple[int, int]:
+    """Reading and writing end, both above the descriptors that a child gets, so that none is overwritten by another.
+
+    Args:
+        closed_by: What closes the reading end, and what closes the writing end.
+    """
     ends = os.pipe()
-    with suppress(PermissionError):  # a user may have so many bytes in pipes; a smaller one is filled and read in turns
-        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    moved = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for end in ends)
-    for end in ends:
-        os.close(end)
+    try:
+        with suppress(
+            PermissionError
+        ):  # a user may have so many bytes in pipes; a smaller one is filled and read in turns
+            fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        moved = []
+        for end, stack in zip(ends, closed_by, strict=True):
+            moved.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR))
+            stack.callback(os.close, moved[-1])
+    finally:
+        for end in ends:
+            os.close(end)
     return moved[0], moved[1]
 
 

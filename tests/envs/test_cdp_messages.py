@@ -69,3 +69,10 @@ def test_another_error_is_not_taken_for_a_replaced_document(reader: str, error: 
 def test_a_replaced_document_is_one() -> None:
     error = CdpError("Runtime.evaluate", "Cannot find context with specified id", -32000)
     assert asyncio.run(Watch(Fails(error)).look()) is REPLACED
+
+
+def test_only_an_animation_that_is_not_there_counts_as_gone() -> None:
+    """The first is what Chromium 156 says to an id that it does not know."""
+    assert says(CdpError("A.b", "Could not find animation with given id", -32000), cdp_messages.ANIMATION_GONE)
+    for words in ("Only one of current_time or current_times may be set.", "a bad animation", "animation"):
+        assert not says(CdpError("A.b", words, -32602), cdp_messages.ANIMATION_GONE)

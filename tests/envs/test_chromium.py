@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
+import itertools
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from envs.browser import PoolOptions, find_chromium
+from envs.browser import PoolOptions, find_chromium, process
 from envs.browser.chromium import prompt_frames
 from envs.browser.operations import CORES
-from envs.types import Click, WebTask
+from envs.types import BrowserError, Click, WebTask
 
 FLAG = "--run-all-compositor-stages-before-draw"
 PAGE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
@@ -86,3 +90,27 @@ def test_a_path_with_a_blank_is_no_prefix(name: str, tmp_path: Path) -> None:
 def test_pages_whose_clock_runs_need_no_prompting() -> None:
     assert PoolOptions(max_sessions=1).prompt_frames
     assert not PoolOptions(max_sessions=1, virtual_time=False).prompt_frames
+
+
+@pytest.mark.parametrize("allowed", range(9))
+def test_a_start_that_runs_out_of_descriptors_leaves_none_open(
+    allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails the n-th call that opens or copies a descriptor; one that gets through them all does not find its program."""
+    calls = itertools.count()
+
+    def limited(real: Any) -> Any:
+        def call(*args: Any) -> Any:
+            if args[1:2] != (fcntl.F_SETPIPE_SZ,) and next(calls) == allowed:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(*args)
+
+        return call
+
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        for module, name in ((os, "pipe"), (os, "open"), (fcntl, "fcntl")):
+            patch.setattr(module, name, limited(getattr(module, name)))
+        with pytest.raises(BrowserError, match="did not start"):
+            process._spawn(tmp_path / "no program", [], {}, tmp_path)
+    assert set(os.listdir("/proc/self/fd")) == before
