@@ -34,6 +34,9 @@ poll holds its answer for 20 s or more."""
 ENDLESS_SECONDS = 3.0
 """Real seconds after which a request that still sends bytes does not end: a stream that is read by script."""
 
+MOST_ADDRESSES = 500
+"""Addresses of endless requests, and of files, that are remembered for a page."""
+
 
 @dataclass
 class Request:
@@ -88,9 +91,9 @@ class RequestTracker:
     news: int = 0
     """Events that were heard."""
     _notices: list[str] = field(default_factory=list)
-    _files: set[str] = field(default_factory=set)
+    _files: dict[str, None] = field(default_factory=dict)
     """Addresses of files that were told of before the browser said that they are downloads."""
-    _endless_places: set[str] = field(default_factory=set)
+    _endless_places: dict[str, None] = field(default_factory=dict)
     _main_frame: str = ""
     _shown_status: int | None = None
     """Status of the main document that is shown."""
@@ -140,7 +143,7 @@ class RequestTracker:
         found = [request for request in self.waiting() if now >= self._patience(request)]
         for request in found:
             request.endless = True
-            self._endless_places.add(request.place)
+            _keep(self._endless_places, request.place)
         return found
 
     def patience(self) -> float:
@@ -240,12 +243,12 @@ class RequestTracker:
         if request.status in (204, 205):
             self._notices.append(f"the answer was empty (HTTP {request.status}): {STAYS}")
         elif request.status is not None:
-            self._files.add(request.url)
+            _keep(self._files, request.url)
             self._notices.append(f"a file was sent ({request.media}), which is not shown: {STAYS}")
 
     def _download_began(self, event: dict[str, Any]) -> None:
         if event["url"] in self._files:
-            self._files.discard(event["url"])
+            del self._files[event["url"]]
         else:
             self._notices.append(f"a file was sent ({event['suggestedFilename']}), which is not shown: {STAYS}")
 
@@ -288,6 +291,14 @@ class RequestTracker:
 
     def _forget(self, gone: Callable[[Request], bool]) -> None:
         self.open = {name: request for name, request in self.open.items() if not gone(request)}
+
+
+def _keep(addresses: dict[str, None], address: str) -> None:
+    """Keep an address, and forget the oldest where there are too many: a page may make up a new one for each request."""
+    addresses.pop(address, None)
+    addresses[address] = None
+    if len(addresses) > MOST_ADDRESSES:
+        del addresses[next(iter(addresses))]
 
 
 def _requested(frame: str) -> str:

@@ -197,3 +197,23 @@ def test_a_navigation_that_gives_way_to_another_leaves_the_status_to_it(page: Pa
     assert page.tracker.main_status is None and page.tracker.told() == []
     page.event("Network.loadingFailed", requestId="second", canceled=False, errorText="net::ERR_EMPTY_RESPONSE")
     assert page.tracker.main_status is None, "what is shown is the browser's own page"
+
+
+def test_a_page_with_ever_new_addresses_does_not_make_the_tracker_grow(page: Page) -> None:
+    many = 2000
+    answer = {"status": 200, "mimeType": "application/zip"}
+    for n in range(many):
+        page.sent("poll", url=f"http://a/poll/{n}")
+        page.now += ENDLESS_SECONDS
+        page.tracker.give_up()
+        page.event("Network.loadingFinished", requestId="poll")
+        page.sent("file", "Document", url=f"http://a/file/{n}")
+        page.event("Network.responseReceived", requestId="file", response=answer, type="Document", frameId="F")
+        page.event("Network.loadingFailed", requestId="file", canceled=True)
+        page.tracker.told()
+    sizes = {name: len(value) for name, value in vars(page.tracker).items() if isinstance(value, dict | set | list)}
+    assert max(sizes.values()) < many / 2, sizes
+    page.sent("again", url=f"http://a/poll/{many - 1}")
+    assert page.tracker.waiting() == [], "the newest are still known"
+    page.event("Page.downloadWillBegin", url=f"http://a/file/{many - 1}", suggestedFilename="file.zip")
+    assert page.tracker.told() == [], "its file has been reported"
