@@ -12,6 +12,7 @@ The folder of a set::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,9 +37,10 @@ from envs.tasks.build import (
     read_report,
     requests,
 )
-from envs.tasks.generate.splits import empty_splits, wanted
+from envs.tasks.generate import GeneratorSpec, generate
+from envs.tasks.generate.splits import MOST_LOOKED_AT, empty_splits, split_counts, wanted
 from envs.tasks.tree import Form
-from envs.types import ConfigError, JudgeError, RollwrightError, StorageError, TaskError
+from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.beginning import first_start, free_name
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.config import PROJECT
@@ -255,14 +257,45 @@ def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def check_splits(config: BuildTasksConfig) -> list[str]:
+    """Check before a set is built that each split that its generators share out will have tasks.
+
+    Only small sets are looked at (`MOST_LOOKED_AT`): their tasks are made, which takes seconds, and kept nowhere.
+
+    Returns:
+        A warning for each generator with an empty split, where another kind of source may fill it.
+
+    Raises:
+        ConfigError: a split will have no task, or there are not as many different tasks; with what to set.
+    """
+    specs = {each.name: _seeded(each, config.seed) for each in config.sources if isinstance(each, GenerateSource)}
+    counts: Counter[Split] = Counter()
+    for name, spec in specs.items():
+        if spec.count > MOST_LOOKED_AT:
+            counts.update(wanted(spec))  # taken to have all; the finished set is counted (`split_warnings`)
+            continue
+        try:
+            counts.update(split_counts(generate(spec), spec))
+        except TaskError as error:
+            raise ConfigError(f"source {name}: {error}") from error
+    warnings = [f"source {name}: {empty}" for name, spec in specs.items() if (empty := empty_splits(spec, counts))]
+    if warnings and len(specs) == len(config.sources):
+        raise ConfigError(f"{warnings[0]}. For a set without that split, set its share in splits to 0")
+    return [f"warning: {warning}" for warning in warnings]
+
+
 def split_warnings(manifest: dict[str, Any]) -> list[str]:
     """Of each generator that has a share for a split of which there is no task in the whole set: why, and what to set."""
     found = []
     for source in _generators(manifest):
-        spec = source.spec.model_copy(update={"seed": source.spec.seed + manifest["config"]["seed"]})
-        if warning := empty_splits(spec, manifest["by_split"]):
+        if warning := empty_splits(_seeded(source, manifest["config"]["seed"]), manifest["by_split"]):
             found.append(f"source {source.name}: {warning}")
     return found
+
+
+def _seeded(source: GenerateSource, seed: int) -> GeneratorSpec:
+    """The spec that a source is built by in a set of this seed."""
+    return source.spec.model_copy(update={"seed": source.spec.seed + seed})
 
 
 def _generators(manifest: dict[str, Any]) -> list[GenerateSource]:

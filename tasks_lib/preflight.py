@@ -20,7 +20,7 @@ from envs.tasks.build import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
 from envs.types.near import near
 from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.building import check_sources, plan_of
+from tasks_lib.building import check_sources, check_splits, plan_of
 from tasks_lib.checkpoints import check_checkpoint, check_model_template, check_same, evaluated_version
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
@@ -157,12 +157,15 @@ def look_at_build(config: BuildTasksConfig) -> list[str]:
     """Of ``flows.build_tasks``.
 
     Raises:
-        ConfigError: a source is not there, or the set was started with other values.
+        ConfigError: a source is not there, a split would have no task, or the set was started with other values.
         StorageError: another process works on it, or the folder holds something else.
     """
     _check_place(config.run_dir)
     check_sources(config)
-    return [f"{config.run_dir} is finished: only its manifest is read"] if is_whole(plan_of(config)) else []
+    if is_whole(plan_of(config)):
+        return [f"{config.run_dir} is finished: only its manifest is read"]
+    begun = (config.run_dir / "config.json").exists()  # its values cannot be changed any more
+    return [] if begun else check_splits(config)
 
 
 def look_at_regrading(config: RegradeConfig) -> list[str]:
