@@ -2,6 +2,7 @@
 
     python -m flows.build_tasks --preset bundled-tasks
     python -m flows.build_tasks --set 'sources=[{kind: files, name: own, paths: [datasets/tasks/miniwob.jsonl]}]' --dry-run
+    python -m flows.build_tasks --check datasets/tasks/bundled.jsonl    # can its tasks be solved? (a file, folder or glob)
 
 Starting the same build again goes on from the shards that are there; a finished one only prints its result. See docs/tasks.md.
 """
@@ -20,6 +21,7 @@ from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.preflight import look_at_build, look_once
 from tasks_lib.progress import RunProgress
+from tasks_lib.task_check import check_command, file_to_check
 
 
 @flow(name="build-tasks", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
@@ -60,4 +62,6 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if (file := file_to_check(sys.argv[1:])) is not None:
+        sys.exit(check_command(file))
     sys.exit(run_command(build_tasks, BuildTasksConfig, look_at_build, sys.argv[1:]))

@@ -50,7 +50,7 @@ def test_a_small_set_has_every_split_or_is_refused(
     if not missing:
         assert look_at_build(config) == []
         return
-    with pytest.raises(ConfigError, match="^source made0: no task of split ") as error:
+    with pytest.raises(ConfigError, match=r"^source made0: no task of split ") as error:
         look_at_build(config)
     said = str(error.value)
     assert "\n" not in said and all(split in said for split in missing)

@@ -131,9 +131,14 @@ class _Work:
         )
 
 
-def _check_facts(task: WebTask) -> Iterator[tuple[str, str]]:
+def check_difficulty(task: WebTask) -> Iterator[tuple[str, str]]:
+    """(field, reason) if the difficulty is not the number of the rubric's facts."""
     if task.rubric is not None and task.difficulty != task.rubric.fact_count and not _unlisted(task):
         yield "difficulty", f"is {task.difficulty}, and the rubric has {task.rubric.fact_count} facts"
+
+
+def _check_facts(task: WebTask) -> Iterator[tuple[str, str]]:
+    yield from check_difficulty(task)
     if task.rubric is not None and not task.rubric_hash:
         yield "rubric_hash", "is empty: the rubric was not frozen"
 

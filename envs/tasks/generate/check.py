@@ -15,6 +15,10 @@ from envs.tasks.generate.text_browser import TextBrowser
 from envs.types import RewardBundle, TaskError, WebTask
 
 
+class NoStartPage(TaskError):
+    """The path of a task is no page of its site."""
+
+
 class Checker:
     """Plays plans on bundled sites that are served for it. Made by `checker`."""
 
@@ -26,10 +30,11 @@ class Checker:
         """The reward of the task's own solution; everything else than a full one means that the task is broken."""
         return await self.play(task, solution_of(task))
 
-    async def play(self, task: WebTask, plan: Plan) -> RewardBundle:
-        """The reward of any plan.
+    async def play(self, task: WebTask, plan: Plan, seed: int | None = None) -> RewardBundle:
+        """The reward of any plan, in the world of ``seed`` (by default the first that the task has).
 
         Raises:
+            NoStartPage: the task's path is not there.
             TaskError: a move cannot be made, the task has no rubric, or its site is not bundled.
         """
         if task.rubric is None or task.site not in self._sites:
@@ -37,11 +42,13 @@ class Checker:
                 f"{task.task_id} has no rubric or is on {task.site}, which is none of {', '.join(self._sites)}"
             )
         site = self._sites[task.site]
-        episode = await site.open_episode(task, next(iter(task.seeds.values())).start)
+        episode = await site.open_episode(task, next(iter(task.seeds.values())).start if seed is None else seed)
         try:
             self._client.cookies.clear()
             reader = TextBrowser(self._client)
             await reader.go(site.origin + episode.path)
+            if reader.status != httpx.codes.OK:
+                raise NoStartPage(f"its start page {task.path} answers {reader.status}; correct path")
             for move in plan:
                 await reader.make(move)
             evidence = EpisodeEvidence(

@@ -20,6 +20,8 @@ class TextBrowser:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self.url = ""
+        self.status = 0
+        """Of the last answer."""
         self.page = HtmlPage("")
         self.answer = ""
 
@@ -94,4 +96,4 @@ class TextBrowser:
     def _read(self, answer: httpx.Response) -> None:
         if answer.status_code >= 500:
             raise TaskError(f"{answer.request.method} {answer.url} answered {answer.status_code}")
-        self.url, self.page = str(answer.url), HtmlPage(answer.text)
+        self.url, self.status, self.page = str(answer.url), answer.status_code, HtmlPage(answer.text)
