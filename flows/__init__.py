@@ -5,7 +5,15 @@ environment or in the user's Prefect profile wins.
 """
 
 import os
+import sys
 from pathlib import Path
+
+from tasks_lib.early_interrupt import end_at_once_on_interrupt
+
+if (
+    sys.argv[0] == "-m"
+):  # only while Python looks for the module of `python -m flows.NAME`, not where a program imports us
+    end_at_once_on_interrupt()
 
 _DEFAULTS = {
     "DO_NOT_TRACK": "1",

@@ -6,12 +6,14 @@ what the run's configuration wants, so that one flow definition serves a laptop 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -99,17 +101,12 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
     try:
         with (
             QuietNannies() as nannies,
-            distributed.LocalCluster(
-                n_workers=config.workers,
-                threads_per_worker=2,
-                processes=True,
-                resources={BROWSER_RESOURCE: 1},
-                dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
-                host="127.0.0.1",
-                memory_limit=0,
-            ) as cluster,
+            closing(_empty_cluster()) as cluster,
             nannies.noticing(),
         ):
+            cluster.worker_spec = dict.fromkeys(range(config.workers), cluster.new_spec)
+            # Not by Dask's own ``sync``: at Ctrl-C it cancels the start, and workers that are half started cannot be closed.
+            asyncio.run_coroutine_threadsafe(_started(cluster), cluster.loop.asyncio_loop).result()
             yield cluster
     finally:
         # Nannies set what workers are spawned with in this process too, and leave it there.
@@ -117,6 +114,40 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
             os.environ.pop(name, None)
             if name in before:
                 os.environ[name] = before[name]
+
+
+def _empty_cluster() -> distributed.LocalCluster:
+    """A scheduler without workers. Those that it starts ignore SIGINT, from their first instruction.
+
+    Ctrl-C reaches all processes of a terminal. A worker that it hit while it imported modules would print a traceback, and its
+    nanny another. This process alone is to be interrupted, at any moment after this one, and it closes the workers.
+    """
+    resource_tracker.ensure_running()  # a thread of Dask's that started it would unblock SIGINT for itself
+    with _interrupts_held_back():  # Dask's threads inherit it, and the workers from them
+        return distributed.LocalCluster(
+            n_workers=0,
+            threads_per_worker=2,
+            processes=True,
+            resources={BROWSER_RESOURCE: 1},
+            dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
+            host="127.0.0.1",
+            memory_limit=0,
+        )
+
+
+async def _started(cluster: distributed.LocalCluster) -> None:
+    """Its workers are there. Raises what keeps one from starting."""
+    await cluster
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """SIGINT waits in this thread; threads and processes that are started meanwhile inherit that for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def api_url() -> str:
@@ -137,16 +168,14 @@ def api_url() -> str:
 
     server = SubprocessASGIServer()
     # Ctrl-C reaches all processes of a terminal, and what we report when we are interrupted needs a server.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        server.start()
+        with _interrupts_held_back():
+            server.start()
     except RuntimeError as error:
         raise ConfigError(
             f"the Prefect server of this run did not start ({' '.join(str(error).split())}); its database is in PREFECT_HOME="
             f"{PREFECT_HOME.value()}: set that to an empty folder, or start a server (prefect server start) and set PREFECT_API_URL to its address"
         ) from error
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if server.server_process is not None:
         end_with_us(server.server_process.pid)
     return str(server.api_url)

@@ -30,6 +30,7 @@ from tasks_lib.config import (
     presets_of,
     resolve,
 )
+from tasks_lib.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.interrupts import is_own_crash
 from tasks_lib.prefect_api import check_api
 from tasks_lib.preflight import looked_at
@@ -50,11 +51,12 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
         return 2
     options = parser.parse_args(arguments)
     try:
+        raise_on_interrupt()
         config = _resolved(model, options)
         found = look(config)  # before a server is started
     except KeyboardInterrupt:
-        print("interrupted: nothing has begun", file=sys.stderr)
-        return 130
+        print(NOTHING_HAS_BEGUN, file=sys.stderr)
+        return STATUS
     except RollwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -69,7 +71,7 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
             flow(config)
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
-        return 130
+        return STATUS
     except RollwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

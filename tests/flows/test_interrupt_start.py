@@ -1,0 +1,95 @@
+"""Ctrl-C before a run plays anything: while its modules are imported, and while its Dask workers start. One line, and nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .services import PrefectServer, as_from_a_terminal
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
+
+BEGUN = "interrupted: what is whole is kept; start the same command again to go on"
+NOT_BEGUN = "interrupted: nothing has begun"
+
+
+def _importing(process: psutil.Process, _log: Path) -> bool:
+    """It has loaded a library that comes well after the interpreter's own start, and long before the last one."""
+    return any("pydantic_core" in each.path for each in process.memory_maps())
+
+
+def _first_line(_process: psutil.Process, log: Path) -> bool:
+    return " in /" in log.read_text()
+
+
+def _starting_worker(process: psutil.Process, _log: Path) -> bool:
+    """Dask's worker has been spawned, and imports its modules."""
+    for each in process.children():
+        command = " ".join(each.cmdline())
+        if "spawn_main" in command and any("numpy" in mapped.path for mapped in each.memory_maps()):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("flow", "moment", "last", "most"),
+    [
+        ("train", _importing, NOT_BEGUN, 1),
+        ("train", _first_line, BEGUN, 3),
+        ("sweep", _starting_worker, BEGUN, 5),
+    ],
+    ids=["imports", "first line", "a sweep arm's worker"],
+)
+def test_ctrl_c_at_the_start_is_one_line(
+    tmp_path: Path,
+    server: PrefectServer,
+    flow: str,
+    moment: Callable[[psutil.Process, Path], bool],
+    last: str,
+    most: int,
+) -> None:
+    base = {"train": "", "sweep": "base."}[flow]
+    settings = ["run_id=mine", f"root={tmp_path}", f"{base}tasks.kinds=[click-link]"]
+    settings += ["grid.seed=[0, 1]"] if flow == "sweep" else []
+    command = [sys.executable, "-m", f"flows.{flow}", *(word for each in settings for word in ("--set", each))]
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **server.environment, "PREFECT_LOGGING_LEVEL": "WARNING"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # as a terminal has it: Ctrl-C is for the whole group
+            preexec_fn=as_from_a_terminal,
+        )
+    family: list[psutil.Process] = []
+    try:
+        started, deadline = psutil.Process(process.pid), time.monotonic() + 180
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            try:
+                if moment(started, log):
+                    break
+            except psutil.Error:  # one that was listed is gone, or is not yet what it will be
+                pass
+            time.sleep(0.01)
+        family = started.children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    lines = log.read_text().splitlines()
+    assert status == 130 and lines[-1] == last, log.read_text()
+    assert len(lines) <= most and "Traceback" not in log.read_text(), log.read_text()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
