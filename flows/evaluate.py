@@ -16,7 +16,7 @@ from rich.markup import escape
 from envs.types import JudgeError, Split
 from tasks_lib.artifacts import artifact_key, publish_table
 from tasks_lib.beginning import first_start
-from tasks_lib.checkpoints import evaluated_version, publish_base
+from tasks_lib.checkpoints import evaluated_version, publish_base, with_template
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
@@ -43,6 +43,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         ``v000000.json`` for a checkpoint that is no run's.
     """
     found = look_once(look_at_evaluation, config)
+    config = with_template(config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
     with run_lock(config.run_dir), first_start(store), RunProgress(1) as progress:

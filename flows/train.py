@@ -50,6 +50,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         progress.say(f"run {config.run_id} in {run.store.root}")
         for what in (*found, *run.mended):
             progress.say(what)
+        config = run.config  # with the chat template
         publish_base(run.store, resolve_path(config.policy.checkpoint))
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
             set_up = time.perf_counter() - started

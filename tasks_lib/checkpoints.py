@@ -4,49 +4,59 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TypeVar
 
 from envs.types import ConfigError, PolicyError, StorageError
-from tasks_lib.config.reading import PROJECT
+from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.frozen_config import read_frozen
 from training.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
-from training.policy.templates import template_names
-from training.store import RunStore, read_json
+from training.policy.templates import MODEL_TEMPLATES, derive_template, model_type, template_names
+from training.store import RunStore
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Files of which a checkpoint has one at least."""
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-"""A repository of the Hugging Face hub: owner and name."""
-TEMPLATES = {
-    "qwen2_vl": ("qwen2_vl",),
-    "qwen2_5_vl": ("qwen2_vl", "mimo_vl"),
-    "qwen3_vl": ("qwen3_vl_nothink", "qwen3_vl"),
-    "qwen3_vl_moe": ("qwen3_vl_nothink", "qwen3_vl"),
-}
-"""LLaMA-Factory's chat templates of each ``model_type``, the usual one first."""
+HUB_ID = re.compile(
+    r"(?:hf:/+|(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co|(?P<modelscope>modelscope\.(?:cn|ai)))/+(?:models/)?)?"
+    r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*?)(?:\.git)?(?:(?:/(?:tree|blob|resolve)/|@)(?P<revision>[\w.-]+)(?:/.*)?)?/*"
+)
+"""A repository of a model hub, owner and name: bare or in an address, as a path holds it (with one slash for two)."""
+OWN_FOLDERS = frozenset({"checkpoints", "datasets", "models", "runs"})
+"""First parts of relative paths that are taken for folders that are not there, not for owners on a hub."""
+RECIPE_TEMPLATE = "qwen2_vl"
+"""Chat template of what a warm start's recipe pre-trains, a tiny Qwen2-VL."""
+WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+"""Files that transformers reads a model's weights from, one or in shards."""
 
 
 def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
     """Check that the folder is a whole checkpoint, before anything is started.
 
     Raises:
-        PolicyError: It is no checkpoint, has no tokenizer, or one of its files is damaged; names the ``key`` of the configuration.
+        PolicyError: It is no vision-language checkpoint, has no tokenizer or weights, or one of its files is damaged; names the ``key`` of the configuration.
     """
     if (newest := RunStore(checkpoint).latest_policy()) is not None:
         raise PolicyError(
             f"{key}: {checkpoint} is a run; give one of its policies, as {RunStore(checkpoint).policy_path(newest)}"
         )
+    if other := _other_format(checkpoint):
+        raise PolicyError(f"{key}: {checkpoint} {other}")
     missing = "config.json" if not (checkpoint / "config.json").exists() else ""
     if not missing and not any((checkpoint / name).exists() for name in TOKENIZERS):
         missing = f"tokenizer ({' or '.join(TOKENIZERS)})"
-    if missing and (hub := _hub_id(checkpoint)):
-        raise PolicyError(
-            f"{key}: there is no folder {hub}, and nothing is downloaded from the Hugging Face hub; "
-            f"fetch it first, and give the folder: hf download {hub} --local-dir {checkpoint.name}"
-        )
     if missing:
         raise PolicyError(
-            f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no {missing}); "
+            _fetch_hint(checkpoint, key)
+            or f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no {missing}); "
             f"give a folder, or make one with: python -m flows.warm_start"
+        )
+    if not _has_weights(checkpoint):
+        raise PolicyError(
+            f"{key}: {checkpoint} has no weights ({' or '.join(WEIGHTS)}); copy or download the folder again, whole"
+        )
+    if '"vision' not in (checkpoint / "config.json").read_text(encoding="utf-8"):
+        raise PolicyError(
+            f"{key}: {checkpoint} is a {model_type(checkpoint)} model, which reads text only; give a vision-language model"
         )
     try:
         check_checkpoint_files(checkpoint)
@@ -56,24 +66,84 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         ) from error
 
 
-def _hub_id(checkpoint: Path) -> str:
-    """The path as it was given, if it has the form of a hub id and no folder is there; else empty."""
-    given = checkpoint.relative_to(PROJECT) if checkpoint.is_relative_to(PROJECT) else checkpoint
-    return str(given) if not checkpoint.exists() and not given.parent.exists() and HUB_ID.fullmatch(str(given)) else ""
+def _has_weights(checkpoint: Path) -> bool:
+    return any(any(checkpoint.glob(pattern)) for pattern in WEIGHTS)
+
+
+def _other_format(checkpoint: Path) -> str:
+    """What is there in place of a whole Hugging Face checkpoint, and what to do; empty if nothing of that kind is."""
+    if _has_weights(checkpoint):
+        return ""
+    if (checkpoint.suffix == ".gguf" and checkpoint.is_file()) or any(checkpoint.glob("*.gguf")):
+        return "holds GGUF weights, which cannot be trained; give the Hugging Face folder that they were made from"
+    if (checkpoint / "adapter_config.json").exists():
+        return "holds only an adapter (LoRA); merge it into its base with llamafactory-cli export, and give that folder"
+    return ""
+
+
+def _fetch_hint(checkpoint: Path, key: str) -> str:
+    """How to get a repository of a hub, if the path has the form of one and no folder is there; else empty."""
+    roots = (root for root in (PROJECT, PROJECT.resolve()) if checkpoint.is_relative_to(root))
+    given = next((checkpoint.relative_to(root) for root in roots), checkpoint)
+    found = HUB_ID.fullmatch(str(given))
+    is_address = found is not None and found.start("id") > 0
+    if (
+        found is None
+        or checkpoint.exists()
+        or (not is_address and (given.parts[0] in OWN_FOLDERS or given.parent.exists()))
+    ):
+        return ""
+    hub, revision, folder = found["id"], found["revision"], found["id"].split("/")[1]
+    command = f"hf download {hub} --local-dir {folder}"
+    if found["modelscope"]:
+        command = f"modelscope download --model {hub} --local_dir {folder}"
+    if revision not in (None, "main", "master"):
+        command += f" --revision {revision}"
+    return (
+        f"{key}: there is no folder {hub}, and nothing is downloaded from a model hub; "
+        f"fetch it first, in {PROJECT}: {command}, then set {key}={folder}"
+    )
+
+
+Config = TypeVar("Config", bound=TrainConfig | EvaluateConfig | WarmStartConfig)
+
+
+def with_template(config: Config) -> Config:
+    """The configuration with its chat template: as given, else what its run began with, else what its checkpoint needs.
+
+    It stays empty where none of them says it; `check_model_template` refuses that.
+    """
+    if config.policy.template:
+        return config
+    begun = (read_frozen(RunStore(config.run_dir).config_path) or {}).get("config", {}).get("policy") or {}
+    template = begun.get("template") or _needed_template(config)
+    return config.model_copy(update={"policy": config.policy.model_copy(update={"template": template})})
+
+
+def _needed_template(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> str:
+    """The template of the checkpoint that a flow starts from."""
+    if isinstance(config, WarmStartConfig):
+        return derive_template(resolve_path(config.base)) if config.base else RECIPE_TEMPLATE
+    return derive_template(resolve_path(config.policy.checkpoint))
 
 
 def check_model_template(checkpoint: Path, template: str) -> None:
     """``ConfigError`` if a chat template is not one of the checkpoint's model: prompts and placeholders would be another model's.
 
-    A template that does not exist is not looked at here, nor a model and a template that are both of no family above.
+    A template that does not exist is not looked at here, nor a model and a template that are both of no family that is known.
     """
-    model_type = read_json(checkpoint / "config.json").get("model_type", "")
-    own, known = TEMPLATES.get(model_type, ()), {name for names in TEMPLATES.values() for name in names}
+    kind = model_type(checkpoint)
+    if not template:
+        raise ConfigError(
+            f"policy.template: the chat template of {checkpoint}, which is a {kind} model, cannot be derived; "
+            f"set the LLaMA-Factory template of that model"
+        )
+    own, known = MODEL_TEMPLATES.get(kind, ()), {name for names in MODEL_TEMPLATES.values() for name in names}
     if template in own or template not in (known | template_names() if own else known):
         return
     fix = f"set policy.template to {' or '.join(own)}" if own else "set the template of that model"
     raise ConfigError(
-        f"policy.template: {template} is not a chat template of {checkpoint}, which is a {model_type} model; {fix}"
+        f"policy.template: {template} is not a chat template of {checkpoint}, which is a {kind} model; {fix}"
     )
 
 

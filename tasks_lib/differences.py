@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tasks_lib.config.reading import resolve_path
+from training.policy.templates import derive_template
+
 BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 """Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
 
@@ -15,7 +18,14 @@ def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lasting(values: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without the judge's budgets: they are counted for the whole run, so a run that has used them up goes on with greater ones."""
+    """A configuration without the judge's budgets: they are counted for the whole run, so a run that has used them up goes on with greater ones.
+
+    An empty chat template is as the one that is derived from the checkpoint.
+    """
+    policy = values.get("policy")
+    if policy and policy.get("template") == "":
+        template = derive_template(resolve_path(policy["checkpoint"]))
+        values = {**values, "policy": {**policy, "template": template}}
     rollout = values.get("rollout")
     if not rollout or not rollout.get("judge"):
         return values

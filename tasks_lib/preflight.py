@@ -21,7 +21,7 @@ from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskEr
 from envs.types.near import near
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.building import check_sources, check_splits, plan_of
-from tasks_lib.checkpoints import check_checkpoint, check_model_template, check_same, evaluated_version
+from tasks_lib.checkpoints import check_checkpoint, check_model_template, check_same, evaluated_version, with_template
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.config.refusals import told
@@ -76,6 +76,7 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
     """
     folder = RunStore(config.run_dir)
     _check_place(folder.root, in_use=in_use)
+    config = with_template(config)
     refused, store = _as_found(folder, lambda: check_values(config, folder))
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
     if finished_result(config, store):
@@ -100,6 +101,7 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     """Of ``flows.evaluate``. Raises as `look_at_training`."""
     folder = RunStore(config.run_dir)
     _check_place(folder.root)
+    config = with_template(config)
     refused, store = _as_found(folder, lambda: check_values(config, folder))
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
@@ -134,6 +136,7 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     """
     folder = RunStore(config.run_dir)
     _check_place(folder.root)
+    config = with_template(config)
     refused, store = _as_found(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
     tasks = select_demonstrable(config)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError, Memory, StorageError, WebTask
 from tasks_lib.beginning import first_start, free_name
+from tasks_lib.checkpoints import with_template
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.differences import differences, lasting
@@ -41,6 +42,7 @@ class TrainingRun:
     """One run: its store, ledger, metrics and frozen tasks."""
 
     def __init__(self, config: TrainConfig) -> None:
+        config = with_template(config)
         self.config = config
         self.store = RunStore(config.run_dir)
         if (newest := self.store.latest_policy()) is not None:
@@ -196,7 +198,7 @@ def check_values(
                 f"put back a copy of that file from a backup, or use another run_id"
             )
         return
-    values = lasting(config.model_dump(mode="json"))
+    values = lasting(with_template(config).model_dump(mode="json"))
     frozen = lasting(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
     changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
     if changed:

@@ -27,7 +27,7 @@ from envs.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.beginning import first_start
-from tasks_lib.checkpoints import check_checkpoint
+from tasks_lib.checkpoints import check_checkpoint, with_template
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
 from tasks_lib.evaluation import evaluate_version
 from tasks_lib.metrics import known, share, success, success_by_kind
@@ -59,6 +59,7 @@ class WarmStart:
     """One warm start, opened by the one flow process that may write its folder. Opening an existing one resumes it."""
 
     def __init__(self, config: WarmStartConfig) -> None:
+        config = with_template(config)
         self.config = config
         self.store = RunStore(config.run_dir)
         self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)

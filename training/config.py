@@ -25,7 +25,7 @@ class PolicyConfig(Settings):
         "datasets/policies/reader",
         description="Hugging Face checkpoint folder to start from (relative to the project, or absolute).",
     )
-    template: str = Field("qwen2_vl", description="LLaMA-Factory chat template.")
+    template: str = Field("", description="LLaMA-Factory chat template; empty: derived from the checkpoint.")
     observation: ObservationMode = Field(
         "text",
         description="text: numbered elements and words; set_of_marks: numbers drawn on the screenshot; coordinates: the screenshot alone.",

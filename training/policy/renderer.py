@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from envs.types import PolicyError
+from training.policy.templates import derive_template
 from training.quiet import quiet_model_libraries
 
 
@@ -21,7 +22,10 @@ class PromptRenderer:
 
     Args:
         checkpoint: Hugging Face checkpoint folder (tokenizer and processor files are read, not the weights).
-        template: name of a LLaMA-Factory template with a multimodal plugin, e.g. ``qwen2_vl``.
+        template: name of a LLaMA-Factory template with a multimodal plugin, e.g. ``qwen2_vl``; empty: that of the checkpoint's model.
+
+    Raises:
+        PolicyError: no checkpoint folder, no image processor, or no template was named and the model's is not known.
     """
 
     def __init__(self, checkpoint: Path, template: str) -> None:
@@ -32,6 +36,9 @@ class PromptRenderer:
 
         if not (Path(checkpoint) / "config.json").exists():
             raise PolicyError(f"{checkpoint} is no Hugging Face checkpoint folder: it has no config.json")
+        template = template or derive_template(Path(checkpoint))
+        if not template:
+            raise PolicyError(f"the chat template of {checkpoint} is not known; set policy.template")
         modules = load_tokenizer(ModelArguments(model_name_or_path=str(checkpoint)))
         self.tokenizer: Any = modules["tokenizer"]
         self.processor: Any = modules["processor"]
