@@ -29,7 +29,7 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
     for section in ("groups", "episodes", "abstentions", "seconds", "train"):
         rows += [
             {"what": f"{section}: {name}", "value": round(value, 4), "n": ""}
-            for name, value in line[section].items()
+            for name, value in line.get(section, {}).items()
             if isinstance(value, int | float)
         ]
     publish_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from envs.types import ConfigError, PolicyError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
@@ -33,7 +33,8 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
     """Check that the folder is a whole checkpoint, before anything is started.
 
     Raises:
-        PolicyError: It is no vision-language checkpoint, has no tokenizer or weights, or one of its files is damaged; names the ``key`` of the configuration.
+        PolicyError: It is no vision-language checkpoint, has no tokenizer or weights, or one of its files is damaged;
+            names the ``key`` of the configuration.
     """
     if (newest := RunStore(checkpoint).latest_policy()) is not None:
         raise PolicyError(
@@ -117,7 +118,8 @@ def with_template(config: Config) -> Config:
         return config
     begun = (read_frozen(RunStore(config.run_dir).config_path) or {}).get("config", {}).get("policy") or {}
     template = begun.get("template") or _needed_template(config)
-    return config.model_copy(update={"policy": config.policy.model_copy(update={"template": template})})
+    policy = config.policy.model_copy(update={"template": template})
+    return cast(Config, config.model_copy(update={"policy": policy}))
 
 
 def _needed_template(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> str:

@@ -16,7 +16,7 @@ import yaml
 from prefect.logging.configuration import ensure_logging_setup
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from envs.types import ConfigError, RollwrightError
+from envs.types import ConfigError, DiskError, RollwrightError
 from tasks_lib.build_config import BuildTasksConfig
 from tasks_lib.cluster import api_url, own_server
 from tasks_lib.config import (
@@ -123,7 +123,10 @@ class _NotOurs(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        ours = record.name in ("prefect.flow_runs", "prefect.task_runs") and isinstance(error, RollwrightError)
+        # A task that failed is tried again, which is said here alone; on a disk that cannot be written to nothing is tried again.
+        ours = isinstance(
+            error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": DiskError}.get(record.name, ())
+        )
         return not ours and not is_own_crash(record) and is_not_passed_on(record)
 
 

@@ -23,6 +23,9 @@ SCRIPTS = Path(sys.executable).parent
 FAULT = re.compile(r"\bERROR\b|\bCRITICAL\b|^\S*(?:Error|Exception): ")
 """A line of a server's log that tells of an error, or ends a traceback."""
 
+BUSY = re.compile(r"database is locked|heartbeat persistence failed")
+"""What a server on SQLite says on a busy machine and does again."""
+
 
 def as_from_a_terminal() -> None:
     """For a process that is to be interrupted: a shell has its background jobs ignore Ctrl-C, and so what they start; tests may be such a job."""
@@ -131,9 +134,10 @@ class PrefectServer:
             return False
 
     def errors(self) -> list[str]:
-        """Lines of the server's log that tell of an error, but for a database that was locked, which the server tries again."""
+        """Lines of the server's log that tell of an error, but for a database that was locked, which the server tries again: a
+        heartbeat of a worker names only what was not written."""
         lines = self._services.whole_log("server").splitlines()
-        return [line for line in lines if FAULT.search(line) and "database is locked" not in line]
+        return [line for line in lines if FAULT.search(line) and not BUSY.search(line)]
 
     def cli(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
         """``prefect …``: exit status, and output on one line (rich wraps it at any width)."""

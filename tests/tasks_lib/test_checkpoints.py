@@ -78,6 +78,7 @@ def test_weights_beside_an_adapter_or_in_the_older_form_are_a_checkpoint_and_a_t
     tmp_path: Path,
 ) -> None:
     folder = copy_as("qwen2_vl", tmp_path / "model")
+    (folder / "recipe.json").unlink()  # it lists the folder's files
     for name in ("adapter_config.json", "model-Q4.gguf"):
         (folder / name).write_text("{}")
     check_checkpoint(folder)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from envs.types import ConfigError, JudgeError, TaskError
+from envs.types import ConfigError, DiskError, JudgeError, TaskError
 from tasks_lib.command_line import run_command, told_once
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.preflight import look_once
@@ -205,6 +205,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
     with told_once():
         assert not shown(ConfigError("ours"))
         assert shown(ConfigError("ours"), "prefect.task_runs")  # one that is tried again is told nowhere else
+        assert not shown(DiskError("full"), "prefect.task_runs")
         assert shown(ValueError("a mistake"))
         crash = "Crash detected! Execution was aborted by an interrupt signal."
         assert not console.filter(logging.LogRecord("prefect.flow_runs", 40, "", 1, crash, None, None))
