@@ -55,16 +55,16 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         raise PolicyError(
             f"{key}: {checkpoint} has no weights ({' or '.join(WEIGHTS)}); copy or download the folder again, whole"
         )
-    if '"vision' not in (checkpoint / "config.json").read_text(encoding="utf-8"):
-        raise PolicyError(
-            f"{key}: {checkpoint} is a {model_type(checkpoint)} model, which reads text only; give a vision-language model"
-        )
     try:
         check_checkpoint_files(checkpoint)
     except StorageError as error:
         raise PolicyError(
             f"{key}: {error}; give another checkpoint, or copy this one again from where it came"
         ) from error
+    if '"vision' not in (checkpoint / "config.json").read_text(encoding="utf-8"):
+        raise PolicyError(
+            f"{key}: {checkpoint} is a {model_type(checkpoint)} model, which reads text only; give a vision-language model"
+        )
 
 
 def _has_weights(checkpoint: Path) -> bool:

@@ -24,12 +24,9 @@ from pydantic import ValidationError
 
 from envs.types import Rubric, StorageError, Trajectory, rubric_hash
 from envs.types.paths import AnyPath
+from training.blobs import BLOB_KINDS, blob_kind
 from training.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
 from training.disk import folder_bytes, temporary_name, writing
-
-BLOB_KINDS = ("jpg", "json", "png", "webp", "bin")
-"""Endings of blobs, the most frequent first, which is how they are looked for. ``jpg`` has to stay the first: it is what every blob of an
-older run ends in, whatever it is."""
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
@@ -467,21 +464,6 @@ class RunStore:
             except BaseException:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
-
-
-def blob_kind(data: bytes) -> str:
-    """The ending of a blob's file, by its first bytes: a picture's, ``json`` for an object or a list, ``bin`` for anything else.
-
-    >>> blob_kind(b'{"state": "passed"}')
-    'json'
-    """
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpg"
-    if data.startswith(b"\x89PNG\r\n"):
-        return "png"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "webp"
-    return "json" if data[:1] in (b"{", b"[") else "bin"
 
 
 def first_fault(error: ValidationError) -> str:

@@ -363,7 +363,9 @@ def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
     starts: list[TrainerProcess] = []
     start = TrainerProcess.start
     monkeypatch.setattr(TrainerProcess, "start", lambda *given: starts.append(start(*given)) or starts[-1])
-    config = TrainConfig.model_validate({"iterations": 1, "trainer": {"torch_threads": 1}})
+    config = TrainConfig.model_validate(
+        {"iterations": 1, "policy": {"template": "qwen2_vl"}, "trainer": {"torch_threads": 1}}
+    )
     with (
         Trainer(run.store, config) as trainer,
         pytest.raises(
