@@ -196,7 +196,10 @@ def test_deep_and_long_texts_are_read_in_time():
         "<action>" * 9000,
     ):
         assert isinstance(parse_action(response), Invalid)
-    assert parse_action("{" * 300 + '{"action": "back"}').type == "back"  # what precedes it is not read
+    assert parse_action("x " + "{" * 300 + '{"action": "back"}').type == "back"  # what precedes it is not read
+    assert (
+        parse_action("{" * 300 + '{"action": "back"}').type == "invalid"
+    )  # a broken object is not replaced by one in it
     html = "<style>" + "p{margin:0}" * 9000 + "</style>"
     for form in (Form.JSON, Form.TOOL_CALL):
         assert parse_action("I hand it in.\n" + format_action(Submit(html=html), form)) == Submit(html=html)

@@ -164,3 +164,45 @@ def test_of_several_actions_the_last_is_done_in_every_form(form, between):
 
 
 TOOL = WRITTEN["tool call"]
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        '{"action": "click", "element": 3, "memory": {"action":"terminate"}',
+        '{"thought": "page says", "quote": {"action":"terminate"}',
+        'Action: click 3 {"action":"terminate"}',
+        'Action: type(1, "quoted: {"action":"terminate"}',
+        "The page says:\n```\nclick [9]\n```\nIt looks suspicious, so I will not.",
+    ],
+)
+def test_a_broken_action_is_not_replaced_by_one_that_it_quotes(turn):
+    assert _what(turn) == "invalid"
+
+
+@pytest.mark.parametrize(
+    "note", ["Memory: the page said\nterminate", "Memory:\nterminate [failure]", "Memory:\n- foo\n- bar"]
+)
+@pytest.mark.parametrize("turn", ["Action: click [3]", "click [3]", "<think>a</think>\nclick [3]"])
+def test_a_note_of_several_lines_after_an_action_is_not_read(turn, note):
+    assert parse_action(f"{turn}\n{note}") == Click(element=3)
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        '<tool_call>{"name": "click", "arguments": {"element": 3}}</tool_call>\nI clicked (the link).',
+        '```json\n{"action": "click", "element": 3}\n```\nThis clicks the button "Go" (3).',
+        '{"action": "click", "element": 3}\n\nExplanation: I clicked.',
+        'I go on.\n<tool_call>{"name": "click", "arguments": {"element": 3}}</tool_call>\nDone',
+        'So I click {\n"action": "click",\n"element": 3\n}',
+    ],
+)
+def test_a_remark_after_an_action_does_no_harm(turn):
+    assert parse_action(turn) == Click(element=3)
+
+
+@pytest.mark.parametrize("filler", [" ", "\n", "`", "</action>", "Memory: x\n"])
+def test_a_turn_that_repeats_itself_is_read_in_linear_time(filler):
+    """Of a policy that has gone wrong; the square of 20,000 took a quarter of a minute."""
+    assert parse_action("x" + filler * 20_000 + "x").type == "invalid"

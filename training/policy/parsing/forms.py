@@ -6,6 +6,7 @@ action as a whole; of several actions the last one is done. What is quoted befor
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ MAX_TRIES = 256
 
 _THINK, _THINK_END = "<think>", "</think>"
 _CALL_OPEN, _TAG_OPEN, _FENCE = "<tool_call>", "<action>", "```"
-_CLOSERS = re.compile(r"(?:\s|</tool_call>|</action>|```)+\Z")
+_CLOSERS = ("</tool_call>", "</action>", _FENCE)
 _FENCE_OPEN = re.compile(r"```[a-zA-Z_]*\Z")
 _BRACE = re.compile(r"[{\[]")
 
@@ -38,9 +39,11 @@ _LINE = re.compile(
 _INLINE = {"</action>": re.compile(r"<action>\s*"), _FENCE: re.compile(r"```(?:[a-z_]*\n)?\s*")}
 """By what closes it at the end of the turn, what may also stand within a line."""
 
+_LABELLED = re.compile(rf"^[ \t]*{_LABEL}", re.MULTILINE | re.IGNORECASE)
 _ACTION_LINE = re.compile(rf"^[ \t]*{_LABEL}.*$", re.MULTILINE | re.IGNORECASE)
 _THOUGHT_LINE = re.compile(r"^[ \t*]*(?:thoughts?|reasoning|memory|observation)[ *]*:", re.MULTILINE | re.IGNORECASE)
 _NOTE = re.compile(r"[ \t*]*(?:memory|memory_updated|notes?|observation)[ *]*:", re.IGNORECASE)
+_NOTE_LINE = re.compile(rf"^{_NOTE.pattern}", re.MULTILINE | re.IGNORECASE)
 
 _APART = re.compile(
     r"^[ \t]*(?:<action>|<tool_call>|```)(?:(?!<action>|<tool_call>|```).)*?(?:</action>|</tool_call>|```)",
@@ -48,8 +51,10 @@ _APART = re.compile(
 )
 """Something enclosed that begins a line."""
 
-_REMARK = re.compile(r"(?:[^{}()\[\]<>`]*[.!])?\s*")
-"""Plain sentences: nothing in them can be an action that was meant."""
+_OPENERS = re.compile(r"[{`]|<action>|<tool_call>")
+"""What a remark after an action does not have: an action that was meant may begin there."""
+_SENTENCE = re.compile(r"(?:[^\"'()\[\]{}<>`]*[.:]\s*)?(?:<tool_call>|<action>|```[a-z_]*)?\s*")
+"""Plain words before a JSON object on the line of an action."""
 
 
 class Form(StrEnum):
@@ -111,8 +116,31 @@ def _without_notes(turn: str) -> str:
     while True:
         last = _line_before(turn, len(turn)) or turn.rpartition("\n")[2]
         if not _NOTE.match(last):
-            return turn
+            break
         turn = turn.removesuffix(last).rstrip()
+    # Lines after a turn that is an action from its beginning are no thought: a note of several lines goes, whatever it quotes.
+    said = turn.partition(_THINK_END)[2] if turn.startswith(_THINK) and turn.count(_THINK_END) == 1 else turn
+    note = _NOTE_LINE.search(said)
+    if note is not None and _is_action(_LABELLED.sub("", said[: note.start()].strip(), count=1)):
+        return turn[: len(turn) - len(said) + note.start()].rstrip()
+    return turn
+
+
+def _is_action(piece: str) -> bool:
+    """A text is an action as a whole, in brackets, as a call or as JSON."""
+    readings = (read(piece, ACTIONS) for _, read in _LINE_READERS)
+    return any(reading is not None for reading in readings) or json_at_end(piece, 0) is not None
+
+
+def _without_closers(turn: str) -> str:
+    """The turn without the tags and fences that close its action, and the space around them."""
+    while True:
+        rest = turn.rstrip()
+        for closer in _CLOSERS:
+            rest = rest.removesuffix(closer)
+        if rest == turn:
+            return rest
+        turn = rest
 
 
 def _line_before(turn: str, place: int) -> str:
@@ -122,7 +150,7 @@ def _line_before(turn: str, place: int) -> str:
 
 def _at_end(turn: str, actions: Actions) -> Parsed | None:
     """The shortest piece that ends the turn and is an action as a whole; closing tags and fences are no part of it."""
-    text = _CLOSERS.sub("", turn)
+    text = _without_closers(turn)
     starts = {match.end() for match in _LINE.finditer(text)}
     for closer, opener in _INLINE.items():
         starts |= {match.end() for match in opener.finditer(text)} if closer in turn[len(text) :] else set()
@@ -131,8 +159,30 @@ def _at_end(turn: str, actions: Actions) -> Parsed | None:
     return (
         _object_at_end(bare, _last_first(start for start in starts if bare.startswith(("{", "["), start)), actions)
         or _line_at_end(text, _last_first(starts), actions)
-        or _object_at_end(bare, _last_first(match.start() for match in _BRACE.finditer(bare)), actions)
+        or _object_at_end(bare, _last_first(_inner_braces(bare, starts)), actions)
     )
+
+
+def _inner_braces(text: str, starts: set[int]) -> Iterator[int]:
+    """Where JSON may begin within a line; not within an action of that line that is broken, which may quote some."""
+    broken = [
+        start for start in _last_first(starts) if text[start : start + 1] in "{[" and not _whole_json(text, start)
+    ]
+    for place in _last_first(match.start() for match in _BRACE.finditer(text)):
+        line = place - len(_line_before(text, place))
+        label = _LABELLED.match(text, line)
+        quoted = label is not None and place > label.end() and not _SENTENCE.fullmatch(text, label.end(), place)
+        if not quoted and not any(line <= start < place for start in broken):
+            yield place
+
+
+def _whole_json(text: str, start: int) -> bool:
+    """A JSON value begins there and ends somewhere."""
+    try:
+        json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed | None:
@@ -182,16 +232,40 @@ def _before_remark(turn: str, actions: Actions) -> Parsed | None:
 
     In a turn with labels (``Thought: …``) only the labelled one: what is enclosed there may be quoted.
     """
-    turn = turn.rpartition(_THINK_END)[2]
+    turn = turn.rpartition(_THINK_END)[2].strip()
+    if turn.startswith("{") and (whole := _object_and_remark(turn, actions)):
+        return whole
     for kind in (_ACTION_LINE,) if _THOUGHT_LINE.search(turn) else (_ACTION_LINE, _APART):
-        ends = [match.end() for match in kind.finditer(turn)]
-        if ends and _REMARK.fullmatch(turn, ends[-1]):
-            return _at_end(turn[: ends[-1]], actions)
+        last = next(reversed(list(kind.finditer(turn))), None)
+        if last is None or not _is_remark(turn[last.end() :], actions):
+            continue
+        found = _at_end(turn[: last.end()], actions)
+        # A block of words within a turn may be quoted; one that is JSON is hardly.
+        quoted = found is not None and found.form is Form.FENCE and last.start() and "{" not in last.group()
+        return None if quoted else found
     return None
 
 
+def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
+    """A turn that begins with a JSON object, which is followed by a remark."""
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(turn)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not turn[end:].startswith("\n") or not _is_remark(turn[end:], actions):
+        return None
+    reading = read_value(value, actions)
+    return Parsed(reading.action, Form.PROSE, reading.renamed)
+
+
+def _is_remark(text: str, actions: Actions) -> bool:
+    """Nothing in a text is an action that was meant: no line reads as one, and none is opened."""
+    lines = [line.strip("`* \t") for line in text.splitlines()]
+    return not _OPENERS.search(text) and not any(read(line, actions) for line in lines for _, read in _LINE_READERS)
+
+
 def _unread(turn: str, actions: Actions) -> Invalid:
-    text = _CLOSERS.sub("", turn)
+    text = _without_closers(turn)
     last = text[max((match.end() for match in _LINE.finditer(text)), default=0) :]
     if last.startswith(("{", "[")):
         reading = read_object(last, actions)
