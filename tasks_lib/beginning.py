@@ -26,11 +26,20 @@ MADE_BY_START = frozenset(
             "report",
             "run.lock",
         ),
-        *("tasks.json", "tasks.jsonl", "tensorboard", "trainer"),
+        *("task_files", "task_files.json", "tasks.json", "tasks.jsonl", "tensorboard", "trainer"),
     }
 )
 """Names in a run's folder before its first episode. Anything else is work, whatever it is."""
-TAKEN_BACK = ("config.copy.json", "config.json", "journal.sqlite", "policies", "tasks.json", "tasks.jsonl")
+TAKEN_BACK = (
+    "config.copy.json",
+    "config.json",
+    "journal.sqlite",
+    "policies",
+    "task_files",
+    "task_files.json",
+    "tasks.json",
+    "tasks.jsonl",
+)
 """Those of them that a later start would go on from. Logs and reports stay: an error may name them."""
 
 

@@ -154,7 +154,8 @@ def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:
 
     ``StorageError`` when what is there is damaged.
     """
-    check_checkpoint(checkpoint)
+    if version not in store.versions():  # else the checkpoint may be gone by now
+        check_checkpoint(checkpoint)
     store.publish_policy(version, checkpoint, {"parent": None, "source": checkpoint.name})
     store.check_policy(version)
 

@@ -8,6 +8,7 @@ that is replaced stays beside it, with ``.damaged`` at the end of its name.
 from __future__ import annotations
 
 import os
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -196,7 +197,7 @@ def mend_group(store: RunStore, group_id: str, stored: Stored | None, *, size: i
         except StorageError as lost:
             set_aside(path)
             return f"{error}; {lost}: it is rolled out again"
-        set_aside(path)
+        keep_copy(path)
         write_json(path, record)
         return f"{error}: made again from its {len(record.episodes)} trajectories"
     return ""
@@ -225,7 +226,7 @@ def _mend_decided(store: RunStore, config: TrainConfig, group_id: str, stored: S
             f"{fault}; {lost}. A version was trained on it, so it cannot be played again. {REMEDY}"
         ) from lost
     path = store.group_path(group_id)
-    set_aside(path)
+    keep_copy(path)
     write_json(path, record)
     return f"{fault}: made again from its {len(record.episodes)} trajectories"
 
@@ -249,7 +250,7 @@ def _mend_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str
         fault = str(error)
     for data in _forms(store, version, settings):
         if sha256_of(data) == wanted:
-            set_aside(path)
+            keep_copy(path)
             atomic_write_bytes(path, data)
             return f"{fault}: made again from its groups, as its manifest says"
     raise StorageError(f"{fault}, and its groups give another one than version {version} was trained on. {REMEDY}")
@@ -262,7 +263,8 @@ def _mend_pending(store: RunStore, settings: AlgorithmConfig, version: int) -> s
         return ""
     try:
         found = read_batch(store, version)
-        if found == batch_of(store, version, settings, damaged_in(found)):
+        made = batch_of(store, version, settings, damaged_in(found))
+        if found in (made, made.model_copy(update={"left_out": None})):  # as older code wrote it
             return ""
         fault = f"{path} is not what its groups give"
     except StorageError as error:
@@ -286,6 +288,11 @@ def damaged_in(batch: TrainingBatch) -> dict[str, str]:
 
 
 def set_aside(path: Path) -> None:
-    """Keep a damaged file under another name, if it is there."""
+    """Rename a damaged file that is made again later, by whoever misses it."""
+    path.rename(path.with_name(path.name + ".damaged"))
+
+
+def keep_copy(path: Path) -> None:
+    """Copy a damaged file, if it is there, before it is replaced: so its own name is never missing, whenever the process is killed."""
     if path.exists():
-        path.rename(path.with_name(path.name + ".damaged"))
+        shutil.copyfile(path, path.with_name(path.name + ".damaged"))

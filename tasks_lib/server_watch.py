@@ -61,6 +61,7 @@ class ServerWatch:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        self.interrupted.set()  # what the thread waits for
         self._thread.join()
 
     def reached(self, call: Callable[[], T]) -> T:
@@ -132,6 +133,8 @@ def watched_server(api: str, own: int | None = None) -> Iterator[None]:
         try:
             yield
         except (httpx.TransportError, httpx.HTTPStatusError) as error:
+            if isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500:
+                raise RollwrightError(f"the Prefect server at {api} refused a call: {error}") from error
             raise RollwrightError(
                 f"the Prefect server at {api} does not answer ({type(error).__name__}); what is whole is kept: "
                 f"start it, and then the same command again"

@@ -431,7 +431,7 @@ class RunStore:
         """What may safely be done about a damaged version. Nothing is deleted: it is only moved."""
         folder = self.policy_path(version)
         aside = f"to go on, move {folder} to {self.root / 'damaged' / folder.name} and start the same command again: "
-        if self.versions() == [version] or version == 0:
+        if self.versions() == [version]:  # with later ones the checkpoint may hold other weights by now
             return aside + "it is copied again from the checkpoint that the run was started with"
         before = self.policy_path(version - 1) / MANIFEST
         if version == self.latest_policy() and before.exists() and self.batch_path(version).exists():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from envs.observation import FULL
+from envs.observation import FULL, SMALL
 from envs.observation.text import was_cut
 from envs.rewards.compare import comparable, compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
@@ -194,6 +194,8 @@ def _text_cut(page: Observation, wanted: str, match: Match) -> str:
         return "a dialog was open, behind which nothing is read"
     if was_cut(page.text) or page.hidden.over_limit:
         return "the page has more than is recorded"
+    if any(element.more_options for element in page.elements):
+        return "a list has more choices than are recorded"
     # Of a card the whole words follow its label.
     labels = (element.text for element in page.elements if element.tag not in ("item", "hover"))
     long = next((label for label in labels if _may_go_on(label, one_line(wanted, True), match)), "")
@@ -217,7 +219,8 @@ def _elements_cut(seen: Sequence[Observation], query: ElementQuery) -> str:
 def _may_go_on(label: str, wanted: str, match: Match) -> bool:
     """Whether a label or value is shortened, and the whole one may be, have or match the wanted text."""
     kept = label.removesuffix(CUT)
-    if len(kept) == len(label) and len(label) < FULL.label_chars - 1:  # a space at its end is left out
+    # A space at its end is left out. A label of a few words may end in "…" of its own ("Search…"), and is whole.
+    if len(label) < (SMALL if kept != label else FULL).label_chars - 1:
         return False
     return match is not Match.EXACT or one_line(wanted).startswith(one_line(kept))
 

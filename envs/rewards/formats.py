@@ -120,7 +120,9 @@ def right_answer(row: Mapping[str, Any]) -> str:
     Raises:
         TaskError: it is neither a text nor a number, or the two columns differ.
     """
-    found = {name: row[name] for name in ANSWERS if row.get(name) is not None and row[name] == row[name]}  # no NaN
+    found = {
+        name: row[name] for name in ANSWERS if row.get(name) not in (None, [], {}) and row[name] == row[name]
+    }  # no NaN
     for name, value in found.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TaskError(

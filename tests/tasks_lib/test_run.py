@@ -193,3 +193,12 @@ def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_wha
     with open_run(without) as run:
         run.store.spent_path().write_text(content)
     look_at_training(without)  # without a judge nobody counts
+
+
+def test_a_run_goes_on_when_the_checkpoint_that_it_began_with_is_gone(tmp_path: Path) -> None:
+    base = Path(shutil.copytree(PROJECT / "datasets" / "policies" / "reader", tmp_path / "base"))
+    store = RunStore(tmp_path / "run")
+    publish_base(store, base)
+    shutil.rmtree(base)
+    publish_base(store, base)
+    assert store.versions() == [0]

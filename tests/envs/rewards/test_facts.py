@@ -240,7 +240,7 @@ CAPS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"final": page("x", listed(LONG[:80]))}, TEXT | {"text": "so it ends"}, TEXT | {"text": "no more than the first"}),
     ({"final": page("x", listed(LONG[:80]))}, TEXT | {"text": LONG, "match": "exact"},
      TEXT | {"text": f"Not {LONG}", "match": "exact"}),
-    ({"final": page("x", listed("A label that is cut…"))}, ELEMENT | {"element": {"text": "A label that is cut here"}},
+    ({"final": page("x", listed("A longer label that is cut…"))}, ELEMENT | {"element": {"text": "A longer label that is cut here"}},
      ELEMENT | {"element": {"text": "Another label"}}),
     ({"final": page("x", hidden=Hidden(over_limit=4))}, ELEMENT | {"element": {"tag": "link"}}, {}),
     ({"final": page("x", hidden=Hidden(over_limit=4))},
@@ -465,3 +465,10 @@ def test_other_errors_of_a_judge_are_not_swallowed() -> None:
 
     with pytest.raises(ExceptionGroup):
         asyncio.run(grade(rubric_of(type="judge", description="x"), EVIDENCE, judge=Broken()))
+
+
+def test_a_label_that_ends_in_dots_of_its_own_is_not_shortened() -> None:
+    """``Search…`` is all that the field is called: a text that is not there is not there. A list with more choices may have it."""
+    wanted = {"type": "text", "text": "Order placed"}
+    assert value_of(EpisodeEvidence(final=page("Shop", listed("Search…"))), **wanted) == 0.0
+    assert value_of(EpisodeEvidence(final=page("Shop", listed("Country", more_options=150))), **wanted) is None
