@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tasks_lib.config import PROJECT
 from training.store import RunStore
 
-from .services import PrefectServer, Services
+from .services import PrefectServer, Services, as_from_a_terminal
 
 SMALL = {
     "iterations": 3,
@@ -50,7 +50,12 @@ class Run:
     def start(self) -> None:
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
-                self._command, cwd=PROJECT, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+                self._command,
+                cwd=PROJECT,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=as_from_a_terminal,
             )
 
     def finish(self, timeout: float = 400) -> None:

@@ -145,7 +145,7 @@ def start(root: Path, server: PrefectServer, **changes: object) -> subprocess.Co
 
 def files(store: RunStore) -> dict[Path, int]:
     patterns = ("groups/*/*.json", "batches/*.json", f"policies/*/{MANIFEST}", "evaluations/*.json", "*.json")
-    paths = [path for pattern in patterns for path in store.root.glob(pattern) if path != store.config_path]
+    paths = [path for pattern in patterns for path in store.root.glob(pattern) if not path.name.startswith("config.")]
     return {path: path.stat().st_mtime_ns for path in paths}
 
 
