@@ -83,7 +83,7 @@ class ServerWatch:
                     self._say(f"the Prefect server at {self._api} answers again: the run goes on")
                 last, said = time.monotonic(), False
                 self.answers.set()
-            else:
+            elif not self._over.is_set():
                 if self.interrupted.is_set():
                     self._say("interrupted: what is whole is kept; start the same command again to go on")
                     self._end(INTERRUPTED)
