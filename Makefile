@@ -16,7 +16,7 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20
 
 check: setup
 	@scripts/check

@@ -1,6 +1,6 @@
 """A Chromium of its own and its DevTools sessions over one WebSocket: the least that tests of parts need to drive pages.
 
-The product's client reconnects, times out and counts; this one only sends, hears and fails when the socket is gone.
+The product's client reconnects, times out and counts; this one sends, receives and fails as that one does when the socket is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.cdp import CdpError
+from envs.cdp import CdpError, ConnectionLost
 
 START_SECONDS = 30.0
 """Real seconds until a Chromium must say its address, on a loaded machine."""
@@ -134,7 +134,7 @@ class Devtools(Session):
                 self.heard(got["method"], got["params"])
         for answer in self._calls.values():
             if not answer.done():
-                answer.set_exception(ConnectionError("the browser is gone"))
+                answer.set_exception(ConnectionLost("the browser is gone"))
 
 
 @contextlib.asynccontextmanager
