@@ -188,7 +188,8 @@ async def _scroll(surface: Surface, nodes: Nodes, action: Scroll) -> Outcome:
     sign = 1.0 if action.direction in ("down", "right") else -1.0
     vertical = action.direction in ("up", "down")
     length = sign * action.amount * (height if vertical else width)
-    await hand.wheel(surface.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
+    async with surface.drawn_whole():
+        await hand.wheel(surface.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
     await nodes.next_frame()
     return Effect(point)
 

@@ -7,6 +7,7 @@ task's or a policy's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -156,6 +157,8 @@ class Surface:
     """Names of actions that the site takes beyond those that every site does."""
     seen: Seen | None = None
     """What the last look tells of the page, if nothing can have changed since."""
+    drawn_whole: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Has the whole page drawn meanwhile, where else only a corner is: a wheel needs it to find what it is turned over."""
     deadline: float = ACTION_SECONDS
 
 

@@ -134,6 +134,20 @@ class BrowserContext:
         return self._options.device.viewport
 
     @property
+    def looks(self) -> Looks:
+        """How its pages look."""
+        options, device = self._options, self._options.device
+        return Looks(
+            device.viewport,
+            scale=device.scale,
+            mobile=device.mobile,
+            style=options.style,
+            seed=options.seed,
+            drawn=options.drawn,
+            virtual_time=options.virtual,
+        )
+
+    @property
     def active(self) -> Tab:
         """The tab that is looked at and acted on.
 
@@ -321,21 +335,11 @@ class BrowserContext:
 
     async def _set_up(self, session: CdpSession) -> None:
         """What a page is given before it loads anything; all of it again when the session gets a new socket."""
-        options, kept = self._options, _Kept(session)
-        device = options.device
-        looks = Looks(
-            device.viewport,
-            scale=device.scale,
-            mobile=device.mobile,
-            style=options.style,
-            seed=options.seed,
-            drawn=options.drawn,
-            virtual_time=options.virtual,
-        )
+        kept, device = _Kept(session), self._options.device
         domains = ("Page", "Network", "Animation", "DOM")
         await asyncio.gather(*(session.enable(f"{domain}.enable") for domain in domains))
         await asyncio.gather(
-            prepare(kept, looks),
+            prepare(kept, self.looks),
             harden_page(kept),
             # Pages of one context may all be looked at; only one of them would have the focus.
             session.enable("Emulation.setFocusEmulationEnabled", {"enabled": True}),

@@ -28,7 +28,7 @@ from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.observation.options import MESSAGE_CHARS
 from envs.observation.words import shorten
-from envs.settle import Look, Settled, SettleReason
+from envs.settle import Look, Settled, SettleReason, drawn_whole
 from envs.sites.base import ForeignSite, Site
 from envs.types import (
     Action,
@@ -158,6 +158,7 @@ class EpisodePage:
             files=self.files,
             clipboard=self.clipboard,
             seen=self._still_seen(),
+            drawn_whole=lambda: drawn_whole(self.tab.cdp, self.context.looks),
         )
         outcome = await self._execute(surface, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:

@@ -6,7 +6,7 @@ DevTools session (`envs.cdp.Cdp`); nothing here knows a pool, a site or an actio
 """
 
 from envs.settle.clock import VirtualClock
-from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, prepare
+from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, drawn_whole, prepare
 from envs.settle.limits import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleMode, SettleReason
@@ -32,6 +32,7 @@ __all__ = [
     "Settled",
     "VirtualClock",
     "document_script",
+    "drawn_whole",
     "fields_script",
     "prepare",
 ]

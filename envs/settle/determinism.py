@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,8 @@ FONT_FAMILIES = {
 FONTS_CONF = Path(__file__).parent / "fonts.conf"
 """For ``FONTCONFIG_FILE`` in Chromium's environment: the named families too are the same on every machine."""
 
+_SET_METRICS = "Emulation.setDeviceMetricsOverride"
+
 CORNER = 16
 """Side in CSS pixels of what is drawn of a page that nobody makes pictures of."""
 
@@ -58,7 +62,8 @@ class Looks:
     seed: int | None = None
     """Seed of ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     drawn: bool = True
-    """Pictures will be made. Without, only a corner of the page is drawn, which takes a fifth off a step; the page cannot tell."""
+    """Pictures will be made. Without, only a corner of the page is drawn, which takes a fifth off a step. The page cannot tell, but a wheel
+    can: see `drawn_whole`."""
     virtual_time: bool = True
     """Frames and time stamps follow the page's clock."""
 
@@ -79,6 +84,36 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
     Raises:
         Exception: whatever the session raises when the tab is gone.
     """
+    media = [{"name": "prefers-color-scheme", "value": "light"}, {"name": "prefers-reduced-motion", "value": "reduce"}]
+    source = document_script(seed=looks.seed, virtual_time=looks.virtual_time) + _style_script(looks.style)
+    await cdp.send("Page.enable")
+    _, _, _, _, _, added = await asyncio.gather(
+        cdp.send(_SET_METRICS, _metrics(looks)),
+        _set_locale(cdp, looks.locale),
+        cdp.send("Emulation.setTimezoneOverride", {"timezoneId": looks.timezone}),
+        cdp.send("Emulation.setEmulatedMedia", {"features": media}),
+        cdp.send("Page.setFontFamilies", {"fontFamilies": FONT_FAMILIES}),
+        cdp.send("Page.addScriptToEvaluateOnNewDocument", {"source": source}),
+    )
+    return str(added["identifier"])
+
+
+@asynccontextmanager
+async def drawn_whole(cdp: Cdp, looks: Looks) -> AsyncIterator[None]:
+    """Has the whole of a page drawn meanwhile, of which else only a corner is.
+
+    Needed to turn the wheel: outside of what is drawn Chromium does not look for what is under the mouse, and scrolls the page itself.
+    After an error inside, the page stays drawn whole until the next time, which costs some time and changes nothing.
+    """
+    if looks.drawn:
+        yield
+        return
+    await cdp.send(_SET_METRICS, _metrics(replace(looks, drawn=True)))
+    yield
+    await cdp.send(_SET_METRICS, _metrics(looks))
+
+
+def _metrics(looks: Looks) -> dict[str, Any]:
     width, height = looks.viewport
     metrics: dict[str, Any] = {
         "width": width,
@@ -88,18 +123,7 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
     }
     if not looks.drawn:
         metrics["viewport"] = {"x": 0, "y": 0, "width": CORNER, "height": CORNER, "scale": 1}
-    media = [{"name": "prefers-color-scheme", "value": "light"}, {"name": "prefers-reduced-motion", "value": "reduce"}]
-    source = document_script(seed=looks.seed, virtual_time=looks.virtual_time) + _style_script(looks.style)
-    await cdp.send("Page.enable")
-    _, _, _, _, _, added = await asyncio.gather(
-        cdp.send("Emulation.setDeviceMetricsOverride", metrics),
-        _set_locale(cdp, looks.locale),
-        cdp.send("Emulation.setTimezoneOverride", {"timezoneId": looks.timezone}),
-        cdp.send("Emulation.setEmulatedMedia", {"features": media}),
-        cdp.send("Page.setFontFamilies", {"fontFamilies": FONT_FAMILIES}),
-        cdp.send("Page.addScriptToEvaluateOnNewDocument", {"source": source}),
-    )
-    return str(added["identifier"])
+    return metrics
 
 
 async def _set_locale(cdp: Cdp, locale: str) -> None:

@@ -14,7 +14,7 @@ from envs.browser.episode import EpisodePage
 from envs.observation.dom import Dom
 from envs.observation.occlusion import _chained_clips, _containers, _nested_clips
 from envs.observation.snapshot import capture, decode
-from envs.types import Click, WebTask
+from envs.types import Click, Scroll, WebTask
 
 SHADOWS = """
 <style>div { height: 40px }</style>
@@ -27,6 +27,19 @@ for (const mode of ["open", "closed"]) {
   const root = document.getElementById(mode).attachShadow({mode});
   root.innerHTML = `<style>button { color: red }</style><section><button>${mode} one</button><button>${mode} two</button></section>`;
 }
+</script>
+"""
+
+WHEELED = """
+<style>body { margin: 0; height: 2000px } div, iframe { width: 300px; margin: 10px; overflow: auto; border: 0 }</style>
+<div style="height: 200px"><div style="height: 80px"><p style="height: 900px">inner</p></div><p style="height: 900px">outer</p></div>
+<iframe height="100" srcdoc="<p style='height: 900px'>framed</p><script>onscroll = () => parent.hear('frame')</script>"></iframe>
+<script>
+const heard = [];
+function hear(what) { heard.push(what); }
+for (const name of ["resize", "scroll", "wheel"]) addEventListener(name, (event) => hear(name), true);
+visualViewport.addEventListener("resize", () => hear("visual"));
+matchMedia("(width: 448px)").addEventListener("change", () => hear("media"));
 </script>
 """
 
@@ -87,6 +100,37 @@ def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[
             return [(result.observation.model_dump_json(exclude={"url"}), result.hash_dom()) for result in results]
 
     assert asyncio.run(play(True)) == asyncio.run(play(False))
+
+
+def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    """Chromium looks only in what is drawn for what is under the mouse. The page hears of the wheel, and of no other size."""
+    where = (
+        "[...document.querySelectorAll('div')].map((each) => Math.round(each.scrollTop)) + ';' + scrollY + ';' + heard"
+    )
+    actions = [  # in the inner box, the outer one, the frame, and the page itself
+        Scroll(at=(300, 150), amount=0.25),
+        Scroll(at=(300, 400), amount=0.5),
+        Scroll(at=(300, 600), amount=0.25),
+        Scroll(at=(900, 900), amount=0.5),
+        Scroll(at=(900, 900), direction="up", amount=20),
+        Scroll(at=(300, 400), direction="up", amount=20),
+    ]
+    scrolled = ["0,112;0", "224,112;0", "224,112;0", "224,112;224", "224,112;0", "0,112;0"]
+
+    async def play() -> list[str]:
+        async with pages({"index.html": WHEELED}, screenshots=False) as (pool, site), pool.lease(site) as session:
+            await session.reset(page_task("/index.html"), 0)
+            told = []
+            for action in actions:
+                assert not (await session.step(action)).observation.error
+                told.append(str(await _page(session).tab.evaluate(where)))
+            return told
+
+    told = asyncio.run(play())
+    assert [each.rpartition(";")[0] for each in told] == scrolled
+    assert set(told[-1].rpartition(";")[2].split(",")) == {"wheel", "scroll", "frame"}
 
 
 @pytest.mark.parametrize("html", [SCROLLERS, SHADOWS.replace("<iframe", "<p").replace("</iframe>", "</p>")])
