@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from envs.oracles.parts import Oracle, click, click_label, labelled, ordinal, quoted, stuck, submit, tagged, wanted
-from envs.types import Action, Click, Observation
+from envs.types import Action, Click, Element, Observation
 
 WIDGET_TAGS = {"text": "input"}
 """MiniWoB's words for widgets where they differ from ours."""
@@ -112,10 +112,10 @@ def _left(seen: Observation) -> bool:
 
 
 def tree(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the name if it is visible, else open the first closed folder."""
+    """Click the name if it is visible, else open a closed folder: the outer ones first, folders within folders are empty."""
     name = labelled(seen, quoted(seen)[0], "item")
-    closed = next((item for item in tagged(seen, "item") if item.text.startswith("hitarea expandable")), None)
-    return click(seen, name or closed)
+    closed = [item for item in tagged(seen, "item") if item.text.startswith("hitarea expandable")]
+    return click(seen, name or min(closed, key=lambda item: item.box[0], default=None))
 
 
 def odd_or_even(seen: Observation, history: Sequence[Action]) -> Action:
@@ -149,19 +149,24 @@ def _fits(number: int, instruction: str) -> bool:
 
 def email_icon(seen: Observation, history: Sequence[Action]) -> Action:
     """Click the star or the trash in the row of the named sender."""
-    name = wanted(seen, r"email by (\S+) and")
     icon = "trash" if "trash" in seen.instruction else "star"
-    row = next((item for item in tagged(seen, "item") if item.text.split(" ")[0] == name), None)
-    if row is None:
+    rows = email_rows(seen)
+    if not rows:
         return stuck(seen)
-    top, bottom = row.box[1], row.box[1] + row.box[3]
+    top, bottom = rows[0].box[1], rows[0].box[1] + rows[0].box[3]
     inside = [item for item in tagged(seen, "item") if item.text == icon and top <= item.box[1] < bottom]
     return click(seen, inside[0] if inside else None)
 
 
+def email_rows(seen: Observation) -> list[Element]:
+    """Rows of the inbox by the named sender, as far as they are in view. Some names have two words."""
+    name = wanted(seen, r"email by (.+?) and ")
+    return [item for item in tagged(seen, "item") if item.text.startswith(f"{name} ")]
+
+
 def phone_book(seen: Observation, history: Sequence[Action]) -> Action:
     """Turn pages until the name is there, then click the detail that was asked for."""
-    name = wanted(seen, r"Find (\S+) in")
+    name = wanted(seen, r"Find (.+?) in ")
     if not any(text.text == name for text in tagged(seen, "text")):
         return click_label(seen, ">", "link")
     place = ("phone", "email", "address").index(wanted(seen, r"their (phone|email|address)"))

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.oracles.clicking import email_icon
+from envs.oracles.clicking import email_icon, email_rows
 from envs.oracles.parts import Oracle, click, fill, labelled, quoted, spot, tagged, wanted
 from envs.types import Action, Click, Invalid, Observation, Scroll
+
+ON = 0.5
+"""Of the viewport's height: the list shows less than four rows, and each scroll is a step."""
 
 
 def mail(seen: Observation, history: Sequence[Action]) -> Action:
     """Delete, mark, answer or forward the e-mail of the named sender; it is scrolled to if need be."""
     field = next(iter(tagged(seen, "textarea" if "reply" in seen.instruction else "input")), None)
     if field is not None:
-        to = wanted(seen, r"forward that email to (\S+)\.$")
+        to = wanted(seen, r"forward that email to (.+)\.$")
         return fill(seen, [(field, to or quoted(seen)[0])], _send(seen))
-    name = wanted(seen, r"email by (\S+) and")
     answer = labelled(seen, "Reply" if "reply" in seen.instruction else "Forward", "item")
     if answer is not None:
         return Click(element=answer.index)
-    row = next((item for item in tagged(seen, "item") if item.text.split(" ")[0] == name), None)
-    action = email_icon(seen, history) if "icon" in seen.instruction else click(seen, row)
-    down = Scroll(at=spot(seen, seen.viewport[0] / 2, seen.viewport[1] * 0.6), amount=0.3)
+    rows = email_rows(seen)
+    if (
+        "forward" in seen.instruction and len(rows) > 1
+    ):  # others may be by any of them; of this one the page compares the text
+        return Invalid(
+            reason=f"{len(rows)} e-mails in view are by that sender, and {seen.instruction!r} does not say which"
+        )
+    action = email_icon(seen, history) if "icon" in seen.instruction else click(seen, rows[0] if rows else None)
+    down = Scroll(at=spot(seen, seen.viewport[0] / 2, seen.viewport[1] * 0.6), amount=ON)
     return down if isinstance(action, Invalid) else action
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from envs.oracles import ORACLES, oracle_action
 from envs.oracles.parts import spot
 from envs.sites import Site
 from envs.sites.miniwob_kinds import KINDS
-from envs.types import Action, Invalid, Observation, Split, TaskError, WebTask, read_action
+from envs.types import Action, Click, Element, Invalid, Observation, Split, TaskError, Type, WebTask, read_action
 
 PRESET = Path(__file__).parents[2] / "deployments" / "presets" / "quickstart.yaml"
 QUICKSTART = yaml.safe_load(PRESET.read_text())["tasks"]["kinds"]
@@ -41,7 +42,7 @@ def said_by(mode: str, action: Action, observation: Observation) -> Action:
     return read_action({**action.model_dump(), **ways[mode]})
 
 
-async def attempt(pool: BrowserPool, site: Site, task: WebTask, seeds: range, mode: str) -> list[str]:
+async def attempt(pool: BrowserPool, site: Site, task: WebTask, seeds: Iterable[int], mode: str) -> list[str]:
     """Failed episodes of a kind, described."""
     failures = []
     async with pool.lease(site) as session:
@@ -81,6 +82,67 @@ def test_they_are_solved_however_elements_are_named(miniwob: Any, miniwob_tasks:
 
 def test_quickstart_kinds_are_solved_on_30_seeds(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
     assert solve(miniwob, [miniwob_tasks[kind] for kind in sorted({*QUICKSTART, *DEMONSTRATED, *FURTHER})], 30) == []
+
+
+HARD = {
+    "email-inbox": [
+        200_014,
+        200_030,
+        26,
+    ],  # a sender of two words, the last row of a long list, one below the first rows
+    "email-inbox-delete": [200_014],
+    "form-sequence": [25, 26],  # the slider to either end
+    "form-sequence-3": [200_000, 200_001],  # a list to scroll
+    "navigate-tree": [200_015],  # folders in folders
+    "scroll-text-2": [200_000, 200_002],
+    "sign-agreement": [200_016, 200_018],
+}
+"""Seeds that an oracle once failed on; those with something to scroll only where no pictures are made, as in `flows.build_tasks --check`."""
+
+
+def test_hard_seeds_are_solved_without_pictures(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async def run() -> list[str]:
+        async with miniwob(max_sessions=4, screenshots=False) as (pool, site):
+            work = [attempt(pool, site, miniwob_tasks[kind], seeds, "element") for kind, seeds in HARD.items()]
+            return [failure for failures in await asyncio.gather(*work) for failure in failures]
+
+    assert asyncio.run(run()) == []
+
+
+def listed(instruction: str, *rows: str) -> Observation:
+    """The list of the e-mail program, with a star and a trash in each row."""
+    shown = [
+        (tag, text, (118 if text == "star" else 132 if text == "trash" else 2, top, 12, 12))
+        for number, row in enumerate(rows)
+        for tag, text, top in [("item", each, 73 + 39 * number) for each in ("star", "trash", row)]
+    ]
+    elements = tuple(
+        Element(index=number, id=f"e{number}", tag=tag, text=text, box=box)
+        for number, (tag, text, box) in enumerate(shown, 1)
+    )
+    return Observation(instruction=instruction, elements=elements, url="", viewport=(168, 224))
+
+
+def test_of_two_mails_by_one_sender_it_is_not_said_which_to_forward() -> None:
+    rows = ("Frankie Tortor. Morbi", "Miof Mela Cursus.", "Frankie Faucibus. F")
+    said = oracle_action("email-inbox", listed("Find the email by Frankie and forward that email to Miof Mela.", *rows))
+    assert isinstance(said, Invalid) and "does not say which" in said.reason
+    assert oracle_action(
+        "email-inbox", listed('Find the email by Frankie and reply to them with the text "A b.".', *rows)
+    ) == Click(element=3)
+    assert oracle_action(
+        "email-inbox", listed("Find the email by Miof Mela and click the star icon to mark it as important.", *rows)
+    ) == Click(element=4)
+    assert oracle_action(
+        "email-inbox-forward", listed("Find the email by Miof Mela and forward that email to Jo Ann.", *rows)
+    ) == Click(element=6)
+    forward = Observation(
+        instruction="Find the email by Zsa Zsa and forward that email to Jo Ann.",
+        elements=(Element(index=1, tag="input", text="to:", box=(19, 75, 124, 17)),),
+        url="",
+        viewport=(168, 224),
+    )
+    assert oracle_action("email-inbox-forward", forward) == Type(element=1, text="Jo Ann")
 
 
 def test_the_table_of_kinds_and_the_registry_agree() -> None:
