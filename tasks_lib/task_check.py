@@ -347,12 +347,13 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
 
 
 def _of_plays(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
-    """Of a task's episodes as (split, verdict): the first fault of a split of which no seed was solved.
+    """Of a task's episodes as (split, verdict): the first fault of a split of which no seed that was played was solved.
 
     An oracle is no proof: what it fails on beside seeds that it solves may be its own fault.
     """
     for split, verdict in plays:
-        if isinstance(verdict, Fault) and all(isinstance(each, Fault) for other, each in plays if other == split):
+        of_split = [each for other, each in plays if other == split and each != NOT_PLAYED]
+        if isinstance(verdict, Fault) and all(isinstance(each, Fault) for each in of_split):
             return verdict
     if any(isinstance(verdict, Fault) for _, verdict in plays):
         return SOME_SEEDS

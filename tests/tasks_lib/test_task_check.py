@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from envs.tasks.decompose import DecompositionRules, decompose
 from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.types import JudgeFact, Rubric, SeedRange, Split, WebTask, rubric_hash
 from envs.types.rubrics import AnswerFact, ElementFact, ElementQuery
-from tasks_lib.task_check import SetCheck, check_command, check_set, file_to_check
+from tasks_lib.task_check import Fault, SetCheck, check_command, check_set, file_to_check
 
 GENERATED = list(generate(GeneratorSpec(count=60, per_world=1, splits={Split.TRAIN: 1, Split.HELD_OUT: 1})))
 
@@ -25,11 +27,10 @@ def rubric_of(task: WebTask) -> Rubric:
     return task.rubric
 
 
-ASKED = next(task for task in GENERATED if isinstance(next(iter(rubric_of(task).facts())), AnswerFact))
-LONG = next(task for task in GENERATED if len(solution_of(task)) > 2)
-
-
-GOOD = [task for task in GENERATED if task not in (ASKED, LONG)][:3]
+ANSWERED = [task for task in GENERATED if isinstance(next(iter(rubric_of(task).facts())), AnswerFact)]
+ASKED = ANSWERED[0]
+LONG = [task for task in GENERATED if task not in ANSWERED and len(solution_of(task)) > 2]
+GOOD = [task for task in GENERATED if task not in (*ANSWERED, *LONG)][:3]
 
 
 def with_facts(task: WebTask, *facts: Any) -> WebTask:
@@ -46,55 +47,111 @@ def first_fact(task: WebTask) -> Any:
     return rubric_of(task).fact_groups[0].facts[0]
 
 
-WRONG_VALUE = with_facts(
-    ASKED, first_fact(ASKED).model_copy(update={"expected": ("nothing of the kind",), "match": "exact"})
-)
+def wrong(task: WebTask) -> WebTask:
+    """The task with an answer that its solution does not give, frozen anew."""
+    return with_facts(
+        task, first_fact(task).model_copy(update={"expected": ("nothing of the kind",), "match": "exact"})
+    )
 
 
 def checked(*tasks: WebTask, root: Path = Path()) -> SetCheck:
     return asyncio.run(check_set(TaskIndex.build(tasks), root))
 
 
-@pytest.mark.parametrize(
-    ("bad", "what"),
-    [
-        (WRONG_VALUE, "its solution does not pass: .*answered "),
-        (WRONG_VALUE.model_copy(update={"rubric_hash": ""}), "its solution does not pass"),
-        (ASKED.model_copy(update={"rubric": WRONG_VALUE.rubric}), "was changed after it was frozen"),
-        (LONG.model_copy(update={"horizon": 1}), f"horizon 1 is less than the {len(solution_of(LONG))} steps of its solution"),
-        (ASKED.model_copy(update={"path": "/no/such/page"}), "its start page /no/such/page answers 404; correct path"),
-        (ASKED.model_copy(update={"task_id": "own/1", "path": "/nowhere"}), "its start page /nowhere answers 404"),
-        (ASKED.model_copy(update={"difficulty": 7}), "difficulty is 7, and the rubric has "),
-        (ASKED.model_copy(update={"rubric": None, "rubric_hash": ""}), "it has no rubric and no evaluators"),
-        (ASKED.model_copy(update={"site": "a.example", "rubric": None, "rubric_hash": ""}), "it has no rubric"),
-        (ASKED.model_copy(update={"seeds": {}}), "seeds: it has none"),
-        (ASKED.model_copy(update={"files": "not_there"}), "there are no files in"),
-        (LONG.model_copy(update={"seeds": {Split.TRAIN: SeedRange(start=77, stop=78)}}), "split train, seed 77"),
-    ],
-)  # fmt: skip
-def test_an_impossible_task_is_found_among_good_ones(bad: WebTask, what: str) -> None:
-    found = checked(*GOOD, bad)
-    (fault,) = found.faults
-    assert fault.task_id == bad.task_id
-    assert re.search(what, str(fault)), str(fault)
-    assert found.solved == len(GOOD) and not found.unknown and found.tasks == len(GOOD) + 1
+def test_impossible_tasks_are_found_among_good_ones() -> None:
+    asked, long = iter(ANSWERED), iter(LONG)
+    horizon, world = next(long), next(long)
+    other = {"rubric": wrong(ASKED).rubric}
+    cases = [
+        (wrong(next(asked)), "its solution does not pass: .*answered "),
+        (wrong(next(asked)).model_copy(update={"rubric_hash": ""}), "its solution does not pass"),
+        (next(asked).model_copy(update=other), "was changed after it was frozen"),
+        (horizon.model_copy(update={"horizon": 1}), f"horizon 1 is less than the {len(solution_of(horizon))} steps of its solution"),
+        (next(asked).model_copy(update={"path": "/no/such/page"}), "its start page /no/such/page answers 404; correct path"),
+        (next(asked).model_copy(update={"task_id": "own/1", "path": "/nowhere"}), "its start page /nowhere answers 404"),
+        (next(asked).model_copy(update={"difficulty": 7}), "difficulty is 7, and the rubric has "),
+        (next(asked).model_copy(update={"rubric": None, "rubric_hash": ""}), "it has no rubric and no evaluators"),
+        (next(asked).model_copy(update={"site": "a.example", "rubric": None, "rubric_hash": ""}), "it has no rubric"),
+        (next(asked).model_copy(update={"seeds": {}}), "seeds: it has none"),
+        (next(asked).model_copy(update={"files": "not_there"}), "there are no files in"),
+        (world.model_copy(update={"seeds": {Split.TRAIN: SeedRange(start=77, stop=78)}}), "split train, seed 77"),
+    ]  # fmt: skip
+    bad = {task.task_id: what for task, what in cases}
+    assert len(bad) == len(cases)
+    found = checked(*GOOD, *(task for task, _ in cases))
+    assert {fault.task_id for fault in found.faults} == set(bad) and len(found.faults) == len(bad)
+    for fault in found.faults:
+        assert re.search(bad[fault.task_id], str(fault)), str(fault)
+    assert found.solved == len(GOOD) and not found.unknown and found.tasks == len(GOOD) + len(cases)
+
+
+def test_what_cannot_be_known_is_counted_with_its_reason() -> None:
+    site, own, reworded, judged = ANSWERED[:4]
+    judge = JudgeFact(id="judged", description="It is polite.")
+    found = checked(
+        site.model_copy(update={"site": "a.example"}),
+        own.model_copy(update={"task_id": "own/1"}),
+        wrong(reworded).model_copy(update={"instruction": "Say: nothing of the kind"}),
+        with_facts(judged, first_fact(judged), judge),
+    )
+    assert found.faults == [] and found.solved == 0
+    assert dict(found.unknown) == {"live site": 1, "no known solution": 2, "facts for a judge": 1}
+
+
+SOLVED, FAILED, BROKEN, JUDGED = "solved", "failed", "the browser failed", "facts for a judge"
 
 
 @pytest.mark.parametrize(
-    ("task", "reason"),
+    ("train", "held_out", "outcome"),
     [
-        (ASKED.model_copy(update={"site": "a.example"}), "live site"),
-        (ASKED.model_copy(update={"task_id": "own/1"}), "no known solution"),
-        (WRONG_VALUE.model_copy(update={"instruction": "Say: nothing of the kind"}), "no known solution"),
-        (
-            with_facts(ASKED, first_fact(ASKED), JudgeFact(id="judged", description="It is polite.")),
-            "facts for a judge",
-        ),
+        ([SOLVED, SOLVED], [SOLVED, SOLVED], SOLVED),
+        ([FAILED, FAILED], [SOLVED, SOLVED], "train"),
+        ([SOLVED, SOLVED], [FAILED, FAILED], "held_out"),
+        ([FAILED, FAILED], [FAILED, FAILED], "train"),
+        ([SOLVED, FAILED], [FAILED], "held_out"),
+        ([FAILED], [SOLVED, SOLVED], "train"),
+        ([FAILED, SOLVED], [SOLVED, SOLVED], "oracle fails on some seeds"),
+        ([FAILED, SOLVED], [SOLVED, FAILED], "oracle fails on some seeds"),
+        ([SOLVED, SOLVED], [BROKEN, SOLVED], BROKEN),
+        ([FAILED, BROKEN], [SOLVED, SOLVED], "train"),  # of the seeds that were played none is solved
+        ([FAILED, SOLVED], [BROKEN, BROKEN], "oracle fails on some seeds"),
+        ([FAILED, JUDGED], [SOLVED, SOLVED], "oracle fails on some seeds"),  # the other one may be solved
     ],
 )
-def test_what_cannot_be_known_is_counted_with_its_reason(task: WebTask, reason: str) -> None:
-    found = checked(task)
-    assert found.faults == [] and found.solved == 0 and dict(found.unknown) == {reason: 1}
+def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
+    monkeypatch: pytest.MonkeyPatch, train: list[str], held_out: list[str], outcome: str
+) -> None:
+    """Beside a task that is solved and one that is not, and with the episodes played by a stand-in."""
+    click = next(task for task in import_tasks() if task.kind == "click-button")
+    played = {Split.TRAIN: train, Split.HELD_OUT: held_out}
+    ends = {
+        (name, split, seed): end
+        for name, results in {"this": played, "good": {Split.TRAIN: [SOLVED]}, "bad": {Split.TRAIN: [FAILED]}}.items()
+        for split, of_seeds in results.items()
+        for seed, end in enumerate(of_seeds)
+    }
+
+    async def play(plays: Sequence[Any]) -> list[Any]:
+        asked = [ends[each.task.task_id, each.split, each.seed] for each in plays]
+        assert len(asked) == len(ends)
+        return [
+            None if end == SOLVED else Fault(each.task.task_id, "lost", each.split, each.seed) if end == FAILED else end
+            for each, end in zip(plays, asked, strict=True)
+        ]
+
+    monkeypatch.setattr("tasks_lib.task_check._play_all", play)
+    monkeypatch.setattr("tasks_lib.task_check.checker", nullcontext)  # no task here is of a bundled application
+    tasks = []
+    for name in ("this", "good", "bad"):
+        counts = {split: sum(each[:2] == (name, split) for each in ends) for split in played}
+        seeds = {split: SeedRange(start=0, stop=count) for split, count in counts.items() if count}
+        tasks.append(click.model_copy(update={"task_id": name, "seeds": seeds}))
+    found = checked(*tasks)
+    faults = {fault.task_id: (fault.split, fault.seed) for fault in found.faults}
+    assert faults.pop("bad") == ("train", 0) and found.tasks == 3
+    assert faults == ({"this": (outcome, 0)} if outcome in played else {})
+    assert found.solved == 1 + (outcome == SOLVED)
+    assert dict(found.unknown) == ({} if outcome in (*played, SOLVED) else {outcome: 1})
 
 
 def test_parts_are_solved_by_the_solution_of_the_whole() -> None:
