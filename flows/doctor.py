@@ -3,7 +3,8 @@
     python -m flows.doctor --run runs/quickstart-seed0
     python -m flows.doctor --run runs/quickstart-seed0 --json
 
-Prints a line for each fault, with what to do about it. Ends with 0 if there is none, 1 if there is one, 2 if it is no run's folder.
+Prints a line for each fault, with what to do about it. Ends with 0 if there is none, 1 if there is one, 2 if it is no run's folder,
+130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from envs.types import ConfigError
 from tasks_lib.doctor import as_json, examine
+from tasks_lib.early_interrupt import STATUS, raise_on_interrupt
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,7 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document, for scripts")
     options = parser.parse_args(arguments)
     try:
+        raise_on_interrupt()
         findings = examine(options.run)
+    except KeyboardInterrupt:
+        print("interrupted: nothing was changed", file=sys.stderr)
+        return STATUS
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -44,6 +44,7 @@ from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import EncodedSituation, Situation, Turn
 from tasks_lib.checks import ALL, SAMPLE
 from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.early_interrupt import STATUS, raise_on_interrupt
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
@@ -131,9 +132,10 @@ def check_command(file: str) -> int:
     """Check the tasks of ``file`` (as ``tasks.file``) and print what is found.
 
     Returns:
-        0, 1 if a task cannot be solved, 2 if the files cannot be read.
+        0, 1 if a task cannot be solved, 2 if the files cannot be read, 130 after Ctrl-C, with the browser closed.
     """
     try:
+        raise_on_interrupt()
         index = read_index(task_paths(file))
         found = asyncio.run(check_set(index, task_root(file)))
     except RollwrightError as error:
@@ -141,7 +143,7 @@ def check_command(file: str) -> int:
         return 2
     except KeyboardInterrupt:
         print("interrupted: nothing was written", file=sys.stderr)
-        return 130
+        return STATUS
     print("\n".join(found.lines(file)))
     return 1 if found.faults else 0
 
@@ -343,7 +345,12 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
                 ended = (await runner.run(group, 0, Slot()))[-1]
                 return _ended(each, await stage.grade(each.task, ended))
 
-        return await asyncio.gather(*(play(number, each) for number, each in enumerate(plays)))
+        try:
+            async with asyncio.TaskGroup() as group:  # which waits for all of them when one fails, or Ctrl-C cancels them
+                played = [group.create_task(play(number, each)) for number, each in enumerate(plays)]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [each.result() for each in played]
 
 
 def _of_plays(plays: Sequence[tuple[str, Verdict]]) -> Verdict:

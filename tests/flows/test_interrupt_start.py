@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -55,11 +55,19 @@ def test_ctrl_c_at_the_start_is_one_line(
     settings = ["run_id=mine", f"root={tmp_path}", f"{base}tasks.kinds=[click-link]"]
     settings += ["grid.seed=[0, 1]"] if flow == "sweep" else []
     command = [sys.executable, "-m", f"flows.{flow}", *(word for each in settings for word in ("--set", each))]
-    log = tmp_path / "log"
+    environment = {**server.environment, "PREFECT_LOGGING_LEVEL": "WARNING"}
+    lines = _interrupted(command, environment, tmp_path / "log", moment)
+    assert lines[-1] == last and len(lines) <= most, lines
+
+
+def _interrupted(
+    command: list[str], environment: Mapping[str, str], log: Path, moment: Callable[[psutil.Process, Path], bool]
+) -> list[str]:
+    """What a command says that gets Ctrl-C at this moment; it ends with status 130, without a traceback, and so does all that it started."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,
-            env={**os.environ, **server.environment, "PREFECT_LOGGING_LEVEL": "WARNING"},
+            env={**os.environ, **environment},
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # as a terminal has it: Ctrl-C is for the whole group
@@ -83,8 +91,44 @@ def test_ctrl_c_at_the_start_is_one_line(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    lines = log.read_text().splitlines()
-    assert status == 130 and lines[-1] == last, log.read_text()
-    assert len(lines) <= most and "Traceback" not in log.read_text(), log.read_text()
     _, alive = psutil.wait_procs(family, timeout=30)
-    assert not alive
+    assert status == 130 and not alive and "Traceback" not in log.read_text(), log.read_text()
+    return log.read_text().splitlines()
+
+
+def test_ctrl_c_in_a_check_closes_its_browser(tmp_path: Path) -> None:
+    """Its processes and its folder, with episodes under way."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+
+    def playing(process: psutil.Process, _log: Path) -> bool:
+        return any("--type=renderer" in each.cmdline() for each in process.children(recursive=True))
+
+    command = [sys.executable, "-m", "flows.build_tasks", "--check", "datasets/tasks/miniwob.jsonl"]
+    lines = _interrupted(command, {"TMPDIR": str(temporary)}, tmp_path / "log", playing)
+    assert lines == ["interrupted: nothing was written"]
+    assert list(temporary.iterdir()) == []
+
+
+def test_ctrl_c_in_the_doctor_is_one_line(tmp_path: Path) -> None:
+    """While it reads a file, of which nothing comes."""
+    run = tmp_path / "run"
+    run.mkdir()
+    pipe = run / "config.json"
+    os.mkfifo(pipe)
+
+    writers: list[int] = []
+
+    def reading(_process: psutil.Process, _log: Path) -> bool:
+        try:
+            writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))  # which fails until there is a reader
+        except OSError:
+            return False
+        return True
+
+    command = [sys.executable, "-m", "flows.doctor", "--run", str(run)]
+    try:
+        assert _interrupted(command, {}, tmp_path / "log", reading) == ["interrupted: nothing was changed"]
+    finally:
+        for each in writers:
+            os.close(each)
