@@ -24,6 +24,7 @@ from envs.types import ConfigError, JudgeFact, Rubric, SiteError, Split, WebTask
 from envs.types.near import near
 from envs.types.rubrics import Fact, SignalFact, SubscoreFact
 from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval, placed
+from envs.types.webarena import SITES as WEBARENA
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
 
 ALL = 10_000
@@ -32,6 +33,9 @@ SAMPLE = 1000
 """Tasks of a larger set that are checked, of every site and difficulty in their shares. What is missing is missing for a whole source of tasks."""
 SHOWN = 20
 """Problems that an error names; of the others it says how many there are."""
+
+MISTYPED = 0.85
+"""Likeness of a name that is one letter off, or two in a long one. Two hosts of one domain are like each other by 0.7."""
 
 NEEDS_JUDGE = "a judge: set rollout.judge (docs/judge.md)"
 NEEDS_DIFFS = "the nodes of the last page: set rollout.dom_diffs=true"
@@ -173,19 +177,33 @@ def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[
 
 
 def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> None:
-    """Check every site's name, and every log-in.
+    """Check every site's name, and every address and log-in.
 
     Args:
         read_logins: The log-ins' files are read too. They lie where the browsers run, so not of a cluster elsewhere.
 
     Raises:
-        ConfigError: with all names and log-ins that cannot be used (`SHOWN`, and how many more there are).
+        ConfigError: with all names, addresses and log-ins that cannot be used (`SHOWN`, and how many more there are).
     """
-    problems = [*_site_problems(tasks.sites, config.live), *_login_problems(tasks.sites, config.live, read_logins)]
+    sites, live = tasks.sites, config.live
+    problems = [
+        *_address_problems(sites, live),
+        *_site_problems(sites, live),
+        *_login_problems(sites, live, read_logins),
+    ]
     if problems:
         more = f"\n  and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         lines = "".join(f"\n  {problem}" for problem in problems[:SHOWN])
-        raise ConfigError(f"{len(problems)} of the tasks' sites and log-ins cannot be used:{lines}{more}")
+        raise ConfigError(f"{len(problems)} of the tasks' sites, addresses and log-ins cannot be used:{lines}{more}")
+
+
+def _address_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
+    """Addresses under a mistyped name. Others of sites that no task is on may be there for other sets."""
+    used = set(sites)
+    without = {*used, *WEBARENA} - set(live.addresses)
+    for name in sorted(set(live.addresses) - {*used, *WEBARENA}):
+        if like := near(name, without, cutoff=MISTYPED):
+            yield f"tasks.addresses.{name}: no task is on a site of that name; {like}correct it, or leave it out"
 
 
 def _site_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:

@@ -18,6 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 NOT_ACHIEVABLE = "N/A"
 """Reference of a task that cannot be done."""
 
+SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
+"""Names of the benchmark's sites, as placeholders have them in capitals."""
+
 PLACEHOLDER = re.compile(r"__[A-Z][A-Z_]*?__(?![A-Z_])")
 """``__SHOPPING_ADMIN__``: stands for the address of a site."""
 

@@ -211,6 +211,33 @@ def test_all_sites_that_cannot_be_used_are_named_at_once() -> None:
     assert str(caught.value).count("\n") == SHOWN + 1
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gitlb", "did you mean gitlab? "),
+        ("GitLab", "did you mean gitlab? "),
+        ("shop.exmaple", "did you mean shop.example? "),
+        ("redit", "did you mean reddit? "),  # no task is there, and checks of WebArena may ask it
+        ("reddit", None),
+        ("shopping-admin", "did you mean shopping_admin? "),
+        ("another.test", None),  # of another set of tasks
+        ("mail.exampl", None),  # near to one that has an address, and no task is there either
+    ],
+)
+def test_an_address_under_a_mistyped_name_is_refused_with_the_name_that_is_near(name: str, meant: str | None) -> None:
+    """Also where the site could be used without: its tasks would be played on the open web."""
+    addresses = {name: "http://127.0.0.1:8023", "mail.example": "http://127.0.0.1:8024"}
+    index = sites_of("shop.example", *(["gitlab"] if meant and "gitlab" in meant else []))
+    try:
+        check_sites(index, TasksConfig(addresses=addresses), read_logins=True)
+    except ConfigError as error:
+        assert meant is not None
+        said = f"tasks.addresses.{name}: no task is on a site of that name; {meant}correct it, or leave it out"
+        assert str(error).count(said) == 1
+    else:
+        assert meant is None
+
+
 def test_log_ins_are_read_once_and_belong_to_sites_of_the_tasks(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text(json.dumps({"cookies": [{"name": "a", "value": "1", "domain": "shop.example"}]}))

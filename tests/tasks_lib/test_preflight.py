@@ -145,7 +145,14 @@ def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) 
 TYPOS: list[tuple[dict[str, Any], str]] = [
     ({"policy": {"checkpoint": "nix"}}, r"policy\.checkpoint: .*nix is no"),
     ({"policy": {"template": "qwen2vl"}}, r"policy\.template: got 'qwen2vl'; did you mean qwen2_vl"),
-    ({"tasks": {"kinds": ["click-tset"]}}, r"tasks\.kinds: no task of kind click-tset"),
+    (
+        {"tasks": {"kinds": ["click-tset"]}},
+        r"tasks\.kinds: no task of kind click-tset.*did you mean click-test.*\? \(\[\] takes",
+    ),
+    (
+        {"tasks": {"addresses": {"miniwbo": "http://127.0.0.1:1"}}},
+        r"tasks\.addresses\.miniwbo: .*did you mean miniwob\?",
+    ),
     ({"tasks": {"file": "nix.jsonl"}}, r"tasks\.file: .*nix\.jsonl: cannot be read"),
     ({"tasks": {"logins": {"miniwbo": "/nix"}}}, r"tasks\.logins\.miniwbo: no task is on a site of that name"),
 ]

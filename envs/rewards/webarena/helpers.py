@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from envs.types.near import near
+
 Helper = Callable[..., Awaitable[str]]
 """Takes the literal arguments of the call (and the `PageAccess` where it says ``__page__``); raises `BrowserError` or `SiteError`
 if it cannot be answered now."""
@@ -39,7 +41,9 @@ async def call(program: str, helpers: Mapping[str, Helper], *, page: object, las
     name, arguments = read_call(program)
     helper = helpers.get(name)
     if helper is None:
-        raise UnknownHelper(f"no helper {name!r}; there are {', '.join(sorted(helpers)) or 'none'}")
+        raise UnknownHelper(
+            f"no helper {name!r}; {near(name, helpers)}there are {', '.join(sorted(helpers)) or 'none'}"
+        )
     given = [page if each is PAGE else _with_last(each, last_url) for each in arguments]
     try:
         inspect.signature(helper).bind(*given)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from envs.rewards.webarena import members
 from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_call
 from envs.rewards.webarena.shop import ADMIN, NAMES, NEEDS_ADDRESS, NEEDS_LOGIN, SITE, Shop
+from envs.types.near import near
 from envs.types.webarena import PLACEHOLDER, PageCheck, WebArenaEval
 
 KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
@@ -56,7 +57,7 @@ def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str,
         except UnknownHelper as error:
             return f"a helper that can be called: {error}"
         if name not in KNOWN:
-            return f"the helper {name!r}, which is not known; there are {', '.join(sorted(KNOWN))}"
+            return f"the helper {name!r}, which is not known; {near(name, KNOWN)}there are {', '.join(sorted(KNOWN))}"
         if name in NAMES:
             if SITE not in addresses:
                 return NEEDS_ADDRESS

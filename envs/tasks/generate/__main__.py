@@ -9,18 +9,21 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
+from envs.ends import Bucket
 from envs.tasks import Form, save_parquet, save_tasks, write_tree
 from envs.tasks.generate.check import checker
 from envs.tasks.generate.generate import generate
 from envs.tasks.generate.spec import GeneratorSpec
 from envs.tasks.generate.splits import empty_splits, split_counts
-from envs.types import RollwrightError, TaskError, WebTask
+from envs.types import RollwrightError, Split, TaskError, WebTask
+from envs.types.near import near
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,10 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen = tasks[:: max(1, len(tasks) // options.check)][: options.check]
             asyncio.run(_check(chosen))
             print(f"{len(chosen)} of them were solved on their sites")
-    except (RollwrightError, ValidationError) as error:
+    except ValidationError as error:
+        for each in error.errors():
+            print(_refusal(str(each["loc"][0]), each), file=sys.stderr)
+        return 1
+    except RollwrightError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _refusal(option: str, error: ErrorDetails) -> str:
+    """A value that an option does not take, in a line."""
+    known: Iterable[str] = {"buckets": Bucket, "splits": Split}.get(option, ())
+    message = error["msg"][:1].lower() + error["msg"][1:]
+    return f"--{option.replace('_', '-')}: got {error['input']!r}; {near(error['input'], known)}{message}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -149,9 +149,8 @@ def solution_of(task: WebTask) -> Plan:
 def _chosen(spec: GeneratorSpec) -> list[Template]:
     for name, given, known in (("sites", spec.sites, WORLD_OF), ("kinds", spec.kinds, TEMPLATES)):
         if unknown := [each for each in given if each not in known]:
-            raise TaskError(
-                f"{name}: there is no {unknown[0]!r}; {near(unknown[0], known)}there are {', '.join(known)}"
-            )
+            wrong = "".join(f"there is no {each!r}; {near(each, known)}" for each in unknown)
+            raise TaskError(f"{name}: {wrong}there are {', '.join(known)}")
     chosen = [
         template
         for template in TEMPLATES.values()

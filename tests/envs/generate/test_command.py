@@ -65,7 +65,11 @@ def test_a_set_says_how_its_splits_are_filled_and_what_to_do_about_an_empty_one(
     [
         (["x.jsonl", "--kinds", "shop-fly"], "there is no 'shop-fly'"),
         (["x.jsonl", "--count", "0"], "count"),
-        (["x.jsonl", "--buckets", "9"], "buckets"),
+        (["x.jsonl", "--buckets", "9"], "--buckets: got '9'; input should be '1', '2-3', '4-6' or '7+'\n"),
+        (["x.jsonl", "--buckets", "4-7"], "--buckets: got '4-7'; did you mean 4-6? input should be"),
+        (["x.jsonl", "--splits", "trian=1"], "--splits: got 'trian'; did you mean train? input should be"),
+        (["x.jsonl", "--per-world", "0"], "--per-world: got 0; input should be greater than or equal to 1\n"),
+        (["x.jsonl", "--sites", "shp"], "sites: there is no 'shp'; did you mean shop?"),
         (["x.jsonl", "--splits", "train"], "'train' is no share"),
         (["x.txt"], "expected .jsonl, .parquet or a folder"),
     ],

@@ -106,6 +106,12 @@ def test_the_choice_is_kept() -> None:
     [
         ({"sites": ("nowhere",)}, "sites: there is no 'nowhere'; there are .*shop"),
         ({"kinds": ("shop-fly",)}, "kinds: there is no 'shop-fly'"),
+        ({"sites": ("shp", "shop")}, "sites: there is no 'shp'; did you mean shop\\? there are "),
+        (
+            {"kinds": ("shop-opne", "tracker_ask", "Tracker-Ask", "shop-open")},
+            "kinds: there is no 'shop-opne'; did you mean shop-open.*\\? there is no 'tracker_ask'; did you mean tracker-ask.*\\? "
+            "there is no 'Tracker-Ask'; did you mean tracker-ask.*\\? there are shop-open",
+        ),
         ({"kinds": ("shop-open",), "buckets": (Bucket.MANY,)}, "no template"),
         ({"splits": {Split.TRAIN: 0.0}}, "no split has a share above 0"),
         ({"splits": {}}, "no split has a share above 0"),

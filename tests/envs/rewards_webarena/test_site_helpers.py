@@ -231,6 +231,14 @@ EVERYWHERE = {"shopping": "http://s.test", "gitlab": "http://g.test"}
         ("http://g.test/", "func:gitlab_get_project_memeber_role(__page__, 'kim')", {}, {}, ""),
         ("func:reddit_get_post_url('__last_url__')", "", {}, {}, ""),
         ("last", "func:guess_it()", {}, {}, "the helper 'guess_it', which is not known"),
+        (
+            "last",
+            "func:shopping_get_latest_order_ulr()",
+            {},
+            {},
+            "did you mean shopping_get_latest_order_url or ",
+        ),
+        ("func:reddit_get_post_ulr('x')", "", {}, {}, "is not known; did you mean reddit_get_post_url? there are"),
         ("func:a.b()", "", {}, {}, "a helper that can be called"),
     ],
 )
