@@ -346,9 +346,8 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
                 return _ended(each, await stage.grade(each.task, ended))
 
         try:
-            async with (
-                asyncio.TaskGroup() as group
-            ):  # which waits for all of them when one fails, or Ctrl-C cancels them
+            # A group waits for all of them when one fails, or when Ctrl-C cancels them: the browser is closed after that.
+            async with asyncio.TaskGroup() as group:
                 played = [group.create_task(play(number, each)) for number, each in enumerate(plays)]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
