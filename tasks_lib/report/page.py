@@ -58,6 +58,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgai
         health=summary.health_charts(run),
         counts=summary.episode_counts(run),
         stops=summary.stop_reasons(run),
+        settled=summary.settled_steps(run),
         grading=grading.grading(run),
         causes=grading.causes(run),
         regradings=regradings,

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from envs.settle import SettleReason
 from tasks_lib.report.charts import LineChart, Series, duration, line_chart, number, rolling_mean
 from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 
@@ -94,6 +95,17 @@ STATES = {
     "in_flight": "not settled when last counted",
 }
 """States of episodes (`training.states`), in the order of the table, and what they mean."""
+
+SETTLED = {
+    SettleReason.RESTED: "nothing was left to wait for",
+    SettleReason.OPEN_REQUESTS: "requests made no progress and were left open",
+    SettleReason.BACKGROUND: "workers or the browser's stores needed real time too",
+    SettleReason.NO_CLOCK: "the page's clock was not held",
+    SettleReason.DIALOG: "a dialog waited for its answer",
+    SettleReason.BUSY: "a script did not end and was stopped",
+    SettleReason.DEADLINE: "the time was used up, and loading was stopped",
+}
+"""Why the wait for a page after an action ended (`envs.settle.SettleReason`), and what that means."""
 
 OLDER = {"discarded": "in a group without variance, or did not pass the filter; older runs do not say which"}
 """Of runs from before each episode had a state: what was left of ``started``."""
@@ -257,6 +269,40 @@ def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:
         counter.update(member.stop_reason for member in group.episodes)
     both = training + evaluation
     return [(reason, training[reason], evaluation[reason]) for reason, _ in both.most_common()]
+
+
+@dataclass(frozen=True)
+class SettledSteps:
+    """Steps after which the wait for the page ended for one reason."""
+
+    reason: str
+    why: str
+    """Empty for a reason of another version."""
+    training: int
+    training_share: float
+    """Of the training steps that waited, 0 to 1."""
+    evaluation: int
+    evaluation_share: float
+
+
+def settled_steps(run: RunData) -> list[SettledSteps]:
+    """Why waits for pages ended, the most frequent first; empty for runs that did not record it."""
+    counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    for group in run.groups:
+        for member in group.episodes:
+            counts[group.phase.startswith("e")].update(member.settled)
+    training, evaluation = counts[False], counts[True]
+    return [
+        SettledSteps(
+            reason,
+            SETTLED.get(reason, ""),
+            training[reason],
+            training[reason] / max(training.total(), 1),
+            evaluation[reason],
+            evaluation[reason] / max(evaluation.total(), 1),
+        )
+        for reason, _ in (training + evaluation).most_common()
+    ]
 
 
 def learning_curves(run: RunData) -> dict[str, LineChart]:

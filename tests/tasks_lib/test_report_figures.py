@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +11,23 @@ import orjson
 import pytest
 from PIL import Image
 
+from envs.settle import SettleReason
 from envs.types import StopReason
-from tasks_lib.report import learning_curve_png
+from tasks_lib.report import build_report, learning_curve_png
 from tasks_lib.report.charts import Series, duration, line_chart, nice_ticks, number, rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import MOST_EPISODES, choose
 from tasks_lib.report.grading import MOST_CAUSES, MOST_WORDS, OTHERS, causes, grading
 from tasks_lib.report.page import flatten, percent
-from tasks_lib.report.summary import episode_counts, headline, kind_rows, orchestration_share, time_split
+from tasks_lib.report.summary import (
+    SETTLED,
+    episode_counts,
+    headline,
+    kind_rows,
+    orchestration_share,
+    settled_steps,
+    time_split,
+)
 from training.groups import EpisodeSummary, GroupRecord
 from training.store import RunStore
 
@@ -97,6 +107,35 @@ def test_episodes_are_shown_by_their_states_and_those_of_an_older_run_as_it_coun
     assert counts.unexplained == 0 and rows[old] == 64
     assert (rows["zero variance"], rows["damaged"], rows["abstained"], rows["abandoned"]) == (3, 1, 3, 1)
     assert (rows["abstained: block"], rows["abstained: grading"]) == (2, 1) and "stale" not in rows
+
+
+def test_why_waits_for_pages_ended_is_shown_as_the_groups_counted_it(make_run: MakeRun) -> None:
+    """Counted from the files; an older run did not record it, and a newer one may know another reason."""
+    made = make_run(iterations=1, finished=False)
+    assert settled_steps(read_run(made.root)) == []
+    assert "Why the wait for a page ended" not in build_report(made.root).read_text()
+    paths = sorted((made.root / "groups").glob("*/*.json"))
+    for place, path in enumerate(paths):
+        group = orjson.loads(path.read_bytes())
+        for episode in group["episodes"]:
+            episode["settled"] = {"rested": 3, "deadline": 1} if place % 2 else {"rested": 2, "unheard_of": place}
+        path.write_bytes(orjson.dumps(group))
+    counted = {"training": Counter[str](), "evaluation": Counter[str]()}
+    for path in paths:
+        phase = "evaluation" if path.parent.name.startswith("e") else "training"
+        for episode in orjson.loads(path.read_bytes())["episodes"]:
+            counted[phase].update(episode["settled"])
+    rows = settled_steps(read_run(made.root))
+    for phase, counts in counted.items():
+        assert counts.total() and {each.reason: getattr(each, phase) for each in rows} == {
+            reason: counts[reason] for reason in ("rested", "deadline", "unheard_of")
+        }
+        for each in rows:
+            assert getattr(each, f"{phase}_share") == pytest.approx(counts[each.reason] / counts.total())
+    assert {each.reason: bool(each.why) for each in rows} == {"rested": True, "deadline": True, "unheard_of": False}
+    text = build_report(made.root).read_text()
+    assert "Why the wait for a page ended" in text and "<code>unheard_of</code>" in text and SETTLED["deadline"] in text
+    assert set(SETTLED) == set(SettleReason)
 
 
 def _group(phase: str, kind: str, seed: int, *scores: float | None) -> GroupRecord:
