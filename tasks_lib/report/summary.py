@@ -96,7 +96,7 @@ STATES = {
 }
 """States of episodes (`training.states`), in the order of the table, and what they mean."""
 
-SETTLED = {
+SETTLED: dict[str, str] = {
     SettleReason.RESTED: "nothing was left to wait for",
     SettleReason.OPEN_REQUESTS: "requests made no progress and were left open",
     SettleReason.BACKGROUND: "workers or the browser's stores needed real time too",
