@@ -12,6 +12,7 @@ from typing import Any
 
 from envs.actions import fields, navigate
 from envs.actions import input as hand
+from envs.actions.arrive import arrive
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord, pastes
 from envs.actions.locate import Spot, control, locate, pixels
@@ -131,6 +132,9 @@ async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | T
     if isinstance(action, Hover):
         await hand.move(surface.cdp, *spot.point)
     else:
+        spot = await arrive(surface, nodes, action, spot)
+        if isinstance(spot, ActionError):
+            return spot
         await hand.click(surface.cdp, *spot.point, times=_TIMES[type(action)], grip=hand.Grip.of(action))
         if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
             own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
@@ -208,6 +212,13 @@ async def _drag(surface: Surface, nodes: Nodes, action: Drag) -> Outcome:
     if isinstance(start, ActionError):
         what = "the two ends of the drag are not on the screen together"
         return ActionError(ErrorCode.OFF_SCREEN, what, "scroll, or drag in two parts")
+    arrived = await arrive(surface, nodes, action.start, start)
+    if isinstance(arrived, ActionError):
+        return arrived
+    if arrived is not start:  # the page has reacted, so its end may be elsewhere now
+        start, end = arrived, await locate(surface, nodes, action.end, scroll=False)
+        if isinstance(end, ActionError):
+            return end
     way = [start.point, *(pixels(point, surface.viewport) for point in action.via), end.point]
     await hand.drag(surface.cdp, surface.intercept, way, hand.Grip.of(action))
     return Effect(end.point)

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from envs.actions import input as hand
+from envs.actions.arrive import arrive
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, control, in_view, locate
@@ -17,6 +18,7 @@ from envs.actions.refuse import named, no_such_option, option_index
 from envs.actions.surface import Effect, Surface
 from envs.cdp_messages import NO_BOX, NODE_GONE, UNFOCUSABLE, says
 from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
+from envs.types.actions import MaybeTarget
 
 CHOOSER_SECONDS = 2.0
 """Real seconds for a click to open a file chooser (it takes 0.01 s). Only an element that opens none costs them."""
@@ -79,7 +81,10 @@ async def type_text(surface: Surface, nodes: Nodes, action: Type) -> Effect | Ac
             return refusal
         if facts.kind in _TYPED and facts.tag == "input":
             return await _type_date(surface, spot, own, facts, action)
-        await hand.click(surface.cdp, *spot.point)
+        arrived = await _click(surface, nodes, action, spot)
+        if isinstance(arrived, ActionError):
+            return arrived
+        spot = arrived
     elif not await _takes_text(nodes):
         return ActionError(
             ErrorCode.NOT_EDITABLE, "nothing that takes text has the focus", "name the field to type into"
@@ -160,7 +165,9 @@ async def _select_several(
     left, top, right, bottom = boxes[0]
     await nodes.ask(own, "choices", sorted(wanted ^ {last}))
     point = ((left + right) / 2, (top + bottom) / 2)
-    await hand.click(surface.cdp, *point, grip=hand.Grip(held=(KEYS["Control"],)))
+    clicked = await _click(surface, nodes, action, Spot(point, None, None), hand.Grip(held=(KEYS["Control"],)))
+    if isinstance(clicked, ActionError):
+        return clicked
     now = {place for place, each in enumerate((await nodes.facts(own)).options) if each.on}
     if now == wanted ^ {last}:
         await nodes.ask(own, "choices", sorted(chosen))
@@ -202,8 +209,8 @@ async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | Actio
         return Effect()
     if facts.kind == "radio" and not action.on:
         return ActionError(ErrorCode.NOT_CHECKABLE, f"{called} is a radio button", "turn another one of its group on")
-    await hand.click(surface.cdp, *spot.point)
-    return Effect(spot.point)
+    arrived = await _click(surface, nodes, action, spot)
+    return arrived if isinstance(arrived, ActionError) else Effect(arrived.point)
 
 
 async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | ActionError:
@@ -224,7 +231,9 @@ async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | Act
         await surface.cdp.send("DOM.setFileInputFiles", {"files": paths, "objectId": own})
         return Effect(spot.point)
     async with surface.intercept.file_choosers() as chosen:
-        await hand.click(surface.cdp, *spot.point)
+        arrived = await _click(surface, nodes, action, spot)
+        if isinstance(arrived, ActionError):
+            return arrived
         try:
             async with asyncio.timeout(CHOOSER_SECONDS):
                 opened = await chosen
@@ -233,7 +242,7 @@ async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | Act
     if len(paths) > 1 and opened["mode"] == "selectSingle":
         return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one file, not {len(paths)}")
     await surface.cdp.send("DOM.setFileInputFiles", {"files": paths, "backendNodeId": opened["backendNodeId"]})
-    return Effect(spot.point)
+    return Effect(arrived.point)
 
 
 def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | ActionError:
@@ -262,6 +271,16 @@ async def _field(
         return spot
     found = await control(nodes, spot)
     return found if isinstance(found, ActionError) else (spot, *found)
+
+
+async def _click(
+    surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: hand.Grip = hand.LEFT
+) -> Spot | ActionError:
+    """Bring the mouse to a spot of the target and click there."""
+    arrived = await arrive(surface, nodes, target, spot)
+    if not isinstance(arrived, ActionError):
+        await hand.click(surface.cdp, *arrived.point, grip=grip)
+    return arrived
 
 
 async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted: int) -> bool:

@@ -36,9 +36,19 @@ Place = tuple[float, float]
 _MOUSE, _KEY = "Input.dispatchMouseEvent", "Input.dispatchKeyEvent"
 
 
+_FLUSH = {"type": "char", "windowsVirtualKeyCode": 27}
+"""A character of Escape, for which no event is dispatched to the page. Chromium puts off moves of the mouse to the next frame (5 to 16 ms),
+unless another kind of event waits behind them."""
+
+
 async def move(cdp: Cdp, x: float, y: float) -> None:
-    """Move the mouse to a point of the viewport, in CSS pixels."""
-    await cdp.send("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": x, "y": y})
+    """Move the mouse to a point of the viewport, in CSS pixels. The page hears of it with its next frame."""
+    await _mouse(cdp, "mouseMoved", (x, y))
+
+
+async def move_at_once(cdp: Cdp, x: float, y: float) -> None:
+    """Move the mouse as `move`, without waiting for a frame."""
+    await asyncio.gather(_mouse(cdp, "mouseMoved", (x, y)), cdp.send(_KEY, dict(_FLUSH)))
 
 
 @dataclass(frozen=True)
@@ -65,9 +75,9 @@ _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 
 
 async def click(cdp: Cdp, x: float, y: float, times: int = 1, grip: Grip = LEFT) -> None:
-    """Move to a point, press and release the button, ``times`` in a row (2 is a double click)."""
+    """Press and release the button at a point where the mouse is, ``times`` in a row (2 is a double click)."""
     down, up = held_down(grip.held)
-    messages: list[dict[str, Any]] = [{"type": "mouseMoved", "x": x, "y": y, **grip.bits}]
+    messages: list[dict[str, Any]] = []
     for count in range(1, times + 1):
         press = {"x": x, "y": y, "button": grip.button, "clickCount": count, **grip.bits}
         messages += [

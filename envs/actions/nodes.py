@@ -29,6 +29,8 @@ class Hit:
     node: int
     """Backend node id."""
     frame: str
+    scroll: tuple[float, float]
+    """How far the page was scrolled, in CSS pixels."""
     seen: Seen | None = None
     """What is known of the page in which it was hit."""
 
@@ -79,14 +81,19 @@ class Nodes:
         self._seen = seen
         self._worlds: dict[str, int] = {}
 
-    async def at(self, point: tuple[float, float]) -> Hit | None:
-        """What is at a point of the viewport (CSS pixels); ``None`` outside of it."""
+    async def at(self, point: tuple[float, float], before: Hit | None = None) -> Hit | None:
+        """What is at a point of the viewport (CSS pixels); ``None`` outside of it.
+
+        ``before`` is an earlier hit, since which the page was not scrolled.
+        """
         seen, self._seen = self._seen, None
-        if seen is None:
+        if seen is not None:
+            scroll = seen.scroll
+        elif before is not None:
+            scroll = before.scroll
+        else:
             view = (await self._cdp.send("Page.getLayoutMetrics"))["cssVisualViewport"]
             scroll = view["pageX"], view["pageY"]
-        else:
-            scroll = seen.scroll
         # The point of this method is one of the document, in whole pixels.
         params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1])}
         try:
@@ -95,7 +102,7 @@ class Nodes:
             if says(error, NOWHERE):
                 return None
             raise
-        return Hit(found["backendNodeId"], found["frameId"], seen)
+        return Hit(found["backendNodeId"], found["frameId"], scroll, seen)
 
     async def is_hit(self, node: int, hit: Hit) -> bool:
         """Whether a click on ``hit`` is one on ``node``: the node itself, something in it, or its label."""

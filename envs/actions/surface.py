@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envs.actions.dialogs import Dialogs
     from envs.actions.intercept import Interceptor
     from envs.cdp import Cdp
+    from envs.settle import Settled
 
 ACTION_SECONDS = 10.0
 """Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
@@ -118,10 +119,18 @@ class Tabs(Protocol):
 
 
 class Clock(Protocol):
-    """The page's clock, as far as beginning a navigation needs it."""
+    """The page's clock, as far as actions need it."""
 
     async def begin(self) -> None:
         """Take hold of the clock, if that has not been done: before anything is loaded. A navigation commits on a stopped clock."""
+        ...
+
+    async def settle(self, budget_ms: float, *, seconds: float) -> Settled:
+        """Give the page virtual time and what follows from it, within so many real seconds."""
+        ...
+
+    async def counters(self) -> dict[str, float]:
+        """Chromium's counters of the page's work (``Performance.getMetrics``); empty where the browser has none."""
         ...
 
 

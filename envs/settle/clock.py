@@ -140,6 +140,10 @@ class VirtualClock:
         """A worker of the page has ended."""
         self._workers.discard(name)
 
+    async def counters(self) -> dict[str, float]:
+        """How much Chromium has done for the page (`envs.settle.still.COUNTERS`); empty where it does not count."""
+        return await self._stillness.read()
+
     async def begin(self) -> None:
         """Stop the clock at the epoch. To be called on the blank page, before anything is loaded; again is nothing.
 

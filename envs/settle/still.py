@@ -47,7 +47,7 @@ class Stillness:
 
     async def mark(self) -> None:
         """From now on nothing may run. The page's clock must stand."""
-        self._marked = await self._read() or None
+        self._marked = await self.read() or None
 
     def unmark(self) -> None:
         """It is not worth knowing any more."""
@@ -56,13 +56,13 @@ class Stillness:
     async def holds(self) -> bool:
         """Whether nothing came and nothing ran; false without a mark. To be asked before a script of ours runs in the page."""
         marked, self._marked = self._marked, None
-        now = await self._read() if marked else {}
+        now = await self.read() if marked else {}
         if not marked or not now:
             return False
         grown = now.pop(HEAP) - marked.pop(HEAP)
         return now == marked and 0 <= grown <= HEAP_BYTES and self._news == self._requests.news
 
-    async def _read(self) -> dict[str, float]:
+    async def read(self) -> dict[str, float]:
         """The counters; empty where the browser has none to tell (one without thread times, or a connection that is lost: the next call says so)."""
         try:
             if not self._counting:

@@ -1,0 +1,64 @@
+"""Brings the mouse to a target and lets the page react before a button is pressed.
+
+A person's hand takes a moment between the two, in which a page exchanges pictures, opens menus or moves things. The page's clock stands
+still between steps, so a page that reacts to the mouse is given that moment here, and its target is located again. A page on which nothing
+runs and no style changes is pressed at once: of that Chromium's own counters tell (scripts, styles and layouts of all frames).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from envs.actions import input as hand
+from envs.actions.errors import ActionError
+from envs.actions.locate import Spot, locate
+from envs.actions.nodes import Nodes
+from envs.actions.refuse import named
+from envs.actions.surface import Surface
+from envs.types import ErrorCode
+from envs.types.actions import MaybeTarget
+
+HOVER_MS = 300.0
+"""Virtual milliseconds between coming over a target and pressing, where the page reacts: menus that open on hover wait 100 to 300."""
+
+HOVER_SECONDS = 4.0
+"""Real seconds for that; with what it takes to stop a script or a load it ends within the deadline of an action."""
+
+MAX_ARRIVALS = 3
+"""Places of one target that the mouse follows it to."""
+
+WORK = ("ScriptDuration", "LayoutCount", "RecalcStyleCount")
+"""Counters of ``Performance.getMetrics`` that stay as they are while a page does nothing."""
+
+
+async def arrive(surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot) -> Spot | ActionError:
+    """Move the mouse to a spot of the target; where it is after the page has reacted, with the mouse over it."""
+    for _ in range(MAX_ARRIVALS):
+        if not await _reacts(surface, nodes, spot):
+            return spot
+        settled = await surface.clock.settle(HOVER_MS, seconds=HOVER_SECONDS)
+        if not settled.complete:
+            what = "the page did not come to rest with the mouse over it"
+            return ActionError(ErrorCode.TIMEOUT, what, "wait, or use something else")
+        if spot.handle is None:
+            return replace(spot, hit=None)
+        hit = await nodes.at(spot.point)
+        if hit is not None and await nodes.is_hit(spot.handle.backend_node_id, hit):
+            return replace(spot, hit=hit)
+        found = await locate(surface, nodes, target)
+        if isinstance(found, ActionError):
+            return found
+        spot = found
+    assert spot.handle is not None
+    return ActionError(ErrorCode.OFF_SCREEN, f"{named(spot.handle)} moves away from the mouse", "use something else")
+
+
+async def _reacts(surface: Surface, nodes: Nodes, spot: Spot) -> bool:
+    """Move the mouse; whether the page does anything about it."""
+    before = await surface.clock.counters()
+    await hand.move_at_once(surface.cdp, *spot.point)
+    # The first works out styles and layout, which would come with the next frame only.
+    hit, after = await asyncio.gather(nodes.at(spot.point, spot.hit), surface.clock.counters())
+    changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node
+    return changed or not before or any(before.get(each) != after.get(each) for each in WORK)
