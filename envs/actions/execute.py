@@ -19,7 +19,7 @@ from envs.actions.locate import Spot, control, locate, pixels
 from envs.actions.nodes import Nodes
 from envs.actions.refuse import find, named, refuse
 from envs.actions.surface import Effect, Surface
-from envs.cdp_messages import NODE_GONE, UNFOCUSABLE, says
+from envs.cdp_messages import NODE_GONE, says
 from envs.scope import Scope
 from envs.types import (
     Action,
@@ -169,16 +169,8 @@ async def _focus(surface: Surface, nodes: Nodes, spot: Spot) -> ActionError | No
     found = await control(nodes, spot)
     if isinstance(found, ActionError):
         return found
-    try:
-        await surface.cdp.send("DOM.focus", {"objectId": found[0]})
-    except BrowserError as error:
-        if not says(error, UNFOCUSABLE):
-            raise
-        called = named(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
-        return ActionError(
-            ErrorCode.NOT_FOCUSABLE, f"{called} does not take the keyboard focus", "press without a target"
-        )
-    return None
+    called = named(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
+    return await fields.focus(surface, found[0], called, "press without a target")
 
 
 async def _scroll(surface: Surface, nodes: Nodes, action: Scroll) -> Outcome:

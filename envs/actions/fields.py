@@ -23,6 +23,8 @@ from envs.types.actions import MaybeTarget
 CHOOSER_SECONDS = 2.0
 """Real seconds for a click to open a file chooser (it takes 0.01 s). Only an element that opens none costs them."""
 
+UNFOCUSABLE_HINT = "it may be hidden: use what the page shows in its place"
+
 _ENTER = Chord((), KEYS["Enter"])
 _DATE = r"(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)"
 _TIME = r"(?P<h>\d\d):(?P<min>\d\d)(?::(?P<s>\d\d))?"
@@ -127,7 +129,9 @@ async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | Act
     if not facts.options[wanted].open:
         return ActionError(ErrorCode.DISABLED, f"option {short(action.text)!r} of {called} is disabled")
     await close_list(surface, nodes, own)
-    await surface.cdp.send("DOM.focus", {"objectId": own})
+    refusal = await focus(surface, own, called)
+    if refusal:
+        return refusal
     if wanted != facts.chosen and not await _choose(surface, nodes, own, facts, wanted):
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the choice", "click what else chooses it")
     return Effect(spot.point)
@@ -192,6 +196,17 @@ async def close_list(surface: Surface, nodes: Nodes, own: str) -> None:
     """Close a drop-down list that a click opened. It is a window of its own: screenshots do not show it, and it takes the keys."""
     if await nodes.ask(own, "open"):
         await hand.press(surface.cdp, Chord((), KEYS["Escape"]))
+
+
+async def focus(surface: Surface, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
+    """Give a field the keyboard focus. The error of one that does not take it: it is hidden, inert or disabled."""
+    try:
+        await surface.cdp.send("DOM.focus", {"objectId": own})
+    except BrowserError as error:
+        if not says(error, UNFOCUSABLE):
+            raise
+        return ActionError(ErrorCode.NOT_FOCUSABLE, f"{called} does not take the keyboard focus", hint)
+    return None
 
 
 async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | ActionError:
@@ -312,12 +327,9 @@ async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, actio
             facts.kind, "2024-05-17T21:05"
         )
         return _no_value(facts, action.text, example)
-    try:
-        await surface.cdp.send("DOM.focus", {"objectId": own})
-    except BrowserError as error:
-        if says(error, UNFOCUSABLE):
-            return ActionError(ErrorCode.NOT_FOCUSABLE, f"{_called(spot, facts)} does not take the keyboard focus")
-        raise
+    refusal = await focus(surface, own, _called(spot, facts))
+    if refusal:
+        return refusal
     if typed:
         await hand.type_keys(surface.cdp, typed)
     else:
@@ -352,7 +364,9 @@ async def _set_value(
             by = f" in steps of {step:g}" if step else ""
             return _no_value(facts, text, f"a number from {low:g} to {high:g}{by}")
         text = f"{number:.12g}"
-    await surface.cdp.send("DOM.focus", {"objectId": own})
+    refusal = await focus(surface, own, called)
+    if refusal:
+        return refusal
     before = await nodes.ask(own, "held")
     if facts.kind == "range" and step and text != before:
         # From the value beside it one arrow key gives exactly one trusted `input` and `change`.
