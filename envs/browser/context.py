@@ -70,6 +70,8 @@ class ContextOptions:
     """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
     virtual: bool = True
     """Hold the pages' clocks."""
+    fields: bool = True
+    """Read the states of fields when pages settle."""
     drawn: bool = True
     """Have pages drawn, for pictures."""
 
@@ -299,7 +301,11 @@ class BrowserContext:
     async def _add(self, session: CdpSession) -> Tab:
         options = self._options
         clock = VirtualClock(
-            session, open_session=self._connection.child, background=options.background, virtual=options.virtual
+            session,
+            open_session=self._connection.child,
+            background=options.background,
+            fields=options.fields,
+            virtual=options.virtual,
         )
         tab = Tab(session, next(self._numbers), clock)
         await self._set_up(session)

@@ -272,6 +272,7 @@ class BrowserPool:
             seed=options.random_seed,
             signals=options.signals,
             background=site.background,
+            fields=site.observation.rules != "small",  # which shows none of them
             drawn=options.screenshots,
             virtual=options.holds_clocks,
         )

@@ -73,6 +73,7 @@ class VirtualClock:
         *,
         virtual: bool = True,
         background: bool = False,
+        fields: bool = True,
         open_session: Callable[[str], Cdp] | None = None,
     ) -> None:
         """The clock of the page of a session.
@@ -82,6 +83,7 @@ class VirtualClock:
             virtual: False leaves the clock alone (a browser that is not ours) and waits for quiet.
             background: Wait for the stores of the browser too (IndexedDB, caches, service workers): their answers come in real time and are
                 seen by nobody, so pages that use them are waited for like those with workers.
+            fields: Read the states of fields when the page has settled (`Look.fields`).
             open_session: The session of an id that the browser gave on this one (flattened); with it the page's workers are
                 attached to and waited for. Shared workers are not the page's: see `add_worker`.
         """
@@ -99,7 +101,7 @@ class VirtualClock:
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
         """Workers that are not listened to yet."""
-        self._watch = Watch(cdp)
+        self._watch = Watch(cdp, fields=fields)
         self._looked: Look | None = None
         self._animations = Animations(cdp)
         self.requests = RequestTracker()

@@ -26,7 +26,8 @@ globalThis.rollwrightLook = (options) => {
     watch.changes = 0;
     watch.scroll = scroll();
     const animating = document.getAnimations().some((animation) => animation.playState === "running");
-    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal(), ...fields()};
+    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal(),
+      ...(options.fields ? fields() : {})};
   };
   if (options.clock) return {now: Date.now(), changed: false, animating: false, ready: document.readyState};
   // A document that is still being read may have nothing to draw yet.

@@ -67,6 +67,7 @@ class Look:
     modal: tuple[int, ...] | None = None
     """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
     fields: FieldStates = NO_FIELDS
+    """Only of a `Watch.look`."""
 
 
 REPLACED = Look(0.0, True, False, "loading")
@@ -87,8 +88,10 @@ def _script() -> str:
 class Watch:
     """The eyes of one page. Not safe for concurrent calls."""
 
-    def __init__(self, cdp: Cdp) -> None:
+    def __init__(self, cdp: Cdp, *, fields: bool = True) -> None:
+        """``fields``: a `look` reads the states of fields, for which it walks over all elements."""
         self._cdp = cdp
+        self._fields = fields
         self.world: int | None = None
         """Its execution context; ``None`` before a document was looked at."""
         cdp.on("Page.frameNavigated", self._navigated)
@@ -99,7 +102,7 @@ class Watch:
 
     async def look(self) -> Look:
         """What is there now."""
-        return await self._evaluate({})
+        return await self._evaluate({"fields": self._fields})
 
     async def frame(self) -> Look:
         """What is there when the next frame has been drawn, or now if none is for `FRAME_SECONDS`."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
+from envs.observation.options import FULL, SMALL, ObservationOptions
 from envs.types import Click, Type, WebTask
 
 BODY = """<label>Week<input type=week></label> <label>Time<input type=time step=1></label> <label>Short<input type=time></label>
@@ -53,6 +54,26 @@ def test_the_first_legend_of_a_field_set_stays_usable(
         assert (await session.step(Click(element=usable))).error is None
 
     play(pages, page_task, scene)
+
+
+@pytest.mark.parametrize("options", [FULL, SMALL])
+def test_states_of_fields_are_read_only_where_they_are_shown(
+    pages: Callable[..., Any], page_task: Callable[[str], WebTask], options: ObservationOptions
+) -> None:
+    body = "<label>All<input type=checkbox id=all></label><button>Go</button><script>all.indeterminate = true</script>"
+
+    async def run() -> None:
+        async with pages({"index.html": body}) as (pool, site):
+            site.observation = options
+            async with pool.lease(site) as session:
+                first = await session.reset(page_task("/index.html"), 0)
+                second = await session.step(Click(element=2))
+                for result in (first, second):
+                    assert ("partly checked" in result.observation.elements[0].states) == (options is FULL)
+                looked = session._page.tab.clock.looked  # type: ignore[union-attr]
+                assert looked is not None and bool(looked.fields.mixed) == (options is FULL)
+
+    asyncio.run(run())
 
 
 def test_a_label_that_wraps_covers_nothing_beside_it(
