@@ -242,7 +242,7 @@ async def _until_dialog(surface: Surface, work: Coroutine[Any, Any, Outcome], ac
             with surface.dialogs.calling(scope.cut):
                 return await work
     except TimeoutError:
-        return Effect(dialog=True) if scope.was_cut else _not_taken(surface, action)
+        return Effect() if scope.was_cut else _not_taken(surface, action)
 
 
 async def _within(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:

@@ -62,7 +62,7 @@ async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget, *, scroll:
     handle = find(target, surface.targets)
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
-    if handle.point is not None and not handle.occluded:
+    if handle.point is not None:
         hit = await nodes.at(handle.point)
         if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
             return Spot(handle.point, handle, hit)

@@ -68,7 +68,7 @@ async def goto(surface: Surface, action: Goto) -> Effect | ActionError:
         raise
     failed = begun.get("errorText", "")
     if not failed or failed == "net::ERR_ABORTED":  # a download or an empty answer: the page stays
-        return Effect(navigation=url)
+        return Effect()
     if any(refusal in failed for refusal in REFUSALS):
         return ActionError(
             ErrorCode.BLOCKED_HOST, f"{short(url)} cannot be reached ({failed})", "stay on the task's sites"
@@ -80,14 +80,14 @@ async def through_history(surface: Surface, action: Back | Forward | Refresh) ->
     """Begin to go back or forward, or to load the page again."""
     if isinstance(action, Refresh):
         await surface.cdp.send("Page.reload")
-        return Effect(navigation=action.type)
+        return Effect()
     entries, _, place = await _history(surface)
     place += 1 if isinstance(action, Forward) else -1
     # The first entry is the empty tab that the episode began with.
     if not 0 <= place < len(entries) or (isinstance(action, Back) and place == 0 and entries[0]["url"] == BLANK):
         return ActionError(ErrorCode.NO_HISTORY, f"there is no page to go {action.type} to")
     await surface.cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[place]["id"]})
-    return Effect(navigation=action.type)
+    return Effect()
 
 
 async def use_tabs(surface: Surface, action: NewTab | SwitchTab | CloseTab) -> Effect | ActionError:
@@ -97,7 +97,7 @@ async def use_tabs(surface: Surface, action: NewTab | SwitchTab | CloseTab) -> E
         if isinstance(url, ActionError):
             return url
         await surface.tabs.new(url)
-        return Effect(tab=True, navigation=url)
+        return Effect()
     numbers = surface.tabs.numbers()
     tab = surface.tabs.active if action.tab is None else action.tab
     if tab not in numbers:
@@ -109,7 +109,7 @@ async def use_tabs(surface: Surface, action: NewTab | SwitchTab | CloseTab) -> E
         return ActionError(ErrorCode.BAD_ACTION, "the last tab stays open", "end the episode with answer or terminate")
     else:
         await surface.tabs.close(tab)
-    return Effect(tab=True)
+    return Effect()
 
 
 async def _history(surface: Surface) -> tuple[list[dict[str, object]], str, int]:

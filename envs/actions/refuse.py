@@ -41,7 +41,7 @@ def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
     if target.element is not None:
         return targets.by_index(target.element) or _unknown_number("element", target.element, targets.handles())
     if target.mark is not None:
-        return targets.by_mark(target.mark) or _unknown_number("mark", target.mark, targets.handles())
+        return targets.by_index(target.mark) or _unknown_number("mark", target.mark, targets.handles())
     return None
 
 

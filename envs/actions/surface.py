@@ -63,11 +63,6 @@ class Handle(Protocol):
         ...
 
     @property
-    def occluded(self) -> bool:
-        """Something else lies over all of it."""
-        ...
-
-    @property
     def backend_node_id(self) -> int:
         """Chromium's id of the node."""
         ...
@@ -77,15 +72,11 @@ class Targets(Protocol):
     """The elements of the last observation."""
 
     def by_index(self, index: int) -> Handle | None:
-        """The element with this number."""
+        """The element with this number, which is also its mark on the screenshot."""
         ...
 
     def by_id(self, name: str) -> Handle | None:
         """The element with this semantic id."""
-        ...
-
-    def by_mark(self, mark: int) -> Handle | None:
-        """The element with this mark on the screenshot."""
         ...
 
     def handles(self) -> Sequence[Handle]:
@@ -179,14 +170,8 @@ class Effect:
     """Where the mouse went, in CSS pixels."""
     node: int | None = None
     """The element that it went to (backendNodeId), where one was named."""
-    navigation: str | None = None
-    """The address (or ``back``, ``forward``, ``refresh``) of a navigation that was begun by the action itself; a click may begin others."""
     wait_ms: float = 0.0
     """Virtual milliseconds that the page is to get on top of the usual ones."""
-    dialog: bool = False
-    """A dialog of the page opened meanwhile: the page stands still until it is answered."""
-    tab: bool = False
-    """Tabs were opened, closed or switched: another one may be shown now."""
     stop: StopReason | None = None
     """The policy ended the episode."""
     said: str = field(default="")

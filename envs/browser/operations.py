@@ -91,9 +91,3 @@ class DispatcherMetrics:
     kinds: dict[OperationKind, KindMetrics]
     seconds: dict[str, float]
     """Slot seconds of each open environment."""
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """``seconds`` as parts of 1 (all 0 before the first operation)."""
-        total = sum(self.seconds.values())
-        return {name: seconds / total if total else 0.0 for name, seconds in self.seconds.items()}

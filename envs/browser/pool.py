@@ -47,8 +47,7 @@ class BrowserPool:
         self, options: PoolOptions | None = None, *, secrets: SiteSecrets | None = None, **changes: Any
     ) -> None:
         """``changes`` are fields of `PoolOptions`, laid over ``options``; ``secrets`` are added to requests by the proxy and seen by nobody."""
-        given = {name: getattr(options, name) for name in PoolOptions.__dataclass_fields__} if options else {}
-        self.options = PoolOptions(**{**given, **changes})
+        self.options = replace(options or PoolOptions(), **changes)
         self.counters = PoolCounters()
         self.dispatcher = Dispatcher()
         """Queues of all operations on pages."""

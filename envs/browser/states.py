@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -76,9 +76,7 @@ class ConnectionMachine:
         self._since = clock()
         self.state = ConnectionState.NEW
         self.journal: deque[Transition] = deque(maxlen=JOURNAL_LENGTH)
-        """The last transitions, oldest first; READY <-> BUSY, which each call makes, are only counted."""
-        self.entered: Counter[ConnectionState] = Counter({ConnectionState.NEW: 1})
-        """How often each state was entered."""
+        """The last transitions, oldest first; READY <-> BUSY, which each call makes, are not in it."""
         self._seconds = dict.fromkeys(ConnectionState, 0.0)
 
     def to(self, after: ConnectionState, why: str = "") -> None:
@@ -98,7 +96,6 @@ class ConnectionMachine:
         now = self._clock()
         self._seconds[before] += now - self._since
         self._since, self.state = now, after
-        self.entered[after] += 1
         if {before, after} != {ConnectionState.READY, ConnectionState.BUSY}:
             self.journal.append(Transition(now, before, after, why))
 

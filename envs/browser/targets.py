@@ -23,10 +23,6 @@ class ObservedTargets:
         """The element with this semantic id."""
         return next((handle for handle in self._all.values() if handle.name and handle.name == name), None)
 
-    def by_mark(self, mark: int) -> Handle | None:
-        """The element with this mark on the screenshot."""
-        return self.by_index(mark)
-
     def handles(self) -> Sequence[Handle]:
         """All of them, in reading order."""
         return tuple(self._all.values())

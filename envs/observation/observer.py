@@ -60,8 +60,6 @@ class Handle:
     backend_node_id: int
     """Good for ``DOM.focus``, ``DOM.scrollIntoViewIfNeeded``, ``DOM.setFileInputFiles``… as long as the node lives."""
     disabled: bool = False
-    occluded: bool = False
-    """What is covered is not listed, so nothing listed is."""
 
 
 class Handles(Mapping[int, Handle]):

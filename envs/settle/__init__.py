@@ -9,7 +9,7 @@ from envs.settle.clock import VirtualClock
 from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, drawn_whole, prepare
 from envs.settle.limits import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
 from envs.settle.requests import Request, RequestTracker
-from envs.settle.result import Settled, SettleMode, SettleReason
+from envs.settle.result import Settled, SettleReason
 from envs.settle.watch import NO_FIELDS, FieldStates, Look, fields_script
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Looks",
     "Request",
     "RequestTracker",
-    "SettleMode",
     "SettleReason",
     "Settled",
     "VirtualClock",

@@ -54,7 +54,7 @@ from envs.settle.limits import (
 )
 from envs.settle.quiet import wait_until_quiet
 from envs.settle.requests import RequestTracker
-from envs.settle.result import Settled, SettleMode, SettleReason
+from envs.settle.result import Settled, SettleReason
 from envs.settle.still import Stillness
 from envs.settle.virtual_time import VirtualTime
 from envs.settle.watch import REPLACED, Look, Watch
@@ -230,15 +230,12 @@ class VirtualClock:
                 complete, reason = False, await self._cut_off()
         if not complete or scope.was_cut:
             self._looked, self.still = None, False
-        mode = SettleMode.VIRTUAL if self._virtual else SettleMode.QUIET
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
-            mode,
             self._time.now - self._since if self._virtual and self._since else 0.0,
             real_ms,
             reason,
             complete,
-            self.requests.places(),
         )
 
     async def _wait(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:

@@ -161,10 +161,6 @@ class RequestTracker:
             return False
         return True
 
-    def places(self) -> tuple[str, ...]:
-        """Addresses of all open requests, without queries."""
-        return tuple(sorted({request.place for request in self.open.values()}))
-
     def told(self) -> list[str]:
         """What became of navigations, since this was last asked, that showed no page of the site: a file, an empty answer, an error."""
         notices, self._notices = self._notices, []

@@ -6,15 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class SettleMode(StrEnum):
-    """How it was decided that the page has settled."""
-
-    VIRTUAL = "virtual"
-    """Its clock was given a budget, and used it up."""
-    QUIET = "quiet"
-    """No change of the document and no request for a while of real time."""
-
-
 class SettleReason(StrEnum):
     """Why the waiting ended, or why it was done in the slower way. Appears as it is in the metrics."""
 
@@ -39,7 +30,6 @@ class SettleReason(StrEnum):
 class Settled:
     """One wait for a page."""
 
-    how: SettleMode
     virtual_ms: float
     """Milliseconds of the page's clock that passed; 0 where it is not held."""
     real_ms: float
@@ -47,5 +37,3 @@ class Settled:
     reason: SettleReason
     complete: bool
     """False when the page was cut off: it may look different if it is given more time."""
-    pending: tuple[str, ...] = ()
-    """Addresses of the requests that are still open, without their queries (these may hold secrets)."""

@@ -59,12 +59,11 @@ class Seen:
     point: tuple[float, float] | None
     options: tuple[str, ...] | None
     disabled: bool
-    occluded: bool
     backend_node_id: int
 
 
 class Elements:
-    """The marked elements (`envs.actions.Targets`). A mark is the number plus 100, so that the two cannot be mixed up."""
+    """The marked elements (`envs.actions.Targets`)."""
 
     def __init__(self, found: Sequence[Seen] = ()) -> None:
         self._found = list(found)
@@ -76,10 +75,6 @@ class Elements:
     def by_id(self, name: str) -> Seen | None:
         """By semantic id."""
         return next((each for each in self._found if each.name == name), None)
-
-    def by_mark(self, mark: int) -> Seen | None:
-        """By mark."""
-        return self.by_index(mark - 100)
 
     def handles(self) -> Sequence[Seen]:
         """All."""
@@ -166,9 +161,7 @@ class Stage:
             node = (await self.cdp.send("DOM.describeNode", {"objectId": element}))["node"]["backendNodeId"]
             point = tuple(told["point"]) if told["point"] else None
             options = tuple(told["options"]) if told["options"] is not None else None
-            found.append(
-                Seen(index, told["name"], told["tag"], told["text"], point, options, told["disabled"], False, node)
-            )
+            found.append(Seen(index, told["name"], told["tag"], told["text"], point, options, told["disabled"], node))
         self.surface = replace(self.surface, targets=Elements(found))
 
     async def load(self, body: str) -> None:

@@ -39,7 +39,7 @@ def test_pointing() -> None:
         assert button is not None
         assert await here.act(Click(element=1)) == Effect(point=(140.0, 115.0), node=button.backend_node_id)
         assert [each for each in await here.log() if not each.startswith("mouse")] == ["click:go"]
-        for target in (Click(element="go"), Click(mark=101), Click(at=(175, 191.7))):
+        for target in (Click(element="go"), Click(mark=1), Click(at=(175, 191.7))):
             assert isinstance(await here.act(target), Effect)
             heard = await here.log()
             assert {"mousedown:go", "mouseup:go", "click:go"} <= set(heard) and not any("!" in each for each in heard)
@@ -259,7 +259,7 @@ def test_dragging() -> None:
             "dragend:source",
         ]
         assert "dragenter:sink" in heard
-        assert await here.act(Drag(start=Target(mark=103), end=Target(at=(500, 500)))) == Effect(point=(400.0, 300.0))
+        assert await here.act(Drag(start=Target(mark=3), end=Target(at=(500, 500)))) == Effect(point=(400.0, 300.0))
         heard = await here.log()
         assert heard[-1] == "put 400 300" and heard.count("held") >= 8 and not any("!" in each for each in heard)
         await here.act(Drag(start=Target(at=(30, 763)), end=Target(at=(150, 763))))

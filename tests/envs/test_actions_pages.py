@@ -35,10 +35,10 @@ def test_going_from_page_to_page(tmp_path: Path) -> None:
             async def title() -> str:
                 return str(await here.cdp.value("document.title"))
 
-            assert await here.act(Goto(url=f"{origin}/one.html")) == Effect(navigation=f"{origin}/one.html")
+            assert await here.act(Goto(url=f"{origin}/one.html")) == Effect()
             await here.act(Goto(url="/two.html"))
             assert await title() == "two"
-            assert await here.act(Back()) == Effect(navigation="back")
+            assert await here.act(Back()) == Effect()
             assert await title() == "one"
             await here.act(Forward())
             assert await title() == "two"
@@ -57,12 +57,12 @@ def test_tabs(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path) as origin, stage() as here:
             tabs = here.surface.tabs
-            assert await here.act(NewTab()) == Effect(tab=True)
+            assert await here.act(NewTab()) == Effect()
             await here.act(NewTab(url=f"{origin}/one.html"))
             assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
             await here.act(SwitchTab(tab=1))
             await here.act(Goto(url=f"{origin}/one.html"))
-            assert await here.act(NewTab(url="/two.html")) == Effect(tab=True, navigation=f"{origin}/two.html")
+            assert await here.act(NewTab(url="/two.html")) == Effect()
             await here.act(CloseTab())
             await here.act(SwitchTab(tab=1))
             assert tabs.active == 1
@@ -81,7 +81,7 @@ ASKS = """<button data-t=alert onclick='alert("hello"); heard.push("after")'>a</
 
 def test_dialogs() -> None:
     async def play(here: Stage) -> None:
-        assert await here.act(Click(element="alert")) == Effect(dialog=True)
+        assert await here.act(Click(element="alert")) == Effect()
         pending = here.surface.dialogs.pending
         assert pending is not None and (pending.kind, pending.message) == ("alert", "hello")
         assert isinstance(await here.act(Click(element="alert")), ActionError)

@@ -23,7 +23,7 @@ from envs.browser.tables import SNAPSHOT
 from envs.cdp import Rectangles, Rows, binary
 from envs.observation.dom import STYLES, Dom
 from envs.observation.snapshot import decode
-from envs.settle import SettleMode
+from envs.settle import SettleReason
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -57,7 +57,7 @@ def test_what_is_written_is_read(value: dict[str, Any]) -> None:
 
 
 def test_members_of_enumerations_are_their_values_and_what_is_no_number_is_null() -> None:
-    assert cbor.write({"it": SettleMode.VIRTUAL}) == cbor.write({"it": "virtual"})
+    assert cbor.write({"it": SettleReason.RESTED}) == cbor.write({"it": "rested"})
     assert cbor.write({"it": float("nan")}) == cbor.write({"it": None})
 
 

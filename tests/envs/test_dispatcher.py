@@ -107,8 +107,8 @@ def test_the_slot_goes_to_the_environment_that_has_used_least() -> None:
                 environment = dispatcher.environment(name)
                 for _ in range(2):  # two in flight: there is always one more in the queue
                     group.create_task(keep_busy(environment, seconds))
-        shares = dispatcher.metrics().shares
-        assert sum(shares.values()) == pytest.approx(1)
+        seconds = dispatcher.metrics().seconds
+        shares = {name: used / sum(seconds.values()) for name, used in seconds.items()}
         assert all(abs(share - 1 / 3) < 0.03 for share in shares.values()), shares
         assert ends["short"] > 8 * ends["long"]
 

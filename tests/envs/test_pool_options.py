@@ -16,7 +16,7 @@ from envs.browser import BrowserPool, PoolOptions, find_chromium
 from envs.browser.chromium import LAUNCH_ARGS
 from envs.browser.context import Device
 from envs.browser.process import ChromiumProcess
-from envs.settle import SettleMode
+from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto, WebTask
 
 TITLE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
@@ -141,12 +141,12 @@ def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: p
     asyncio.run(bounded())
 
 
-async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleMode:
+async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleReason:
     """How a page was waited for."""
     async with pool.lease(site) as session:
         result = await session.reset(task, 0)
     assert result.settled is not None
-    return result.settled.how
+    return result.settled.reason
 
 
 def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
@@ -160,9 +160,9 @@ def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Cal
                     assert await episode(pool, site, page_task("/index.html")) == "seen"
                     assert pool.counters.launches == 0
                     # It was not started so that its pages have one clock.
-                    assert await settled(pool, site, page_task("/index.html")) is SettleMode.QUIET
+                    assert await settled(pool, site, page_task("/index.html")) is SettleReason.NO_CLOCK
                 async with pages({"index.html": TITLE}, external=address, virtual_time=True) as (pool, site):
-                    assert await settled(pool, site, page_task("/index.html")) is SettleMode.VIRTUAL
+                    assert await settled(pool, site, page_task("/index.html")) is SettleReason.RESTED
             assert theirs.running
         finally:
             await theirs.stop()

@@ -40,9 +40,8 @@ def page() -> Page:
 def test_a_request_is_waited_for_until_it_ends(page: Page) -> None:
     page.sent("1")
     assert [request.url for request in page.tracker.waiting()] == ["http://a/x?q=1"]
-    assert page.tracker.places() == ("http://a/x",)  # a query may hold a secret
     page.event("Network.loadingFinished", requestId="1")
-    assert page.tracker.waiting() == [] and page.tracker.places() == ()
+    assert page.tracker.waiting() == [] and not page.tracker.open
 
 
 def test_a_redirect_is_one_request(page: Page) -> None:

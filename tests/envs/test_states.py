@@ -61,10 +61,9 @@ def test_the_journal_tells_when_and_why() -> None:
 
 
 @given(st.integers(0, 2000))
-def test_work_is_counted_and_does_not_flood_the_journal(calls: int) -> None:
+def test_work_does_not_flood_the_journal(calls: int) -> None:
     machine = machine_in(S.READY)
     for _ in range(calls):
         machine.to(S.BUSY)
         machine.to(S.READY)
-    assert machine.entered[S.BUSY] == calls
     assert len(machine.journal) == 3 <= JOURNAL_LENGTH

@@ -13,7 +13,7 @@ import pytest
 
 from envs.browser.result import StepResult
 from envs.rewards import EpisodeEvidence, read_rubric
-from envs.settle import Settled, SettleMode, SettleReason
+from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import NOT_GRADED, EpisodeRunner
@@ -149,10 +149,7 @@ def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
 
 def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
     waits = [SettleReason.RESTED, None, SettleReason.DEADLINE]
-    pages = [
-        StepResult(LAMP, b"", False, FACTS, settled=reason and Settled(SettleMode.VIRTUAL, 1, 1, reason, True))
-        for reason in waits
-    ]
+    pages = [StepResult(LAMP, b"", False, FACTS, settled=reason and Settled(1, 1, reason, True)) for reason in waits]
     pages[-1] = replace(pages[-1], done=True)
     ended = play([OVER[0], *pages], RUBRIC)
     assert [step.settled for step in ended.steps] == ["rested", "", "deadline"]
