@@ -39,7 +39,7 @@ PLACES = (
 MOST_RECTS = 8
 """Boxes of one element that are tried (a link that wraps has one for each line)."""
 
-CARDS = frozenset({"item", "hover"})
+CARDS = frozenset({"item"})
 """Kinds whose label says only how they begin: what does not fit stands among the words of the page."""
 
 FIELD_TAGS = frozenset({"INPUT", "SELECT", "TEXTAREA"})

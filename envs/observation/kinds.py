@@ -6,7 +6,6 @@ that its parent does not have. The ``full`` rules also take editing hosts, drag 
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,8 +65,6 @@ class Kinds:
     """1 for each node that is not shown."""
     roles: dict[int, str] = field(default_factory=dict)
     has_tabs: bool = False
-    hover: set[int] = field(default_factory=set)
-    """Elements that listen for the mouse coming over them."""
 
     def owner(self, node: int) -> int:
         """The nearest element of `kind` that is the node or above it in its document, -1 if there is none."""
@@ -89,19 +86,16 @@ def classify(
     options: ObservationOptions,
     viewport: tuple[int, int],
     exclude: str = "",
-    hover: Set[int] = frozenset(),
 ) -> Kinds:
     """Find what can be acted on.
 
     Args:
         exclude: Selector of elements that are left out with all that is in them.
-        hover: backendNodeIds of elements that listen for the mouse coming over them.
     """
     found = Kinds(dom, excluded=_excluded(dom, exclude))
     found.roles = {node: (dom.attribute(node, "role") or "").strip() for node in dom.with_attribute("role")}
     found.has_tabs = "tab" in found.roles.values()
     found.disabled = _disabled(dom, options.rules == "full")
-    found.hover = {node for node, backend in enumerate(dom.backend) if backend in hover} if hover else set()
     reader = _Reader(found, options.rules == "full", WHOLE_SHARE * viewport[0] * viewport[1])
     for node in reader.candidates():
         if found.excluded[node] or (node in found.disabled and options.rules == "small"):
@@ -157,7 +151,7 @@ class _Reader:
         dom = self._dom
         tags = dom.named(*CONTROLS, "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
         some = {*tags, *self._kinds.roles, *self._hosts, *self._draggable, *dom.clickable, *self._hands}
-        some |= self._kinds.hover | self._handled
+        some |= self._handled
         kinds = dom.type
         return sorted(node for node in some - dom.pseudo if kinds[node] == ELEMENT)
 
@@ -207,8 +201,6 @@ class _Reader:
             return known
         listens, hand = node in dom.clickable, self._has_hand(node)
         acts = listens or hand or node in self._draggable or node in self._handled
-        if not acts and node in self._kinds.hover and self._area(node) <= self._whole:
-            return "hover"
         if not acts or (holds and not (listens and hand)):
             return None
         if name in ("BODY", "HTML", "LABEL", "IFRAME") or (self._full and self._in_label[node]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -19,7 +19,6 @@ from envs.observation.ids import IdBook, Places
 from envs.observation.kinds import Kinds, classify
 from envs.observation.labels import Namer
 from envs.observation.links import foreign_scheme
-from envs.observation.listeners import hover_listeners
 from envs.observation.occlusion import Scene, stage
 from envs.observation.options import (
     FULL,
@@ -168,12 +167,11 @@ class Observer:
             world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
             looked: What was there when the page was settled, if it has not changed since: saves two calls.
         """
-        dom, focus, hover, fields = await self._ask(cdp, world, looked)
+        dom, focus, fields = await self._ask(cdp, world, looked)
         return compose(
             dom,
             focus=focus,
             fields=fields,
-            hover=hover,
             modal=dom.at_path(looked.modal) if looked is not None and looked.modal is not None else -1,
             viewport=viewport,
             options=self.options,
@@ -183,48 +181,38 @@ class Observer:
             error=error,
         )
 
-    async def _ask(
-        self, cdp: Cdp, world: int | None, looked: Look | None
-    ) -> tuple[Dom, int | None, Set[int], FieldStates]:
-        """Snapshot, focus, hover listeners and field states, asked for at once; what the look at the page tells is not asked for."""
+    async def _ask(self, cdp: Cdp, world: int | None, looked: Look | None) -> tuple[Dom, int | None, FieldStates]:
+        """Snapshot, focus and field states, asked for at once; what the look at the page tells is not asked for."""
         if self._focus is None or self._focus.cdp is not cdp:
             self._focus = FocusReader(cdp)
         focus: int | None = None
-        hover: Set[int] = frozenset()
         fields = looked.fields if looked is not None else NO_FIELDS
-        if looked is not None and not self.options.hoverable:
+        if looked is not None:
             raw = await capture(cdp)
         else:
-            raw, focus, hover, asked = await self._ask_all(cdp, self._focus, world, looked is not None)
-            fields = asked or fields
+            raw, focus, fields = await self._ask_all(cdp, self._focus, world)
         dom = decode(raw)
         if dom.guessed:
             dom = await _placed(cdp, raw, dom)
         if looked is not None and looked.focus is not None:
             node = dom.at_path(looked.focus)
             focus = await self._focus.read(world) if node < 0 or dom.hides(node) else dom.backend[node]
-        return dom, focus, hover, fields
+        return dom, focus, fields
 
     async def _ask_all(
-        self, cdp: Cdp, reader: FocusReader, world: int | None, looked: bool
-    ) -> tuple[dict[str, Any], int | None, Set[int], FieldStates | None]:
+        self, cdp: Cdp, reader: FocusReader, world: int | None
+    ) -> tuple[dict[str, Any], int | None, FieldStates]:
         try:
             async with asyncio.TaskGroup() as group:
                 raw = group.create_task(capture(cdp))
-                asked = None if looked else group.create_task(reader.read(world))
+                focus = group.create_task(reader.read(world))
                 small = self.options.rules == "small"
-                fields = None if looked or small else group.create_task(reader.fields(world))
-                hover = group.create_task(hover_listeners(cdp)) if self.options.hoverable else None
+                fields = None if small else group.create_task(reader.fields(world))
         except ExceptionGroup as failures:
             # A lost connection fails them all, and callers wait for its error; what is no error of the browser's may not be lost behind it.
             _, others = failures.split(BrowserError)
             raise (others or failures).exceptions[0] from None
-        return (
-            raw.result(),
-            asked.result() if asked else None,
-            hover.result() if hover else frozenset(),
-            fields.result() if fields else None,
-        )
+        return raw.result(), focus.result(), fields.result() if fields else NO_FIELDS
 
 
 async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom) -> Dom:
@@ -246,7 +234,6 @@ def compose(
     viewport: tuple[int, int],
     options: ObservationOptions = FULL,
     exclude: str = "",
-    hover: Set[int] = frozenset(),
     modal: int = -1,
     fields: FieldStates = NO_FIELDS,
     book: IdBook | None = None,
@@ -257,13 +244,12 @@ def compose(
 
     Args:
         focus: backendNodeId of the focused element.
-        hover: backendNodeIds of those that listen for hovering.
         modal: Node of the main document's open modal dialog, -1 for none.
         fields: What the snapshot does not have of fields.
     """
     dom.mixed = {dom.at_path(path) for path in fields.mixed} - {-1}
     dom.invalid = {node: message for path, message in fields.invalid if (node := dom.at_path(path)) >= 0}
-    kinds = classify(dom, options, viewport, exclude, hover)
+    kinds = classify(dom, options, viewport, exclude)
     full = options.rules == "full"
     scene = stage(dom, viewport, modal, clip_styles=full)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
@@ -309,7 +295,6 @@ def _elements(
     ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
     listed = [
         (kept_element.__wrapped__ if at.options else kept_element)(
-            options.ids,
             index,
             at.kind,
             at.label,
@@ -319,7 +304,6 @@ def _elements(
             at.box,
             ids.get(at.node, ""),
             at.disabled,
-            at.node in kinds.hover,
             at.point is not None,
             at.input_type,
             choices,
@@ -343,7 +327,6 @@ def _choices(found: list[Found]) -> Iterator[tuple[str, ...]]:
 
 @lru_cache(maxsize=KEPT)
 def kept_element(
-    by: str,
     index: int,
     tag: str,
     text: str,
@@ -353,7 +336,6 @@ def kept_element(
     box: tuple[float, float, float, float],
     id: str,
     disabled: bool,
-    hoverable: bool,
     in_viewport: bool,
     input_type: str,
     options: tuple[str, ...],
@@ -372,7 +354,6 @@ def kept_element(
         box=box,
         id=id,
         disabled=disabled,
-        hoverable=hoverable,
         in_viewport=in_viewport,
         input_type=input_type,
         options=options,
@@ -380,7 +361,7 @@ def kept_element(
         written=written,
         states=states,
     )
-    return element, describe(element, by)
+    return element, describe(element)
 
 
 def _page(

@@ -53,13 +53,8 @@ class ObservationOptions:
     """``full`` knows more ways to be interactive and lists disabled elements; ``small`` is the rule set of the shipped policies."""
     text_chars: int | None = 8_000
     """Most characters of the text rendering (about 2,000 tokens); ``None`` leaves the text out."""
-    ids: Literal["index", "id"] = "index"
-    """What stands in the brackets of the text rendering: the number, or the semantic id."""
     offscreen: bool = False
     """Also list what has to be scrolled to. It is counted in any case."""
-    hoverable: bool = False
-    """Ask for listeners of the mouse coming over elements (one more call), mark the elements that have one, and list those that have no
-    other use as ``hover``."""
 
 
 FULL = ObservationOptions()

@@ -101,10 +101,10 @@ def lay_out(
     return page
 
 
-def describe(element: Element, by: str = "index") -> str:
-    """One element: ``[3] checkbox "Remember me" checked``, a link as ``[4] "Home"``. ``by="id"`` puts its semantic id into the brackets."""
+def describe(element: Element) -> str:
+    """One element: ``[3] checkbox "Remember me" checked``, a link as ``[4] "Home"``."""
     kind = WRITTEN.get(element.tag, element.tag)
-    parts = [f"[{element.id if by == 'id' and element.id else element.index}]"]
+    parts = [f"[{element.index}]"]
     if kind != "link" or not element.text:
         parts.append(kind)
     if element.text:
@@ -118,7 +118,7 @@ def describe(element: Element, by: str = "index") -> str:
         choices = [*element.options[:SHOWN_OPTIONS], *([f"and {more} more"] if more > 0 else [])]
         parts.append(f"({', '.join(choices).replace(', and ', ' and ')})")
     parts += element.states
-    marks = ("checked", "disabled", "focused", "hoverable")
+    marks = ("checked", "disabled", "focused")
     parts += [mark for mark in marks if getattr(element, mark)]
     return " ".join(parts if element.in_viewport else [*parts, "offscreen"])
 

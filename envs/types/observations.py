@@ -31,7 +31,7 @@ class Element(Record):
     disabled: bool = False
     """Shown, but an action on it has no effect."""
     hoverable: bool = False
-    """Something listens for the mouse coming over it."""
+    """Always false: kept because recorded observations have it."""
     in_viewport: bool = True
     """It can be reached without scrolling."""
     input_type: str = ""

@@ -38,7 +38,7 @@ Element.prototype.getBoundingClientRect = function () { scripts += 1; return rec
 
 def test_the_page_sees_no_change_and_no_call(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> Any:
-        observer = Observer(replace(FULL, hoverable=True))
+        observer = Observer()
         await page.focus("input")
         await page.evaluate("changes = scripts = 0")
         globals_before = await page.evaluate("Object.getOwnPropertyNames(window).length")
@@ -214,14 +214,6 @@ def test_a_push_of_the_address_is_no_other_document(on_labelled: Any) -> None:
 
     first, pushed, gone = on_labelled(script)
     assert first == pushed != gone
-
-
-def test_hover_listeners_are_listed_where_asked_for(on_labelled: Any) -> None:
-    async def script(page: Page, cdp: CDPSession) -> list[str]:
-        reading = await look(Observer(replace(FULL, hoverable=True)), cdp)
-        return [element.text for element in reading.observation.elements if element.hoverable]
-
-    assert on_labelled(script) == ["Hover only"]
 
 
 def test_small_pages_read_line_by_line_with_short_texts(on_page: Any) -> None:
