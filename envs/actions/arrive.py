@@ -7,7 +7,6 @@ runs and no style changes is pressed at once: of that Chromium's own counters te
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 from envs.actions import input as hand
@@ -56,9 +55,9 @@ async def arrive(surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot
 
 async def _reacts(surface: Surface, nodes: Nodes, spot: Spot) -> bool:
     """Move the mouse; whether the page does anything about it."""
-    before = await surface.clock.counters()
+    before = await nodes.counters()
     await hand.move_at_once(surface.cdp, *spot.point)
-    # The first works out styles and layout, which would come with the next frame only.
-    hit, after = await asyncio.gather(nodes.at(spot.point, spot.hit), surface.clock.counters())
+    hit = await nodes.at(spot.point, spot.hit)  # works out styles and layout, which would come with the next frame only
+    after = await nodes.counters()
     changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node
     return changed or not before or any(before.get(each) != after.get(each) for each in WORK)

@@ -78,7 +78,7 @@ async def execute(surface: Surface, action: Action) -> Outcome:
 
 
 async def _act(surface: Surface, action: Action) -> Outcome:
-    nodes = Nodes(surface.cdp, surface.seen)
+    nodes = Nodes(surface.cdp, surface.clock, surface.seen)
     try:
         outcome = await _perform(surface, nodes, action)
     except BrowserError as error:

@@ -6,12 +6,13 @@ patch. Objects made for that are let go by `Nodes.release`.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.actions.surface import Seen
+from envs.actions.surface import Clock, Seen
 from envs.cdp import Cdp, isolated_world, main_frame
 from envs.cdp_messages import NODE_GONE, NOWHERE, says
 from envs.types import BrowserError
@@ -75,10 +76,13 @@ class Facts:
 class Nodes:
     """The nodes that one action looks at."""
 
-    def __init__(self, cdp: Cdp, seen: Seen | None = None) -> None:
+    def __init__(self, cdp: Cdp, clock: Clock, seen: Seen | None = None) -> None:
         """``seen`` is what is known of the page: good for one look at a point, as what is done next may scroll, and pages hear of that."""
         self._cdp = cdp
+        self._clock = clock
         self._seen = seen
+        self._counted: dict[str, float] | None = None
+        """The page's counters at the last hit test, if nothing has been asked of it since."""
         self._worlds: dict[str, int] = {}
 
     async def at(self, point: tuple[float, float], before: Hit | None = None) -> Hit | None:
@@ -96,13 +100,23 @@ class Nodes:
             scroll = view["pageX"], view["pageY"]
         # The point of this method is one of the document, in whole pixels.
         params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1])}
-        try:
-            found = await self._cdp.send("DOM.getNodeForLocation", {**params, "includeUserAgentShadowDOM": False})
-        except BrowserError as error:
-            if says(error, NOWHERE):
+        self._counted = None
+        asked = self._cdp.send("DOM.getNodeForLocation", {**params, "includeUserAgentShadowDOM": False})
+        both: list[Any] = await asyncio.gather(asked, self._clock.counters(), return_exceptions=True)
+        found, counted = both
+        if isinstance(counted, BaseException):
+            raise counted
+        self._counted = counted
+        if isinstance(found, BaseException):
+            if says(found, NOWHERE):
                 return None
-            raise
+            raise found
         return Hit(found["backendNodeId"], found["frameId"], scroll, seen)
+
+    async def counters(self) -> dict[str, float]:
+        """How much the page has done, styles and layout of now included; empty where the browser does not count."""
+        counted, self._counted = self._counted, None
+        return await self._clock.counters() if counted is None else counted
 
     async def is_hit(self, node: int, hit: Hit) -> bool:
         """Whether a click on ``hit`` is one on ``node``: the node itself, something in it, or its label."""
@@ -120,7 +134,7 @@ class Nodes:
 
     async def scroll_to(self, **node: int | str) -> None:
         """Scroll a node into view, as far as it is not there."""
-        self._seen = None
+        self._seen = self._counted = None
         await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
 
     async def scroll_least(self, node: int) -> None:
@@ -193,6 +207,7 @@ class Nodes:
             await self._cdp.send("Runtime.releaseObjectGroup", {"objectGroup": _GROUP})
 
     async def _call(self, own: str, what: str, other: Any, *, by_value: bool) -> dict[str, Any]:
+        self._counted = None  # the probe is a script too
         argument = other if isinstance(other, dict) else {"value": other}
         params = {
             "objectId": own,
