@@ -20,7 +20,7 @@ from tasks_lib.checkpoints import evaluated_version, publish_base, with_template
 from tasks_lib.cluster import rollout_task_runner, use_cluster
 from tasks_lib.command_line import run_command
 from tasks_lib.config import EvaluateConfig
-from tasks_lib.evaluation import evaluate_version
+from tasks_lib.evaluation import doubt_evaluations, evaluate_version
 from tasks_lib.metrics import told
 from tasks_lib.preflight import look_at_evaluation, look_once
 from tasks_lib.progress import RunProgress
@@ -53,6 +53,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         checkpoint = resolve_path(config.policy.checkpoint).resolve()
         version = evaluated_version(store, checkpoint)
         if version not in store.versions():
+            doubt_evaluations(store)
             publish_base(store, checkpoint, version)
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(

@@ -20,7 +20,7 @@ from envs.ends import Block, WallSeen, blocked_sites, blocks
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.live import worker_name
 from tasks_lib.rewards import JUDGED_WALL
-from training.store import RunStore, atomic_write_bytes, read_json, write_json
+from training.store import BACKUP, RunStore, atomic_write_bytes, first_fault, move_aside, read_json, write_json
 
 HOUR = 3600.0
 ONCE_IN = 60.0
@@ -72,7 +72,8 @@ class Blocklist:
                 continue  # deleted meanwhile: nothing of it counted
             except ValidationError as error:
                 raise StorageError(
-                    f"{path} is no entry of a blocklist ({error.errors()[0]['msg']}); delete it"
+                    f"{path} is no entry of a blocklist ({first_fault(error)}); {move_aside(path)} and start the same "
+                    f"command again: only this one sight of a wall does not count then"
                 ) from error
         return found
 
@@ -86,6 +87,7 @@ class Blocklist:
 
         Raises:
             SiteError: all of them are blocked.
+            StorageError: a file of the list, or what was left out of the phase before, cannot be read.
         """
         if not hours:
             return frozenset()
@@ -104,7 +106,13 @@ class Blocklist:
     def was_left_out(self, phase: str) -> frozenset[str] | None:
         """Sites that were left out of a phase; ``None`` if it was not drawn yet."""
         path = self._store.left_out_path(phase)
-        return frozenset(read_json(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        sites = read_json(path)
+        if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
+            # Other sites would give other groups under the names of those that were drawn.
+            raise StorageError(f"{path} is damaged: it is no list of sites; {BACKUP}")
+        return frozenset(sites)
 
     def _forget(self, seen: dict[Path, WallSeen], known: Sequence[Block], now: float, window: float) -> None:
         """Delete the files of walls that are forgotten, and of those that nobody confirmed in time."""
@@ -134,7 +142,7 @@ def _all_blocked(blocked: dict[str, Block], folder: Path, now: float) -> str:
     names = ", ".join(f"{site} ({block.wall}, until {_clock(block.until)})" for site, block in sorted(blocked.items()))
     return (
         f"every site of the tasks is blocked: {names}. The first to be free again is {first.site}, in {(first.until - now) / HOUR:.1f} h: "
-        f"start the run again then, or delete {folder} if the walls are gone"
+        f"start the run again then, or, if the walls are gone, move {folder} to {folder.name}.old and start it now"
     )
 
 

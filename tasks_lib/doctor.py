@@ -35,7 +35,7 @@ from training.checkpoint_files import MANIFEST
 from training.evidence import blobs_of
 from training.groups import EpisodeSummary, GroupRecord
 from training.journal import Journal, published_batch, read_batch, read_group
-from training.store import RunStore, first_fault, phase_of, read_json, sha256_of
+from training.store import RunStore, first_fault, move_aside, phase_of, read_json, sha256_of
 
 OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
 LEAVE = "nothing: it counts for nothing"
@@ -207,7 +207,7 @@ class _Doctor:
         for episode_id, token in self.store.orphans():
             path = self.store.trajectory_path(episode_id, token)
             yield self._found(path, "is of an attempt that did not commit its group", LEAVE, "note")
-        for path in sorted(self.store.root.glob("*/**/*.damaged")):
+        for path in sorted(self.store.root.glob("**/*.damaged")):
             yield self._found(path, "was put aside when the run was opened", LEAVE, "note")
 
     def _documents(self) -> Iterator[Finding]:
@@ -216,9 +216,8 @@ class _Doctor:
             try:
                 Start.model_validate(read_json(path))
             except (StorageError, ValidationError):
-                yield self._found(
-                    path, "is no start of an iteration", "delete it: it is made again from the groups before it"
-                )
+                todo = f"{move_aside(path)}: it is made again from the groups before it"
+                yield self._found(path, "is no start of an iteration", todo)
         for path in sorted((store.root / "rubrics").glob("*.json")):
             try:
                 store.rubric(path.stem)
@@ -236,7 +235,7 @@ class _Doctor:
             try:
                 read_json(store.result_path)
             except StorageError as error:
-                yield self._found(store.result_path, error, "delete it and start the run again: it is computed again")
+                yield self._found(store.result_path, error, OPEN_AGAIN)
 
     def _regradings(self) -> Iterator[Finding]:
         for folder in sorted((self.store.root / "regraded").glob("*/")):
@@ -249,9 +248,8 @@ class _Doctor:
                     if read_regraded(path).episode_id != path.stem:
                         raise StorageError(f"{path} is the reward of another episode")
                 except StorageError as error:
-                    yield self._found(
-                        path, error, "delete it and start that regrading again: only this episode is graded"
-                    )
+                    todo = f"{move_aside(path)} and start that regrading again: only this episode is graded"
+                    yield self._found(path, str(error).partition(";")[0], todo)
 
     def _batches(self) -> Iterator[Finding]:
         assert self.config is not None
@@ -323,9 +321,7 @@ class _Doctor:
                 if number == len(lines):
                     yield self._found(path, "ends in the middle of a line", OPEN_AGAIN, "note")
                 else:
-                    yield self._found(
-                        path, f"line {number} is damaged", "delete that line: what it said is in other files"
-                    )
+                    yield self._found(path, f"line {number} is damaged", OPEN_AGAIN)
         for iteration in sorted(set(range(self.newest)) - known):
             yield self._found(path, f"has no line of iteration {iteration}", OPEN_AGAIN, "note")
 

@@ -1,18 +1,27 @@
-"""Evaluation as a unit: greedy success of one policy version on held-out seeds."""
+"""Evaluation as a unit: greedy success of one policy version on held-out seeds.
+
+A version that was damaged is made again, and may have other weights then (`training.store.RunStore.check_policy`). So what its
+evaluation is of is written down, and an evaluation of other weights is moved to ``outdated/``, with its groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from envs.tasks import TaskIndex
-from envs.types import Memory, Split, WebTask
+from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.metrics import causes, known, success, success_by_kind
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import with_memories
-from training.store import read_json, write_json
+from training.journal import read_group
+from training.store import RunStore, move_aside, policy_name, read_json, write_json
+
+PHASES = "es"
+"""First letters of the phases that play to measure a version: an evaluation, and a warm start's as it samples in training."""
 
 
 def evaluate_version(
@@ -31,14 +40,15 @@ def evaluate_version(
     Its episodes begin with the ``memories`` of their task families, and add nothing to them.
 
     Raises:
-        StorageError: it cannot be counted what the judge spends; before anything is played.
+        StorageError: it cannot be counted what the judge spends, before anything is played; or what is there is damaged.
 
     Returns ``{version, mean, low, high, n, by_kind, episodes, abstained, causes, seconds}``; the interval is Wilson's at 95 %. Mean and interval
     are ``None`` where no episode has a reward, by kind too.
     """
     path = rollouts.store.evaluation_path(version)
+    begin_evaluation(rollouts.store, version)
     if path.exists():
-        return known(read_json(path))
+        return read_evaluation(rollouts.store, version)
     judge_account(rollouts.rollout.judge, rollouts.store.spent_path())
     groups = evaluation_groups(
         tasks,
@@ -52,6 +62,7 @@ def evaluate_version(
     summaries = [episode for record in rollout.records for episode in record.episodes]
     result = {
         "version": version,
+        "policy": rollouts.store.policy_digest(version),
         **success(summaries),
         "by_kind": success_by_kind(rollout.records),
         "episodes": [episode.episode_id for episode in summaries],
@@ -66,3 +77,81 @@ def evaluate_version(
     }
     write_json(path, result)
     return result
+
+
+def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
+    """The stored evaluation of a version, as `evaluate_version` returns it.
+
+    Raises:
+        StorageError: It is missing, damaged, or another version's.
+    """
+    path = store.evaluation_path(version)
+    remedy = f"{move_aside(path)} and start the same command again: the episodes that were played are counted again"
+    found = read_json(path, remedy)
+    kinds = found.get("by_kind") if isinstance(found, dict) else None
+    entries = [found, *kinds.values()] if isinstance(kinds, dict) else []
+    if not entries or not all(isinstance(each, dict) and "mean" in each and "n" in each for each in entries):
+        raise StorageError(f"{path} is damaged: it is no evaluation; {remedy}")
+    if found.get("version") != version:
+        raise StorageError(f"{path} is the evaluation of version {found.get('version')}; {remedy}")
+    return known(found)
+
+
+def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write evaluations whose file is gone again, from their lines in the metrics and their groups.
+
+    Args:
+        lines: Of evaluations. One whose groups are not all there any more is left out.
+    """
+    for line in lines:
+        path = store.evaluation_path(line["version"])
+        records = [read_group(store, group_id) for group_id in store.group_ids(f"e{line['version']:06d}")]
+        episodes = [episode for record in records for episode in record.episodes]
+        if path.exists() or not episodes or len(episodes) != line["n"] + line.get("abstained", 0):
+            continue
+        found = {name: value for name, value in line.items() if name not in ("kind", "wall")}
+        names = [episode.episode_id for episode in episodes]
+        write_json(path, {**found, "episodes": names, "causes": causes(episodes)})
+
+
+def is_outdated(store: RunStore, version: int) -> bool:
+    """Whether the evaluation of a version is of other weights than it has now. Of one that says nothing of its weights it is not known."""
+    path = store.evaluated_path(version)
+    return version in store.versions() and path.exists() and read_json(path) != store.policy_digest(version)
+
+
+def set_outdated_aside(store: RunStore, version: int) -> str:
+    """Move the evaluation of a version to ``outdated/`` if it is of other weights; what was done, empty if nothing had to be."""
+    if not is_outdated(store, version):
+        return ""
+    number, name = 1, policy_name(version)
+    while (folder := store.root / "outdated" / f"{name}-{number}").exists():
+        number += 1
+    evaluation = store.evaluation_path(version)
+    moved = [evaluation, evaluation.with_name(f"sampled-{name}.json")]
+    moved += [store.root / "groups" / f"{letter}{version:06d}" for letter in PHASES]
+    for path in (*moved, store.evaluated_path(version)):  # the last one says that there is something to move
+        _move(path, folder / path.relative_to(store.root))
+    return f"policy v{version} was made again with other weights: its evaluation was moved to {folder}"
+
+
+def doubt_evaluations(store: RunStore) -> None:
+    """Before versions are made again: an evaluation of older code whose policy is not there may be of any weights, so it will not stand."""
+    played = [path.name for path in (store.root / "groups").glob(f"[{PHASES}]{'[0-9]' * 6}")]
+    counted = [path.stem for path in store.evaluation_path(0).parent.glob(f"v{'[0-9]' * 6}.json")]
+    for version in {int(name[1:]) for name in (*played, *counted)} - set(store.versions()):
+        if not store.evaluated_path(version).exists():
+            write_json(store.evaluated_path(version), "")
+
+
+def begin_evaluation(store: RunStore, version: int) -> None:
+    """Before a version is measured: what was measured of other weights does not count, and these weights are written down."""
+    set_outdated_aside(store, version)
+    if version in store.versions() and not store.evaluated_path(version).exists():
+        write_json(store.evaluated_path(version), store.policy_digest(version))
+
+
+def _move(path: Path, target: Path) -> None:
+    if path.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)

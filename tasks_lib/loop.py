@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from envs.types import Split, StopReason, TrainingError
 from tasks_lib.config import split_told
-from tasks_lib.evaluation import evaluate_version
+from tasks_lib.evaluation import evaluate_version, recover_evaluations, set_outdated_aside
 from tasks_lib.metrics import share, told
 from tasks_lib.progress import RunProgress, duration
 from tasks_lib.rewards import judge_account
@@ -46,7 +46,9 @@ class SynchronousLoop:
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
         self._episode_seconds = _pace(run.metrics.lines("evaluation"))
+        self._set_outdated_aside()
         self._recover_lines()
+        recover_evaluations(run.store, run.metrics.lines("evaluation"))
 
     @property
     def wall(self) -> float:
@@ -84,7 +86,9 @@ class SynchronousLoop:
             split=Split(run.config.evaluation.split),
             memories=run.memories(version),
         )
-        if not any(line["version"] == version for line in run.metrics.lines("evaluation")):
+        # A version that was made again with other weights has another line for them.
+        same = {"version": version, "policy": result.get("policy")}
+        if not any({name: line.get(name) for name in same} == same for line in run.metrics.lines("evaluation")):
             line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
             run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
         self._progress.say(
@@ -119,6 +123,7 @@ class SynchronousLoop:
             manifest = update_policy(
                 run.store.root, batch, self._trainer, partial(self._batch, iteration, rollout.records)
             )
+        self._set_outdated_aside()
         with clock("ledger"):
             batch, group_ids = published_batch(run.store, iteration + 1)
             run.journal.record_update(batch, group_ids)
@@ -210,6 +215,10 @@ class SynchronousLoop:
         """What became of the episodes of an iteration, by state, and of those that abstained by cause."""
         journal, phase = self.run.journal, phase_name(iteration, 0)
         return {"episodes": journal.episodes(phase), "abstentions": journal.abstentions(phase)}
+
+    def _set_outdated_aside(self) -> None:
+        if said := set_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
+            self._progress.say(said)
 
     def _recover_lines(self) -> None:
         """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""

@@ -22,7 +22,7 @@ from training.evidence import lost_evidence
 from training.groups import EpisodeSummary, GroupRecord, play_order
 from training.journal import read_batch, read_group
 from training.states import EpisodeState
-from training.store import RunStore, atomic_write_bytes, group_of, json_bytes, sha256_of, write_json
+from training.store import RunStore, atomic_write_bytes, group_of, json_bytes, phase_of, sha256_of, write_json
 
 Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of the trajectories that are stored of each group, by group id."""
@@ -40,12 +40,15 @@ def mend_run(store: RunStore, config: TrainConfig) -> list[str]:
         decided |= {*store.group_ids(f"i{version - 1:06d}")}
     size, attempts = config.algorithm.group_size + config.rollout.spare, config.rollout.attempts
     said = [_mend_decided(store, config, group_id, stored) for group_id in sorted(decided)]
+    # More than one iteration is under way where a damaged policy was moved aside: that of its version was begun already.
     said += [
         mend_group(store, group_id, stored, size=size, attempts=attempts)
-        for group_id in store.group_ids(f"i{newest:06d}")
+        for group_id in store.group_ids("i*")
+        if _iteration(group_id) >= newest
     ]
     said += [_mend_batch(store, config.algorithm, version) for version in store.versions() if version > 0]
-    said.append(_mend_pending(store, config.algorithm, newest + 1))
+    pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
+    said += [_mend_pending(store, config.algorithm, version) for version in pending if version > newest]
     check_trajectories(store, newest, stored)
     return [line for line in said if line]
 
@@ -256,11 +259,13 @@ def _mend_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str
     raise StorageError(f"{fault}, and its groups give another one than version {version} was trained on. {REMEDY}")
 
 
+def _iteration(group_id: str) -> int:
+    return int(phase_of(group_id)[1:])
+
+
 def _mend_pending(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
     """Put a batch that nothing was trained on aside if it is not what its groups give: it is made again from them."""
     path = store.batch_path(version)
-    if not path.exists():
-        return ""
     try:
         found = read_batch(store, version)
         made = batch_of(store, version, settings, damaged_in(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -15,6 +16,9 @@ import psutil
 
 from training.disk import writing
 from training.groups import EpisodeSummary, GroupRecord
+from training.store import atomic_write_bytes
+
+logger = logging.getLogger(__name__)
 
 Z95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
@@ -92,7 +96,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 class MetricsLog:
-    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard. A line torn by a kill is cut off when opened."""
+    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard. A line torn by a kill is cut off when opened.
+
+    So is a line in the middle that is damaged; then the file as it was is kept as ``metrics.jsonl.damaged``.
+    """
 
     def __init__(self, path: Path, tensorboard: Path) -> None:
         self._path = path
@@ -105,6 +112,7 @@ class MetricsLog:
                 os.truncate(
                     path, len(whole)
                 )  # which needs no room: written anew on a full disk, all lines would be lost
+            _take_out_damaged(path, whole)
         from tensorboard.summary import Writer  # most processes write no metrics
 
         self._tensorboard = tensorboard
@@ -131,6 +139,32 @@ class MetricsLog:
     def close(self) -> None:
         with writing(self._tensorboard):
             self._writer.close()
+
+
+def _take_out_damaged(path: Path, data: bytes) -> None:
+    lines = data.splitlines(keepends=True)
+    damaged = [number for number, line in enumerate(lines, start=1) if not _is_line(line)]
+    if not damaged:
+        return
+    copy = path.with_name(f"{path.name}.damaged")
+    atomic_write_bytes(copy, data)
+    atomic_write_bytes(path, b"".join(line for number, line in enumerate(lines, start=1) if number not in damaged))
+    logger.warning(
+        "%s: %d damaged lines are taken out, the first is line %d; %s has them",
+        path,
+        len(damaged),
+        damaged[0],
+        copy.name,
+    )
+
+
+def _is_line(line: bytes) -> bool:
+    """Whether it is a JSON object that says of what it is."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get("kind"), str)
 
 
 def _scalars(value: Any, path: str) -> Iterable[tuple[str, float]]:

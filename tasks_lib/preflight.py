@@ -25,6 +25,7 @@ from tasks_lib.checkpoints import check_checkpoint, check_model_template, check_
 from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.config.refusals import told
+from tasks_lib.evaluation import is_outdated
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
@@ -106,7 +107,7 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
     check_same(store, version, checkpoint)
-    if store.evaluation_path(version).exists():
+    if store.evaluation_path(version).exists() and not is_outdated(store, version):
         return [f"{store.root} is finished: only its result is read"]
     split = Split(config.split)
     lines = _look(config, store, (split,), config.episodes, split)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import Record, RewardBundle, StorageError
-from training.store import RunStore, write_json
+from training.store import BACKUP, RunStore, first_fault, move_aside, write_json
 
 
 class Regraded(Record):
@@ -56,8 +56,10 @@ def read_regraded(path: Path) -> Regraded:
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist; start that regrading again") from error
     except ValidationError as error:
-        why = f"{_why(error)}; delete it and start that regrading again"
-        raise StorageError(f"{path} is no reward of a regrading ({why})") from error
+        raise StorageError(
+            f"{path} is no reward of a regrading ({first_fault(error)}); {move_aside(path)} and start that regrading "
+            f"again: only this episode is graded"
+        ) from error
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
@@ -68,8 +70,11 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
     try:
         return RegradingLog.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        why = f"{_why(error)}; delete it: only when and by what episodes were graded again is lost"
-        raise StorageError(f"{path} does not say how a regrading was started ({why})") from error
+        # Without it nothing would refuse other settings for a regrading that is done.
+        raise StorageError(
+            f"{path} does not say how a regrading was started ({first_fault(error)}); {BACKUP}, or start a regrading "
+            f"of another name"
+        ) from error
 
 
 def write_start(store: RunStore, name: str, start: RegradingStart) -> None:
@@ -83,8 +88,3 @@ def write_end(store: RunStore, name: str, now: float) -> None:
     if starts and starts[-1].ended is None:
         ended = starts[-1].model_copy(update={"ended": now})
         write_json(store.regrading_path(name), RegradingLog(starts=(*starts[:-1], ended)))
-
-
-def _why(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"

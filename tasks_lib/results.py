@@ -6,9 +6,10 @@ from collections import defaultdict
 from typing import Any
 
 from tasks_lib.config import split_told
-from tasks_lib.metrics import known, told
+from tasks_lib.evaluation import read_evaluation
+from tasks_lib.metrics import told
 from tasks_lib.run import TrainingRun, versions
-from training.store import read_json, write_json
+from training.store import write_json
 
 
 def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: float) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
         peak_rss_mb: Most memory of all processes together.
     """
     last = run.version
-    before, after = (known(read_json(run.store.evaluation_path(version))) for version in (0, last))
+    before, after = (read_evaluation(run.store, version) for version in (0, last))
     lines = run.metrics.lines("iteration")
     phases: defaultdict[str, float] = defaultdict(float)
     inside: defaultdict[str, float] = defaultdict(float)

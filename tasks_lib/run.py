@@ -19,6 +19,7 @@ from tasks_lib.checkpoints import with_template
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.differences import differences, lasting
+from tasks_lib.evaluation import doubt_evaluations
 from tasks_lib.frozen_config import read_frozen, write_frozen
 from tasks_lib.mending import mend_run
 from tasks_lib.metrics import MetricsLog
@@ -49,6 +50,7 @@ class TrainingRun:
             self.store.check_policy(newest)
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
+        doubt_evaluations(self.store)
         self.mended = mend_run(self.store, config)
         """What was done about damaged files when it was opened; a line each."""
         self._draws = Draws(self.store, self.tasks, config)
@@ -225,6 +227,9 @@ def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | No
         return None
     try:
         result: dict[str, Any] = read_json(store.result_path)
+        newest = store.latest_policy()
+        if newest is not None and newest < result["updates"]:
+            return None  # its last policy was damaged and moved aside: it is made again
         return result if result["updates"] >= config.iterations else None
     except (StorageError, KeyError, TypeError):  # damaged: the run is opened, and writes it again
         return None

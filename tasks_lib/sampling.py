@@ -29,7 +29,7 @@ from tasks_lib.planning import training_groups, with_horizon
 from training.advantages import has_signal
 from training.groups import GroupRecord, GroupSpec
 from training.journal import read_group
-from training.store import RunStore, read_json, write_json
+from training.store import RunStore, first_fault, move_aside, read_json, write_json
 
 KEPT = 2
 """Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
@@ -242,9 +242,8 @@ def phase_name(iteration: int, draw: int) -> str:
 
 def _read(store: RunStore, iteration: int) -> Start:
     path = store.start_path(iteration)
+    remedy = f"{move_aside(path)} and start the same command again: it is made again from the groups before it"
     try:
-        return Start.model_validate(read_json(path))
+        return Start.model_validate(read_json(path, remedy))
     except ValidationError as error:
-        raise StorageError(
-            f"{path} is no start of an iteration ({error}); move it out of the folder, it is made again"
-        ) from error
+        raise StorageError(f"{path} is no start of an iteration ({first_fault(error)}); {remedy}") from error

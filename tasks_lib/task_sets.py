@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from envs.tasks import TaskIndex, iter_tasks, task_files
 from envs.tasks.stream import json_row
-from envs.types import ConfigError, Record, TaskError, WebTask, rubric_hash
+from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, rubric_hash
 from envs.types.webarena import evaluators_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
-from training.store import RunStore, atomic_write_bytes, read_json, write_json
+from training.store import BACKUP, RunStore, atomic_write_bytes, first_fault, read_json, write_json
 
 COPIED = 10_000
 """Tasks up to which a set is copied into the run: some megabytes, read in a second."""
@@ -108,7 +108,10 @@ def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
         ConfigError: the files of a large set are not what they were.
     """
     if store.tasks_path.exists():
-        return TaskIndex.open([store.tasks_path])
+        try:
+            return TaskIndex.open([store.tasks_path])
+        except TaskError as error:
+            raise TaskError(f"{error}; it has the tasks that the run began with: {BACKUP}") from error
     return _reopen(config, store) if store.task_set_path.exists() else open_tasks(config)
 
 
@@ -181,7 +184,10 @@ def _check_copies(store: RunStore) -> None:
     """``ConfigError`` if a folder of uploadable files in the run does not hold what it held when the run began."""
     if not store.task_file_hashes_path.exists():
         return  # no task uploads anything
-    for name, digest in read_json(store.task_file_hashes_path).items():
+    hashes = read_json(store.task_file_hashes_path)
+    if not isinstance(hashes, dict):
+        raise StorageError(f"{store.task_file_hashes_path} is damaged: it names no folders; {BACKUP}")
+    for name, digest in hashes.items():
         folder = store.task_files_path / name
         if _folder_hash(folder) != digest:
             raise ConfigError(
@@ -226,7 +232,9 @@ def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:
     try:
         frozen = FrozenSet.model_validate(read_json(store.task_set_path))
     except ValidationError as error:
-        raise ConfigError(f"{store.task_set_path} is no frozen task set: {error}") from error
+        raise StorageError(
+            f"{store.task_set_path} is no frozen task set ({first_fault(error)}); {BACKUP}, or start another run_id"
+        ) from error
     paths = task_paths(config.file)
     now = _contents(paths)
     changed = sorted(name for name in frozen.folders.keys() | now if frozen.folders.get(name) != now.get(name))

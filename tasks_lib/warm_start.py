@@ -29,7 +29,7 @@ from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError
 from tasks_lib.beginning import first_start
 from tasks_lib.checkpoints import check_checkpoint, with_template
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig
-from tasks_lib.evaluation import evaluate_version
+from tasks_lib.evaluation import begin_evaluation, evaluate_version
 from tasks_lib.metrics import known, share, success, success_by_kind
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
@@ -138,6 +138,7 @@ class WarmStart:
     def measure(self, workers: int, *, greedy: bool) -> dict[str, Any]:
         """Success of the version on validation seeds, as it samples in training or greedily."""
         config, version = self.config, self.version
+        begin_evaluation(self.store, version)
         if greedy:
             return evaluate_version(
                 self.rollouts,

@@ -102,16 +102,30 @@ def _link(temporary: Path, path: Path) -> bool:
     return True
 
 
-def read_json(path: AnyPath) -> Any:
-    """Read a JSON document; ``StorageError`` names the file when it is missing or damaged."""
+BACKUP = "put back a copy of it from a backup"
+"""What to do about a damaged file that nothing else can give back."""
+
+
+def move_aside(path: AnyPath) -> str:
+    """The advice for a damaged file that is made again, or that can be done without. It deletes nothing."""
+    return f"move it to {Path(path).name}.damaged"
+
+
+def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
+    """Read a JSON document.
+
+    Args:
+        remedy: What is to be done when it is damaged.
+
+    Raises:
+        StorageError: It is missing or damaged; names the file.
+    """
     try:
         return orjson.loads(Path(path).read_bytes())
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except orjson.JSONDecodeError as error:
-        raise StorageError(
-            f"{path} is damaged: not valid JSON ({error}); put back a copy of it from a backup"
-        ) from error
+        raise StorageError(f"{path} is damaged: not valid JSON ({error}); {remedy}") from error
 
 
 def phase_of(group_id: str) -> str:
@@ -206,6 +220,10 @@ class RunStore:
     def evaluation_path(self, version: int) -> Path:
         return self.root / "evaluations" / f"{policy_name(version)}.json"
 
+    def evaluated_path(self, version: int) -> Path:
+        """Which weights the evaluation of a version is of, written when it begins."""
+        return self.root / "policies" / f"evaluated-{policy_name(version)}.json"
+
     def group_path(self, group_id: str) -> Path:
         """``i000012-g0003`` lies in ``groups/i000012/``."""
         return self.root / "groups" / phase_of(group_id) / f"{group_id}.json"
@@ -287,9 +305,9 @@ class RunStore:
         try:
             rubric = Rubric.model_validate(read_json(path))
         except ValidationError as error:
-            raise StorageError(f"rubric {path} cannot be read: {error}") from error
+            raise StorageError(f"rubric {path} cannot be read: {first_fault(error)}; {BACKUP}") from error
         if rubric_hash(rubric) != digest:
-            raise StorageError(f"rubric {path} is not the one that its name says; put back a copy of it from a backup")
+            raise StorageError(f"rubric {path} is not the one that its name says; {BACKUP}")
         return rubric
 
     # -- trajectories
@@ -427,6 +445,10 @@ class RunStore:
         except StorageError as error:
             raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
 
+    def policy_digest(self, version: int) -> str:
+        """sha256 of what a version's manifest says of its files: the same for the same weights, tokenizer and template only."""
+        return sha256_of(orjson.dumps(self.manifest(version)["files"], option=orjson.OPT_SORT_KEYS))
+
     def _way_on(self, version: int) -> str:
         """What may safely be done about a damaged version. Nothing is deleted: it is only moved."""
         folder = self.policy_path(version)
@@ -436,7 +458,7 @@ class RunStore:
         before = self.policy_path(version - 1) / MANIFEST
         if version == self.latest_policy() and before.exists() and self.batch_path(version).exists():
             return aside + f"v{version} is made again from v{version - 1} and {self.batch_path(version)}"
-        return "put back a copy of it from a backup"
+        return BACKUP
 
     def publish_policy(self, version: int, source: AnyPath, details: dict[str, Any]) -> None:
         """Copy a checkpoint folder in as ``version``, manifest last. A version that is already there is left alone.

@@ -21,7 +21,7 @@ from tasks_lib.report.data import Evaluation, read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import told
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
-from training.store import RunStore, atomic_write_bytes, read_json
+from training.store import RunStore, atomic_write_bytes, first_fault, move_aside, read_json
 
 COLOURS, DASHES = 8, 3
 """Of the style sheet; more settings than their product share a look."""
@@ -45,12 +45,11 @@ def summary_path(folder: AnyPath) -> Path:
 def read_summary(folder: AnyPath) -> SweepSummary:
     """What is in ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
     path = summary_path(folder)
+    remedy = f"{move_aside(path)} and start the same sweep again: it is made again from the arms' folders"
     try:
-        return SweepSummary.model_validate(read_json(path))
+        return SweepSummary.model_validate(read_json(path, remedy))
     except ValidationError as error:
-        raise StorageError(
-            f"{path} cannot be read; delete it, it is made again from the arms' folders, without those that were dropped: {error}"
-        ) from error
+        raise StorageError(f"{path} cannot be read ({first_fault(error)}); {remedy}") from error
 
 
 def build_sweep_report(folder: AnyPath) -> Path:

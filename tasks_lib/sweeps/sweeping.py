@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from envs.types import TrainingError
 from tasks_lib.beginning import free_name
 from tasks_lib.config import TrainConfig
 from tasks_lib.differences import differences, lasting
-from tasks_lib.frozen_config import write_frozen
+from tasks_lib.frozen_config import read_frozen, write_frozen
 from tasks_lib.interrupts import interrupted_by
 from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
 from tasks_lib.run import (
@@ -186,16 +188,46 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
 def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord, ...]:
     """What is known of arms that the sweep had and has no more. One that never began leaves no trace.
 
+    Without ``sweep.json`` it is what ``config.json`` and the arms' folders say: a choice that was made stays known.
+
     Raises:
         StorageError: ``sweep.json`` is torn.
     """
     named, folder = {arm.run_id for arm in arms}, config.run_dir
-    known = read_summary(folder).arms if summary_path(folder).exists() else ()
+    known = read_summary(folder).arms if summary_path(folder).exists() else tuple(_of_folders(config, arms))
     return tuple(
         record.model_copy(update={"state": ArmState.DROPPED})
         for record in known
         if record.run_id not in named and (record.state is not ArmState.WAITING or _is_begun(config, record.run_id))
     )
+
+
+def _of_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecord]:
+    """Records of all begun arms. An arm's values are those of the keys that are swept now, and what else it differs in."""
+    keys = {key for arm in arms for key in arm.values}
+    base = dict(_flat(arms[0].config.model_dump(mode="json")))
+    for run_id, values in _known(config).items():
+        if not _is_begun(config, run_id):
+            continue
+        begun = {**with_new_keys(TrainConfig, values), "root": str(config.run_dir.parent), "preset": ""}
+        own = {
+            key: value
+            for key, value in _flat(begun)
+            if key in keys or (value != base.get(key) and key.split(".")[0] not in (*MAY_CHANGE, "preset"))
+        }
+        try:
+            yield _record(Arm(run_id, own, TrainConfig.model_validate(begun)))
+        except ValidationError:  # of older code: its folder is read by no code of now
+            yield ArmRecord(run_id=run_id, values=own, split=begun["evaluation"]["split"])
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of every leaf."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) -> None:
@@ -214,12 +246,12 @@ def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) ->
 def _known(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
     """Configurations of all arms that the sweep ever had, by name. ``ConfigError`` if the folder is of something else."""
     path = RunStore(config.run_dir).config_path
-    return check_kind(path, type(config).model_fields)["arms"] if path.exists() else {}
+    return check_kind(path, type(config).model_fields)["arms"] if read_frozen(path) is not None else {}
 
 
 def _is_begun(config: SweepConfig, run_id: str) -> bool:
     """Whether there is a run of that name."""
-    return RunStore(config.run_dir.parent / run_id).config_path.exists()
+    return read_frozen(RunStore(config.run_dir.parent / run_id).config_path) is not None
 
 
 def _record(arm: Arm) -> ArmRecord:

@@ -128,7 +128,7 @@ def test_a_file_that_is_no_entry_is_named(tmp_path: Path) -> None:
     listed = Blocklist(RunStore(tmp_path))
     listed.folder.mkdir()
     (listed.folder / "notes.json").write_text("{}")
-    with pytest.raises(StorageError, match=r"notes\.json is no entry of a blocklist"):
+    with pytest.raises(StorageError, match=r"notes\.json is no entry of a blocklist .*move it to notes\.json\.damaged"):
         listed.left_out("i000000", {"shop"}, 12, NOON)
 
 

@@ -204,7 +204,7 @@ def test_a_start_of_another_set_is_refused(tmp_path: Path) -> None:
     path.write_text("{}")
     with (
         open_run(config) as run,
-        pytest.raises(StorageError, match=r"(?s)is no start of an iteration .*move it out of the folder"),
+        pytest.raises(StorageError, match=r"is no start of an iteration .*move it to i000001\.json\.damaged"),
     ):
         run.sample(1, 0)
 

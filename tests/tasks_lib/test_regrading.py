@@ -187,11 +187,16 @@ def test_a_damaged_reward_or_log_is_named_with_what_to_do(tmp_path: Path) -> Non
     with pytest.raises(StorageError, match=rf"{name}\.json does not exist; start that regrading again"):
         again.summary()
     write_json(store.regraded_path("again", name), {"episode_id": name})
-    with pytest.raises(StorageError, match=rf"{name}\.json .*task_id: .*delete it and start that regrading again"):
+    with pytest.raises(
+        StorageError, match=rf"{name}\.json .*task_id: .*move it to {name}\.json\.damaged and start that regrading"
+    ):
         again.summary()
     store.regraded_path("again", name).unlink()
     store.regrading_path("again").write_text("{")
-    with pytest.raises(StorageError, match=r"regrading\.json does not say how .* delete it"):
+    with pytest.raises(
+        StorageError,
+        match=r"regrading\.json does not say how .*from a backup, or start a regrading of another",
+    ):
         again.begin()
     store.regrading_path("again").unlink()
     write_start(store, "again", RegradingStart(at=1.0, which="all", episodes=1, settings={}))

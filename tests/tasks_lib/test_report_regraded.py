@@ -305,7 +305,7 @@ def test_what_is_damaged_is_one_message_and_no_lost_report(store: RunStore) -> N
     (found,) = read_regradings(run, store)
     assert [each.episode_id for each in found.episodes] == [names[0], names[3]]
     (problem,) = run.problems
-    assert str(store.regraded_path("again", names[1])) in problem and "delete it" in problem
+    assert str(store.regraded_path("again", names[1])) in problem and f"move it to {names[1]}.json.damaged" in problem
     assert problem.endswith("So are 1 more of this regrading.")
     store.regrading_path("again").write_text("[]")
     page = build_report(store.root).read_text()

@@ -404,3 +404,36 @@ def test_a_page_of_arms_that_have_not_begun_and_of_ones_that_cannot_be_read(tmp_
     (tmp_path / "s" / "sweep.json").write_text("{}")
     with pytest.raises(StorageError, match=r"sweep\.json cannot be read"):
         build_sweep_report(tmp_path / "s")
+
+
+@pytest.mark.parametrize("damage", ["{}", '{"run_id": "s', "[]"])
+def test_the_advice_for_a_damaged_sweep_record_loses_no_dropped_arm(tmp_path: Path, damage: str) -> None:
+    """Followed, the next start has all arms again, also a dropped one whose measurement was a choice (`SweepSummary.tuned`)."""
+    grid = {"seed": [0, 1], "algorithm.std_epsilon": [0.1, 0.5]}
+    sweep(tmp_path, Train(), grid=grid)
+    now = {"grid": {"seed": [0, 1], "algorithm.std_epsilon": [0.1]}}
+    before = sweep(tmp_path, Train(), **now)
+    assert before.tuned and [str(arm.state) for arm in before.arms].count("dropped") == 2
+    path = tmp_path / "s" / "sweep.json"
+    path.write_text(damage)
+    for read in (lambda: sweep(tmp_path, Train(), **now), lambda: build_sweep_report(tmp_path / "s")):
+        with pytest.raises(StorageError, match=r"sweep\.json .*move it to sweep\.json\.damaged and start the same"):
+            read()
+    path.rename(path.with_name("sweep.json.damaged"))
+    train = Train()
+    again = sweep(tmp_path, train, **now)
+    assert train.played == [] and again.tuned
+    assert {arm.run_id: arm for arm in again.arms} == {arm.run_id: arm for arm in before.arms}
+
+
+def test_arms_keep_their_values_when_only_the_copy_of_the_configuration_is_left(tmp_path: Path) -> None:
+    sweep(tmp_path, Train())
+    for folder in ("s", "s-seed1"):
+        (tmp_path / folder / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"has begun s-seed0, s-seed1, s-seed2 with other values"):
+        sweep(tmp_path, Train(), base={"iterations": 3, "algorithm": {"std_epsilon": 0.3}})
+    assert [arm.run_id for arm in sweep(tmp_path, Train(), grid={"seed": [0, 2]}).arms] == [
+        "s-seed0",
+        "s-seed2",
+        "s-seed1",
+    ]
