@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TypeVar, cast
 
-from envs.types import ConfigError, PolicyError, StorageError
+from envs.types import ConfigError, PolicyError, ReadError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.frozen_config import read_frozen
 from training.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
@@ -57,6 +57,8 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         )
     try:
         check_checkpoint_files(checkpoint)
+    except ReadError:
+        raise
     except StorageError as error:
         raise PolicyError(
             f"{key}: {error}; give another checkpoint, or copy this one again from where it came"

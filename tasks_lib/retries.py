@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import envs.types
-from envs.types import BrowserError, JudgeError, RollwrightError, SiteError
+from envs.types import BrowserError, JudgeError, ReadError, RollwrightError, SiteError
 
-PASSING = (BrowserError, SiteError, JudgeError)
+PASSING = (BrowserError, SiteError, JudgeError, ReadError)
 """Errors of ours that another attempt may not meet. A full disk, a damaged file or a wrong setting stays what it is."""
 
 

@@ -17,6 +17,7 @@ import orjson
 
 from envs.types import StorageError
 from envs.types.paths import AnyPath
+from training.disk import reading
 
 MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""
@@ -32,15 +33,16 @@ _hashes: dict[tuple[str, int, int, int], str] = {}
 
 def file_sha256(path: Path) -> str:
     """Hash a file by stream, once per process for as long as it is not changed."""
-    status = path.stat()
-    key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
-    if key not in _hashes:
-        digest = hashlib.sha256()
-        with open(path, "rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-        _hashes[key] = digest.hexdigest()
-    return _hashes[key]
+    with reading(path):
+        status = path.stat()
+        key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
+        if key not in _hashes:
+            digest = hashlib.sha256()
+            with open(path, "rb") as file:
+                while chunk := file.read(CHUNK):
+                    digest.update(chunk)
+            _hashes[key] = digest.hexdigest()
+        return _hashes[key]
 
 
 def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
@@ -58,10 +60,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raises:
         StorageError: It is missing, cut short, or no manifest with files.
+        ReadError: It cannot be read for the moment.
     """
     path = folder / MANIFEST
     try:
-        manifest = orjson.loads(path.read_bytes())
+        with reading(path):
+            manifest = orjson.loads(path.read_bytes())
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror})") from error
     except orjson.JSONDecodeError as error:
@@ -77,6 +81,7 @@ def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) 
 
     Raises:
         StorageError: One is missing, cut short, holds other bytes, or would be loaded too and is not listed; names it.
+        ReadError: One cannot be read for the moment.
     """
     for path in sorted(folder.iterdir()):
         if path.name not in files and (WEIGHT_FILES.fullmatch(path.name) or path.name == "adapter_config.json"):
@@ -100,7 +105,13 @@ def check_checkpoint_files(folder: Path) -> None:
 
     Raises:
         StorageError: A file is missing, cut short, or not the one that was published; names it.
+        ReadError: One cannot be read for the moment.
     """
+    with reading(folder):
+        _check_checkpoint_files(folder)
+
+
+def _check_checkpoint_files(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         check_files(folder, read_manifest(folder)["files"], MANIFEST)
         return

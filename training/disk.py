@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from envs.types import DiskError, RollwrightError
+from envs.types import DiskError, ReadError, RollwrightError
 
 KEPT = "and start the same command again: what is whole is kept"
 REASONS = {
@@ -40,6 +40,17 @@ MESSAGES = (
     (re.compile(r"disk I/O error|os error 5\b", re.I), errno.EIO),
 )
 """How safetensors (Rust), sqlite3 and others say it in text alone."""
+PASSING = frozenset(
+    {
+        *(errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ENOLINK),
+        *(errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ENFILE, errno.EMFILE),
+        *(errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENOTCONN, errno.ESHUTDOWN),
+        *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET),
+    }
+)
+"""Read faults that may pass: they say nothing of the file, but that storage, its network or the machine cannot give it now."""
+OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How Rust (safetensors, tokenizers) names an errno."""
 ONLY_WRITES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Faults that no read can have."""
 QUOTED = re.compile(r"\[Errno (\d+)\]")
@@ -75,6 +86,38 @@ def writing(path: Path, needed: int | None = None) -> Iterator[None]:
         if isinstance(error, RollwrightError) or (number := write_fault(error, path)) is None:
             raise
         raise DiskError(_message(path, number, needed)) from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn a read fault of the block that may pass into a ``ReadError`` with the path. Anything else passes as it is.
+
+    Args:
+        path: What is being read: a file or a folder.
+
+    Raises:
+        ReadError: The disk, the network to it or the machine cannot give the file for the moment.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RollwrightError) or (number := read_fault(error)) is None:
+            raise
+        raise ReadError(
+            f"cannot read {path} for the moment: {os.strerror(number)}; if it goes on, have the disk and its mount looked at "
+            f"(dmesg) {KEPT}"
+        ) from error
+
+
+def read_fault(error: BaseException) -> int | None:
+    """The errno of a fault that may pass (`PASSING`) behind an error; ``None`` when there is none."""
+    for each in _behind(error):
+        number = each.errno if isinstance(each, OSError) else None
+        if number is None and (quoted := OS_ERROR.search(str(each)) or QUOTED.search(str(each))):
+            number = int(quoted[1])
+        if number in PASSING:
+            return number
+    return None
 
 
 def disk_error(error: BaseException, path: Path) -> DiskError | None:

@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from envs.types import Rubric, StorageError, Trajectory, rubric_hash
+from envs.types import ReadError, Rubric, StorageError, Trajectory, rubric_hash
 from envs.types.paths import AnyPath
 from training.blobs import BLOB_KINDS, blob_kind
 from training.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
@@ -429,6 +429,8 @@ class RunStore:
             manifest = read_manifest(self.policy_path(version))
             if manifest.get("version") != version:
                 raise StorageError(f"{self.policy_path(version) / MANIFEST} is of version {manifest.get('version')}")
+        except ReadError:
+            raise  # it says nothing of the files
         except StorageError as error:
             raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
         return manifest
@@ -442,6 +444,8 @@ class RunStore:
         manifest = self.manifest(version)
         try:
             check_files(self.policy_path(version), manifest["files"], MANIFEST)
+        except ReadError:
+            raise  # it says nothing of the files
         except StorageError as error:
             raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
 

@@ -12,7 +12,8 @@
     ├── PolicyError      a checkpoint or an inference engine
     ├── TrainingError    the trainer process
     └── StorageError     the run's folder, journal or blobs
-        └── DiskError        a file cannot be written: disk full, quota, read-only, not permitted
+        ├── DiskError        a file cannot be written: disk full, quota, read-only, not permitted
+        └── ReadError        a file cannot be read for the moment: its disk or network fails (retried)
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ class StorageError(RollwrightError):
 
 class DiskError(StorageError):
     """A file cannot be written: the disk is full, over its quota, read-only, failing, or not ours. Never retried."""
+
+
+class ReadError(StorageError):
+    """A file cannot be read: its disk, or the network to it, fails. What it holds is not in question, so it is retried."""
 
 
 def again(error: E) -> E:

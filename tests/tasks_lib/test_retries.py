@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from distributed.protocol import deserialize, serialize
 
-from envs.types import BrowserError, ConfigError, DiskError, JudgeError, PolicyError, SiteError, StorageError
+from envs.types import BrowserError, ConfigError, DiskError, JudgeError, PolicyError, ReadError, SiteError, StorageError
 from tasks_lib.retries import is_not_passed_on, may_help_to_retry
 from tasks_lib.worker_loop import WorkerLoop
 
 LASTING = (ConfigError, DiskError, PolicyError, StorageError)
-PASSING = (BrowserError, SiteError, JudgeError, ValueError, OSError)
+PASSING = (BrowserError, SiteError, JudgeError, ReadError, ValueError, OSError)
 
 
 @pytest.mark.parametrize("kind", [*LASTING, *PASSING])

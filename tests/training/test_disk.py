@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import pickle
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -18,12 +19,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from envs.types import DiskError, RewardBundle, StopReason, StorageError, Trajectory
+from envs.types import DiskError, ReadError, RewardBundle, StopReason, StorageError, Trajectory
 from tasks_lib.metrics import MetricsLog
-from training.checkpoint_files import MANIFEST
-from training.disk import REASONS, disk_error, remove_leftovers, write_fault, writing
+from training.checkpoint_files import MANIFEST, file_hashes
+from training.disk import REASONS, disk_error, reading, remove_leftovers, write_fault, writing
 from training.journal import Journal
 from training.store import RunStore, atomic_write_bytes, write_json
 
@@ -231,3 +233,65 @@ def test_a_disk_that_is_really_read_only(tiny: Path) -> None:
             atomic_write_bytes(tiny / "run" / "x.json", b"{}")
     finally:
         subprocess.run(["mount", "-o", "remount,rw", str(tiny)], check=True)
+
+
+PASSING_FAULTS = [
+    OSError(errno.EIO, os.strerror(errno.EIO), "model.safetensors"),
+    OSError(errno.ESTALE, os.strerror(errno.ESTALE)),
+    TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)),
+    SafetensorError("Error while deserializing: IoError(Stale file handle (os error 116))"),
+    RuntimeError("unable to open file: Input/output error (os error 5)"),
+    shutil.Error([("a", "b", "[Errno 5] Input/output error: 'a'")]),
+]
+LASTING_FAULTS = [
+    FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "model.safetensors"),
+    PermissionError(errno.EACCES, os.strerror(errno.EACCES)),
+    OSError("Error no file named model.safetensors found in directory"),
+    SafetensorError("Error while deserializing header: HeaderTooLarge"),
+    SafetensorError("No such file or directory (os error 2)"),
+    ValueError("its bytes at [Errno: 5] are wrong"),
+]
+
+
+@pytest.mark.parametrize("fault", [*PASSING_FAULTS, *LASTING_FAULTS], ids=repr)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_read_fault_that_may_pass_is_told_from_a_wrong_file(
+    fault: Exception, is_wrapped: bool, tmp_path: Path
+) -> None:
+    """Libraries raise what they will from it: ``OSError: Can't load the configuration of …``."""
+    passes = fault in PASSING_FAULTS
+    with pytest.raises(ReadError if passes else Exception) as said, reading(tmp_path / "model"):
+        try:
+            raise fault
+        except Exception as error:
+            if is_wrapped:
+                raise OSError("Can't load the configuration of 'model'") from error
+            raise
+    assert isinstance(said.value, ReadError) is passes
+    if passes:
+        assert re.fullmatch(rf"cannot read {tmp_path}/model for the moment: [A-Z][^;\n]*; [^\n]*", str(said.value))
+
+
+def test_a_policy_that_cannot_be_read_for_the_moment_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moving it aside, as is advised for a damaged one, would be wrong."""
+    store = RunStore(tmp_path)
+    weights = store.policy_path(0) / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"weights")
+    write_json(weights.parent / "manifest.json", {"version": 0, "files": file_hashes(weights.parent)})
+    os.utime(weights)  # hashed once for as long as it is not changed
+    read_bytes, real_open = Path.read_bytes, open
+
+    def fail(path: object) -> None:
+        if str(path).endswith(failing):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", lambda path: fail(path) or read_bytes(path))
+    monkeypatch.setattr("builtins.open", lambda path, *rest, **more: fail(path) or real_open(path, *rest, **more))
+    for failing in ("manifest.json", "model.safetensors"):
+        with pytest.raises(ReadError, match=rf"cannot read .*{failing} for the moment: Input/output error"):
+            store.check_policy(0)
+    monkeypatch.undo()
+    store.check_policy(0)

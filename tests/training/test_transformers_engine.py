@@ -5,7 +5,9 @@ The reference is the trainer itself (LLaMA-Factory's collator and model loader, 
 
 from __future__ import annotations
 
+import errno
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +18,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from envs.types import PolicyError
+from envs.types import PolicyError, ReadError
 from training.inference.engine import Generation, GenerationRequest
 from training.inference.transformers_engine import TransformersEngine
 from training.policy.bans import banned_ids
@@ -301,3 +304,29 @@ def test_a_policy_with_generation_settings_is_published_and_served(served: Serve
 def test_an_engine_without_a_policy_says_so() -> None:
     with pytest.raises(PolicyError, match="no policy yet"):
         TransformersEngine("qwen2_vl", "cpu").encode("x", (160, 210))
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (OSError(errno.ESTALE, "Stale file handle"), ReadError),
+        (SafetensorError("Error while deserializing: IoError(Input/output error (os error 5))"), ReadError),
+        (OSError("Error no file named model.safetensors found in directory"), PolicyError),
+        (SafetensorError("Error while deserializing header: HeaderTooLarge"), PolicyError),
+    ],
+    ids=repr,
+)
+def test_storage_that_fails_while_a_policy_loads_is_not_the_checkpoint_s_fault(
+    served: Served, copy: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, kind: type[Exception]
+) -> None:
+    """A fault that may pass is retried (`tasks_lib.retries`) and leaves the engine as it was; a wrong checkpoint is final."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise fault
+
+    with monkeypatch.context() as patch:
+        patch.setattr("training.inference.transformers_engine.AutoModelForImageTextToText.from_pretrained", fail)
+        with pytest.raises(kind, match=re.escape(str(copy))) as said:
+            served.engine.load(1, copy)
+    assert type(said.value) is kind and served.engine.policy_version == 0
+    assert served.turns(copy) == served.expected

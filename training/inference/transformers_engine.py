@@ -17,6 +17,7 @@ from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsPr
 
 from envs.types import PolicyError
 from training.checkpoint_files import check_checkpoint_files
+from training.disk import read_fault, reading
 from training.inference.engine import Generation, GenerationRequest
 from training.policy.bans import banned_ids
 from training.policy.renderer import PromptRenderer
@@ -48,19 +49,13 @@ class TransformersEngine:
 
         Raises:
             StorageError: A file is not the one that was published, or is cut short; names it.
+            ReadError: A file cannot be read for the moment: its disk or network fails.
             PolicyError: The checkpoint cannot be loaded.
         """
         if version == self._version:
             return
-        check_checkpoint_files(checkpoint)
-        try:
-            if self._renderer is None:
-                self._renderer = PromptRenderer(checkpoint, self._template)
-                self._banned = banned_ids(checkpoint)
-            model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=self._dtype())
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-            why = str(error).strip().partition("\n")[0]
-            raise PolicyError(f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {why}") from error
+        with reading(checkpoint):
+            model, renderer = self._read(checkpoint)
         image_token = getattr(model.config, "image_token_id", None)
         if image_token is None:
             raise PolicyError(
@@ -68,9 +63,23 @@ class TransformersEngine:
             )
         model.generation_config = GenerationConfig(
             eos_token_id=self._end_ids(model.generation_config.eos_token_id),
-            pad_token_id=self._renderer.tokenizer.pad_token_id,
+            pad_token_id=renderer.tokenizer.pad_token_id,
         )
         self._model, self._image_token, self._version = model.to(self._device).eval(), image_token, version
+
+    def _read(self, checkpoint: Path) -> tuple[Any, PromptRenderer]:
+        """The model, and the renderer, which the first checkpoint gives."""
+        check_checkpoint_files(checkpoint)
+        try:
+            if self._renderer is None:
+                self._renderer = PromptRenderer(checkpoint, self._template)
+                self._banned = banned_ids(checkpoint)
+            return AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=self._dtype()), self._renderer
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            if read_fault(error) is not None:
+                raise  # it says nothing of the checkpoint
+            why = str(error).strip().partition("\n")[0]
+            raise PolicyError(f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {why}") from error
 
     def _end_ids(self, named: int | list[int] | None) -> list[int]:
         """The tokens that end a turn: those that the checkpoint names, or else its tokenizer's.

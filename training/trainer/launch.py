@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from envs.types import DiskError, StorageError, TrainingError
+from envs.types import DiskError, ReadError, StorageError, TrainingError
 from training.checkpoint_files import MANIFEST
 from training.disk import temporary_name, writing
 from training.environment import TORCH_ENVIRONMENT
@@ -25,7 +25,7 @@ from training.trainer.spec import TrainerSpec
 
 logger = logging.getLogger(__name__)
 
-STORAGE_ERRORS = {kind.__name__: kind for kind in (StorageError, DiskError)}
+STORAGE_ERRORS = {kind.__name__: kind for kind in (StorageError, DiskError, ReadError)}
 """Errors of a trainer that are raised as they are in the flow's process."""
 TRIAL_BYTES = 2**20
 """Written when a trainer died without a word, to see whether its disk is full."""

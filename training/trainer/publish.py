@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from envs.types import StorageError, TrainingError
+from envs.types import ReadError, StorageError, TrainingError
 from training.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes
 from training.disk import folder_bytes, writing
 from training.store import RunStore, policy_name, write_json
@@ -71,6 +71,8 @@ def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
     }
     try:
         check_files(temporary, published, f"the manifest of {store.policy_path(version)}")
+    except ReadError:
+        raise
     except StorageError as error:
         raise TrainingError(
             f"the updates up to v{version} were done again, because its trainer state is damaged, and gave other weights than "

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from envs.types import StorageError, TrainingError
+from envs.types import ReadError, StorageError, TrainingError
 from training.checkpoint_files import MANIFEST, check_files, read_manifest
 from training.store import RunStore, policy_name
 from training.trainer.spec import TrainerSpec
@@ -47,6 +47,8 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
             if version:
                 check_state(state_path(store, version))
             return ResumePoint(version, damage)
+        except ReadError:
+            raise  # what cannot be read for the moment is not done again
         except StorageError as error:
             damage = damage or str(error)
         if not store.batch_path(version).exists():
