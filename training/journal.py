@@ -38,6 +38,20 @@ CREATE TABLE IF NOT EXISTS updates (
 ) STRICT;
 """
 
+_OLDER = (
+    """CREATE TABLE groups (
+    group_id TEXT PRIMARY KEY,
+    phase TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    policy_version INTEGER NOT NULL,
+    started INTEGER NOT NULL,
+    abstained INTEGER NOT NULL,
+    consumed INTEGER NOT NULL DEFAULT 0,
+    update_version INTEGER
+) STRICT""",
+)
+"""Tables of ledgers from before episodes had states: sums of each group."""
+
 _NEWEST = "number IN (SELECT max(number) FROM events GROUP BY episode_id)"
 
 
@@ -45,7 +59,7 @@ class Journal:
     """The ledger of one run. Open it in one process only."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = open_journal(path, _SCHEMA)
+        self._connection = open_journal(path, _SCHEMA, _OLDER)
 
     def close(self) -> None:
         self._connection.close()
@@ -143,7 +157,6 @@ class Journal:
     def clear(self) -> None:
         """Forget everything: files can give it back."""
         with self._transaction():
-            self._connection.execute("DROP TABLE IF EXISTS groups")  # of older runs, which had no events
             self._connection.execute("DELETE FROM events")
             self._connection.execute("DELETE FROM updates")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,8 +35,11 @@ class JournalConnection(sqlite3.Connection):
             return super().__exit__(*error)
 
 
-def open_journal(path: Path, schema: str) -> JournalConnection:
+def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalConnection:
     """A connection to a whole journal with these tables. A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
+
+    Args:
+        older: Tables that older code made besides (``CREATE TABLE …``): a whole journal with them opens, without them.
 
     Raises:
         StorageError: Another process holds the file.
@@ -44,7 +48,7 @@ def open_journal(path: Path, schema: str) -> JournalConnection:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _opened(path, schema)
+            return _opened(path, schema, older)
         except sqlite3.DatabaseError as error:
             if _is_locked(error):
                 raise StorageError(
@@ -54,10 +58,10 @@ def open_journal(path: Path, schema: str) -> JournalConnection:
             logger.warning(
                 "%s cannot be used (%s): moved to %s and made again from the run's files", path, why, damaged.name
             )
-            return _opened(path, schema)
+            return _opened(path, schema, older)
 
 
-def _opened(path: Path, schema: str) -> JournalConnection:
+def _opened(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
     """``sqlite3.DatabaseError`` when the file is none, is damaged, or has other tables."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=LOCK_SECONDS, factory=JournalConnection)
     connection.path = path
@@ -66,6 +70,7 @@ def _opened(path: Path, schema: str) -> JournalConnection:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise sqlite3.DatabaseError(str(found))
+        _drop(connection, older)
         connection.executescript(schema)
         if _tables(connection) != _expected(schema):
             raise sqlite3.DatabaseError("it has other tables")
@@ -76,6 +81,16 @@ def _opened(path: Path, schema: str) -> JournalConnection:
         connection.close()
         raise
     return connection
+
+
+def _drop(connection: sqlite3.Connection, older: Sequence[str]) -> None:
+    """Drop tables of older code, if they are just as it made them: nothing is in them that the run's files do not say."""
+    there = _tables(connection)
+    for statement in older:
+        table = _expected(statement)
+        (name,) = {name for name, _ in table}
+        if table == {(other, column) for other, column in there if other == name}:
+            connection.execute(f'DROP TABLE "{name}"')
 
 
 def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -100,3 +100,41 @@ def test_a_journal_that_cannot_be_replaced_says_why(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(DiskError, match=r"journal.sqlite: the file system is read-only"):
         Journal(path)
+
+
+OLDER = """
+CREATE TABLE IF NOT EXISTS groups (
+    group_id TEXT PRIMARY KEY,
+    phase TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    policy_version INTEGER NOT NULL,
+    started INTEGER NOT NULL,
+    abstained INTEGER NOT NULL,
+    consumed INTEGER NOT NULL DEFAULT 0,
+    update_version INTEGER
+) STRICT;
+CREATE TABLE IF NOT EXISTS updates (
+    version INTEGER PRIMARY KEY,
+    rows INTEGER NOT NULL
+) STRICT;
+INSERT INTO groups VALUES ('i000000-g0000', 'i000000', 'click-test', 0, 3, 1, 2, 1);
+INSERT INTO updates VALUES (1, 20);
+"""
+"""A ledger as `training.journal` of commit 5d2d17b wrote it."""
+
+
+def test_a_whole_journal_of_older_code_is_not_damaged(
+    tmp_path: Path, synthetic_group, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = RunStore(tmp_path)
+    record = synthetic_group("i000000-g0000", [0, 1, None])
+    write_json(store.group_path(record.group_id), record)
+    with closing(sqlite3.connect(store.journal_path)) as connection:
+        connection.executescript(OLDER)
+    for _ in range(2):
+        with closing(Journal(store.journal_path)) as journal:
+            assert journal.episodes()["started"] in (0, 3), "of the sums of older code nothing is counted"
+            journal.rebuild(store)
+            assert (journal.episodes()["in_flight"], journal.episodes()["abstained"]) == (2, 1)
+            assert journal.updates() == []
+    assert not caplog.records and not list(tmp_path.glob("*.damaged-*"))
