@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import ReadError, StorageError, TrainingError
-from training.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes
+from training.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes, state_hashes
 from training.disk import folder_bytes, writing
 from training.store import RunStore, policy_name, write_json
 from training.trainer.policy_trainer import PolicyTrainer
@@ -113,7 +113,7 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
 
 
 def _commit_state(temporary: Path, target: Path) -> None:
-    write_json(temporary / MANIFEST, {"files": file_hashes(temporary)})
+    write_json(temporary / MANIFEST, {"files": state_hashes(temporary)})
     _replace_folder(temporary, target)
     versions = sorted(path for path in target.parent.iterdir() if re.fullmatch(r"v\d{6}", path.name))
     for old in versions[:-KEPT_STATES]:

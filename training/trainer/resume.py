@@ -8,12 +8,11 @@ state, there is always a place to go on from, as long as the run has all its bat
 from __future__ import annotations
 
 import shutil
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 from envs.types import ReadError, StorageError, TrainingError
-from training.checkpoint_files import MANIFEST, check_files, read_manifest
+from training.checkpoint_files import MANIFEST, check_archive, check_files, read_manifest
 from training.store import RunStore, policy_name
 from training.trainer.spec import TrainerSpec
 
@@ -74,13 +73,7 @@ def check_state(folder: Path) -> None:
     if not archives:
         raise StorageError(f"trainer state {folder} is damaged: it holds no optimizer")
     for path in archives:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                broken = archive.testzip()
-        except zipfile.BadZipFile as error:
-            raise StorageError(f"{path} is damaged: {error}") from error
-        if broken:
-            raise StorageError(f"{path} is damaged: its part {broken} does not hold what its checksum says")
+        check_archive(path)
 
 
 def remove_temporary_folders(store: RunStore) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,14 @@ from safetensors.torch import load_file
 from envs.types import DiskError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.training import Trainer
+from training import checkpoint_files
 from training.batches import BatchRow, TrainingBatch
 from training.checkpoint_files import MANIFEST
 from training.inference.transformers_engine import TransformersEngine
 from training.store import RunStore, atomic_write_bytes
 from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
+from training.trainer.publish import _commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.spec import TrainerSpec
 from training.trainer.watchdog import ORPHAN_EXIT_CODE
@@ -265,6 +268,44 @@ def test_a_damaged_state_is_recognised_without_starting_anything(finished: HandM
     store.batch_path(1).unlink()
     with pytest.raises(TrainingError, match="no earlier version whose weights, state and later batches are all whole"):
         find_resume_point(store, spec)
+
+
+def test_a_state_is_not_read_again_for_its_manifest_and_damage_anywhere_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parts, directory and end; files that are no archive; and another state of the same sizes."""
+    hashed, hash_file = list[str](), checkpoint_files.file_sha256
+
+    def counted(path: Path) -> str:
+        hashed.append(path.name)
+        return hash_file(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_files, "file_sha256", counted)
+        for version in (1, 2):
+            written = tmp_path / ".tmp" / "optimizer.pt"
+            written.parent.mkdir()
+            torch.save({"moment": torch.full((5000,), float(version)), "step": version}, written)
+            (written.parent / "latest").write_text("global_step1")
+            _commit_state(written.parent, tmp_path / f"v{version:06d}")
+        assert set(hashed) == {"latest"}, "hashes only what is no archive"
+    state = tmp_path / "v000002" / "optimizer.pt"
+    whole = state.read_bytes()
+    check_state(state.parent)
+    with zipfile.ZipFile(state) as archive:
+        parts = [part.header_offset + 100 + part.file_size // 2 for part in archive.infolist() if part.file_size > 250]
+        places = [0, *parts, archive.start_dir + 16, len(whole) - 1]
+    damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in places]
+    damaged += [whole[:-1], b"", (tmp_path / "v000001" / "optimizer.pt").read_bytes(), bytes(len(whole))]
+    for data in damaged:
+        state.write_bytes(data)
+        with pytest.raises(StorageError, match=r"optimizer\.pt"):
+            check_state(state.parent)
+    state.write_bytes(whole)
+    check_state(state.parent)
+    (state.parent / "latest").write_text("global_step2")
+    with pytest.raises(StorageError, match="latest"):
+        check_state(state.parent)
 
 
 def test_a_state_of_before_manifests_is_checked_by_its_own_checksums(finished: HandMadeRun, tmp_path: Path) -> None:
