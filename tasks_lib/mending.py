@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -38,6 +38,7 @@ def mend_run(store: RunStore, config: TrainConfig) -> list[str]:
     decided = named_groups(store, newest)
     for version in range(1, newest + 1):
         decided |= {*store.group_ids(f"i{version - 1:06d}")}
+        decided |= _unrecorded(store, version, decided, stored)
     size, attempts = config.algorithm.group_size + config.rollout.spare, config.rollout.attempts
     said = [_mend_decided(store, config, group_id, stored) for group_id in sorted(decided)]
     # More than one iteration is under way where a damaged policy was moved aside: that of its version was begun already.
@@ -177,6 +178,28 @@ def named_groups(store: RunStore, newest: int) -> set[str]:
         named |= {group_of(row.episode_id) for row in batch.rows}
         named |= {group_of(episode_id) for episode_id in batch.left_out or ()}
     return named
+
+
+def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: Stored) -> set[str]:
+    """Groups that a published version was made of and that neither a record nor its batch names: all of their episodes abstained.
+
+    Raises:
+        StorageError: not even trajectories are left of one.
+    """
+    try:
+        groups = read_batch(store, version).groups
+    except StorageError:  # `_mend_batch` says so; the manifest has the number too
+        groups = int(store.manifest(version).get("metrics", {}).get("groups", 0))
+    named = {group_id for group_id in known if _iteration(group_id) == version - 1}
+    if groups <= len(named):
+        return set()
+    found = {group_id for group_id in stored if group_id.startswith(f"i{version - 1:06d}")} - named
+    if len(named) + len(found) < groups:
+        raise StorageError(
+            f"version {version} was made of {groups} groups, and of {groups - len(named) - len(found)} there is neither a record "
+            f"nor a trajectory. {REMEDY}"
+        )
+    return found
 
 
 def mend_group(store: RunStore, group_id: str, stored: Stored | None, *, size: int, attempts: int) -> str:

@@ -19,6 +19,7 @@ from tasks_lib.doctor import examine
 from tasks_lib.mending import batch_of, mend_group, mend_run
 from tasks_lib.run import open_run
 from tasks_lib.training import update_policy
+from tests.tasks_lib import damaged_run
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch
 from training.journal import Journal, read_batch
@@ -196,6 +197,31 @@ def test_a_damaged_trajectory_of_a_published_iteration_is_named(
             mend_run(store, config)
     path.write_bytes(copy)  # the advice
     assert faults(store) == [] and mend_run(store, config) == []
+
+
+@pytest.mark.parametrize("batch", [lambda _: None, truncated], ids=["batch whole", "batch truncated"])
+def test_the_record_of_a_group_that_only_abstained_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Callable[[Path], None]
+) -> None:
+    """No batch names such a group, so only the number of groups that a version was made of tells that one is missing."""
+    monkeypatch.setattr(damaged_run, "GROUPS", [[1.0, 0.0], [None, None]])
+    config, store = write_run(tmp_path)
+    manifest = store.policy_path(1) / "manifest.json"
+    manifest.write_text(json.dumps(store.manifest(1) | {"metrics": {"groups": 2.0}}))
+    before, counted = content(store.root), states(store)
+    record = store.group_path("i000000-g0001")
+    record.unlink()
+    batch(store.batch_path(1))
+    with open_run(config) as run:
+        assert any("i000000-g0001" in line and "made again from its 4 trajectories" in line for line in run.mended)
+        assert run.journal.episodes() == counted and run.sample(0, 0), "nothing of it is in flight"
+    assert {name: data for name, data in content(store.root).items() if name in before} == before
+    record.unlink()
+    for episode_id, token in store.stored_trajectories():
+        if episode_id.startswith("i000000-g0001"):
+            store.trajectory_path(episode_id, token).unlink()
+    with pytest.raises(StorageError, match=r"version 1 was made of 2 groups, and of 1 there is neither.*Put the files"):
+        mend_run(store, config)
 
 
 def test_a_record_that_lost_an_episode_is_refused(run: tuple[TrainConfig, RunStore]) -> None:
