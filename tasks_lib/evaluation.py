@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.metrics import causes, known, success, success_by_kind
@@ -18,7 +20,7 @@ from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.sampling import with_memories
 from training.journal import read_group
-from training.store import RunStore, move_aside, policy_name, read_json, write_json
+from training.store import RunStore, move_aside, policy_name, read_json, sha256_of, write_json
 
 PHASES = "es"
 """First letters of the phases that play to measure a version: an evaluation, and a warm start's as it samples in training."""
@@ -62,7 +64,7 @@ def evaluate_version(
     summaries = [episode for record in rollout.records for episode in record.episodes]
     result = {
         "version": version,
-        "policy": rollouts.store.policy_digest(version),
+        "policy": policy_digest(rollouts.store, version),
         **success(summaries),
         "by_kind": success_by_kind(rollout.records),
         "episodes": [episode.episode_id for episode in summaries],
@@ -114,10 +116,20 @@ def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> 
         write_json(path, {**found, "episodes": names, "causes": causes(episodes)})
 
 
+def evaluated_path(store: RunStore, version: int) -> Path:
+    """Which weights the evaluation of a version is of, written when it begins."""
+    return store.root / "policies" / f"evaluated-{policy_name(version)}.json"
+
+
+def policy_digest(store: RunStore, version: int) -> str:
+    """sha256 of what a version's manifest says of its files: the same for the same weights, tokenizer and template only."""
+    return sha256_of(orjson.dumps(store.manifest(version)["files"], option=orjson.OPT_SORT_KEYS))
+
+
 def is_outdated(store: RunStore, version: int) -> bool:
     """Whether the evaluation of a version is of other weights than it has now. Of one that says nothing of its weights it is not known."""
-    path = store.evaluated_path(version)
-    return version in store.versions() and path.exists() and read_json(path) != store.policy_digest(version)
+    path = evaluated_path(store, version)
+    return version in store.versions() and path.exists() and read_json(path) != policy_digest(store, version)
 
 
 def set_outdated_aside(store: RunStore, version: int) -> str:
@@ -130,7 +142,7 @@ def set_outdated_aside(store: RunStore, version: int) -> str:
     evaluation = store.evaluation_path(version)
     moved = [evaluation, evaluation.with_name(f"sampled-{name}.json")]
     moved += [store.root / "groups" / f"{letter}{version:06d}" for letter in PHASES]
-    for path in (*moved, store.evaluated_path(version)):  # the last one says that there is something to move
+    for path in (*moved, evaluated_path(store, version)):  # the last one says that there is something to move
         _move(path, folder / path.relative_to(store.root))
     return f"policy v{version} was made again with other weights: its evaluation was moved to {folder}"
 
@@ -140,15 +152,15 @@ def doubt_evaluations(store: RunStore) -> None:
     played = [path.name for path in (store.root / "groups").glob(f"[{PHASES}]{'[0-9]' * 6}")]
     counted = [path.stem for path in store.evaluation_path(0).parent.glob(f"v{'[0-9]' * 6}.json")]
     for version in {int(name[1:]) for name in (*played, *counted)} - set(store.versions()):
-        if not store.evaluated_path(version).exists():
-            write_json(store.evaluated_path(version), "")
+        if not evaluated_path(store, version).exists():
+            write_json(evaluated_path(store, version), "")
 
 
 def begin_evaluation(store: RunStore, version: int) -> None:
     """Before a version is measured: what was measured of other weights does not count, and these weights are written down."""
     set_outdated_aside(store, version)
-    if version in store.versions() and not store.evaluated_path(version).exists():
-        write_json(store.evaluated_path(version), store.policy_digest(version))
+    if version in store.versions() and not evaluated_path(store, version).exists():
+        write_json(evaluated_path(store, version), policy_digest(store, version))
 
 
 def _move(path: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +112,7 @@ def move_aside(path: AnyPath) -> str:
 
 
 def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
-    """Read a JSON document.
-
-    Args:
-        remedy: What is to be done when it is damaged.
-
-    Raises:
-        StorageError: It is missing or damaged; names the file.
-    """
+    """Read a JSON document; ``StorageError`` names the file when it is missing or damaged, and then gives the ``remedy``."""
     try:
         return orjson.loads(Path(path).read_bytes())
     except FileNotFoundError as error:
@@ -219,10 +212,6 @@ class RunStore:
 
     def evaluation_path(self, version: int) -> Path:
         return self.root / "evaluations" / f"{policy_name(version)}.json"
-
-    def evaluated_path(self, version: int) -> Path:
-        """Which weights the evaluation of a version is of, written when it begins."""
-        return self.root / "policies" / f"evaluated-{policy_name(version)}.json"
 
     def group_path(self, group_id: str) -> Path:
         """``i000012-g0003`` lies in ``groups/i000012/``."""
@@ -425,14 +414,10 @@ class RunStore:
 
     def manifest(self, version: int) -> dict[str, Any]:
         """The manifest of a published version. ``StorageError`` says how to go on when it is damaged."""
-        try:
+        with self._naming_damage(version):
             manifest = read_manifest(self.policy_path(version))
             if manifest.get("version") != version:
                 raise StorageError(f"{self.policy_path(version) / MANIFEST} is of version {manifest.get('version')}")
-        except ReadError:
-            raise  # it says nothing of the files
-        except StorageError as error:
-            raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
         return manifest
 
     def check_policy(self, version: int) -> None:
@@ -442,16 +427,17 @@ class RunStore:
             StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on.
         """
         manifest = self.manifest(version)
-        try:
+        with self._naming_damage(version):
             check_files(self.policy_path(version), manifest["files"], MANIFEST)
+
+    @contextmanager
+    def _naming_damage(self, version: int) -> Iterator[None]:
+        try:
+            yield
         except ReadError:
             raise  # it says nothing of the files
         except StorageError as error:
             raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
-
-    def policy_digest(self, version: int) -> str:
-        """sha256 of what a version's manifest says of its files: the same for the same weights, tokenizer and template only."""
-        return sha256_of(orjson.dumps(self.manifest(version)["files"], option=orjson.OPT_SORT_KEYS))
 
     def _way_on(self, version: int) -> str:
         """What may safely be done about a damaged version. Nothing is deleted: it is only moved."""

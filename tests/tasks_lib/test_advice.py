@@ -19,7 +19,7 @@ from envs.types import RewardBundle, RollwrightError, Rubric, SiteError, Storage
 from tasks_lib.blocking import Blocklist
 from tasks_lib.config import TrainConfig
 from tasks_lib.doctor import examine
-from tasks_lib.evaluation import evaluate_version
+from tasks_lib.evaluation import evaluate_version, evaluated_path, policy_digest
 from tasks_lib.loop import SynchronousLoop
 from tasks_lib.regraded import Regraded, RegradingStart, read_log, read_regraded, write_start
 from tasks_lib.results import write_result
@@ -262,7 +262,7 @@ def test_a_policy_that_was_made_again_with_other_weights_is_evaluated_again(
         (b"others", True, True),
     ):
         if older:  # then nothing said of which weights an evaluation is
-            store.evaluated_path(2).unlink()
+            evaluated_path(store, 2).unlink()
         (store.policy_path(2) / "model.safetensors").write_bytes(b"torn")
         with pytest.raises(StorageError) as error:
             start(config)
@@ -280,7 +280,7 @@ def test_a_policy_that_was_made_again_with_other_weights_is_evaluated_again(
         assert any("made again with other weights" in each for each in said) is again
     found = read_json(store.evaluation_path(2))
     assert found["policy"] != old["policy"] and [line["version"] for line in lines] == [0, 2, 2]
-    assert lines[-1]["policy"] == found["policy"] == store.policy_digest(2)
+    assert lines[-1]["policy"] == found["policy"] == policy_digest(store, 2)
     kept = store.root / "outdated" / "v000002-1"
     assert read_json(kept / "evaluations/v000002.json") == old and any((kept / "groups/e000002").iterdir())
 
