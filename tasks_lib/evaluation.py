@@ -129,7 +129,12 @@ def policy_digest(store: RunStore, version: int) -> str:
 def is_outdated(store: RunStore, version: int) -> bool:
     """Whether the evaluation of a version is of other weights than it has now. Of one that says nothing of its weights it is not known."""
     path = evaluated_path(store, version)
-    return version in store.versions() and path.exists() and read_json(path) != policy_digest(store, version)
+    remedy = f"{move_aside(path)} and start the same command again"
+    if version not in store.versions() or not path.exists():
+        return False
+    if not isinstance(found := read_json(path, remedy), str):
+        raise StorageError(f"{path} is damaged: it holds no sha256; {remedy}")
+    return found != policy_digest(store, version)
 
 
 def set_outdated_aside(store: RunStore, version: int) -> str:

@@ -175,6 +175,7 @@ FILES = {
     "batches/v000003.json": BY_ITSELF,
     "evaluations/v000000.json": ASIDE,
     "evaluations/v000002.json": ASIDE,
+    "policies/evaluated-v000000.json": ASIDE,
     "starts/i000002.json": ASIDE,
     f"regraded/again/*/{EPISODE}.json": ASIDE,
     "regraded/again/regrading.json": BACKUP,
