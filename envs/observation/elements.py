@@ -18,10 +18,11 @@ from envs.observation.dom import OVERFLOW, TEXT, USER_MODIFY, Dom
 from envs.observation.kinds import BUTTONS, Kinds, input_type
 from envs.observation.labels import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
-from envs.observation.options import LINE_TOLERANCE, ObservationOptions
+from envs.observation.options import LINE_TOLERANCE, ObservationOptions, looks_shortened
 from envs.observation.states import states
 from envs.observation.visibility import Drawn
 from envs.observation.words import content, cut, shorten, shown, squash
+from envs.types import Whole
 
 PLACES = (
     (0.5, 0.5),
@@ -73,6 +74,8 @@ class Found:
     written: str = ""
     """What is to be read on it, where the label says something else."""
     states: tuple[str, ...] = ()
+    whole: Whole | None = None
+    """Label, what is written and value, where one of them is shortened or looks so; not bounded yet."""
 
 
 def find(
@@ -134,13 +137,13 @@ def _describe(
     if options.rules == "full":
         if dom.style(node, USER_MODIFY).startswith("read-write") and node not in dom.hosts:
             label, value = "", label  # a link in an editor: its words were typed
-        written = namer.written(node, kind, label)
+        written, value = namer.written(node, kind, label), squash(value)
         fits = len(written) <= options.label_chars  # else all of a card's words stand among those of the page
         return Found(
             node,
             kind,
             shorten(label, options.label_chars),
-            shorten(squash(value), options.label_chars),
+            shorten(value, options.label_chars),
             box,
             point,
             checked=on,
@@ -151,6 +154,7 @@ def _describe(
             shortened=max(len(label), len(written)) > options.label_chars,
             written=shorten(written, options.label_chars) if kind not in CARDS or fits else "",
             states=states(kinds, namer, node, on),
+            whole=_whole(label, written, value, options.label_chars),
         )
     return Found(
         node,
@@ -165,7 +169,14 @@ def _describe(
         options=tuple(content(dom, option) for option in choices),
         input_type=input_type(dom, node) if dom.name[node] == "INPUT" else "",
         shortened=len(label) > options.label_chars,
+        whole=_whole(label, "", squash(value), options.label_chars),
     )
+
+
+def _whole(label: str, written: str, value: str, chars: int) -> Whole | None:
+    if not any(len(text) > chars or looks_shortened(text) for text in (label, written, value)):
+        return None
+    return Whole(text=label, written=written, value=value)
 
 
 class _Reach:

@@ -28,6 +28,8 @@ from envs.observation.options import (
     OPTION_CHARS,
     TITLE_CHARS,
     URL_CHARS,
+    WHOLE_CHARS,
+    WHOLE_CHARS_OF_ALL,
     ObservationOptions,
 )
 from envs.observation.placing import Quad, content_quads
@@ -36,7 +38,7 @@ from envs.observation.states import gauges
 from envs.observation.text import Page, Piece, describe, fit, lay_out
 from envs.observation.words import shorten
 from envs.settle import NO_FIELDS, FieldStates, Look
-from envs.types import BrowserError, Element, Hidden, Observation
+from envs.types import BrowserError, Element, Hidden, Observation, Whole
 
 KEPT = 4096
 """Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each (lists of choices may be long: none of
@@ -293,8 +295,9 @@ def _elements(
     named = [at for at in found if at.kind != "text"]
     wanted = [(places.key(at.node), partial(places.name, at.node, at.kind, at.label)) for at in named]
     ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
+    wholes = _wholes(found)
     listed = [
-        (kept_element.__wrapped__ if at.options else kept_element)(
+        (kept_element.__wrapped__ if at.options or at.whole else kept_element)(
             index,
             at.kind,
             at.label,
@@ -310,10 +313,33 @@ def _elements(
             len(at.options) - len(choices),
             at.written,
             at.states,
+            wholes.get(at.node),
         )
         for index, (at, choices) in enumerate(zip(found, _choices(found), strict=True), start=1)
     ]
     return tuple(element for element, _ in listed), {element.index: written for element, written in listed}
+
+
+def _wholes(found: list[Found]) -> dict[int, Whole]:
+    """What is recorded whole, by node: at most `WHOLE_CHARS` of a text and `WHOLE_CHARS_OF_ALL` of a page.
+
+    Values go last, since a policy can make them long, and cards before them: their words stand among those of the page.
+    """
+    texts = [
+        (2 if name == "value" else at.kind in CARDS, at.node, name, getattr(at.whole, name))
+        for at in found
+        if at.whole is not None
+        for name in ("text", "written", "value")
+    ]
+    room, kept, cut = WHOLE_CHARS_OF_ALL, dict[int, dict[str, str]](), dict[int, list[str]]()
+    for _, node, name, text in sorted(texts, key=lambda each: each[0]):
+        short = shorten(text, WHOLE_CHARS)
+        short = short if len(short) <= room else ""
+        room -= len(short)
+        kept.setdefault(node, {})[name] = short
+        if short != text:
+            cut.setdefault(node, []).append(name)
+    return {node: Whole(**fields, cut=tuple(cut.get(node, ()))) for node, fields in kept.items()}
 
 
 def _choices(found: list[Found]) -> Iterator[tuple[str, ...]]:
@@ -342,6 +368,7 @@ def kept_element(
     more_options: int,
     written: str,
     states: tuple[str, ...],
+    whole: Whole | None,
 ) -> tuple[Element, str]:
     """An element and how it is written. Most of a page's are what they were at the last look."""
     element = Element(
@@ -360,6 +387,7 @@ def kept_element(
         more_options=more_options,
         written=written,
         states=states,
+        whole=whole,
     )
     return element, describe(element)
 

@@ -32,9 +32,15 @@ MAX_OPTIONS_OF_ALL = 500
 STATE_CHARS = 160
 """Characters of all that is said of an element's state."""
 
-MAX_CHARS = 170_000
-"""Characters of all strings of an observation together, at most, with the default options: 200 elements of 500 characters, the choices, the text
-and its words, address, title and messages."""
+WHOLE_CHARS = 2_000
+"""Characters of one label or value that is recorded for facts where the policy sees it shortened: a long paragraph."""
+
+WHOLE_CHARS_OF_ALL = 20_000
+"""The same of all elements of a page."""
+
+MAX_CHARS = 190_000
+"""Characters of all strings of an observation together, at most, with the default options: 200 elements of 500 characters, the choices, what is
+recorded whole, the text and its words, address, title and messages."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +68,9 @@ FULL = ObservationOptions()
 SMALL = ObservationOptions(max_elements=16, label_chars=24, max_texts=6, order="lines", rules="small", text_chars=None)
 """For viewports of about 160 px. The largest quickstart page has 8 elements, and 16 lines keep a prompt of the tiny policy under 300 tokens;
 168 px show about 26 characters of a 10 px font; a handful of short texts are facts (a sum, a value), not prose."""
+
+
+def looks_shortened(label: str) -> bool:
+    """Whether a label or value may have been cut by the options that are in use; a few words that end in "…" are whole (``Search…``)."""
+    # A space at the end of what is kept is left out.
+    return len(label) >= (SMALL if label.endswith("…") else FULL).label_chars - 1

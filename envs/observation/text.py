@@ -47,8 +47,14 @@ class Piece:
     words: str
     element: int = 0
     """Its number; 0 for words."""
-    label: str = ""
-    """Of an element, the words of the page in it: its label without its number, kind, value and state."""
+    label: str | None = None
+    """The words of the page in it, where it has others: an element's label without its number, kind, value and state, a heading without its
+    sign, a picture's text without ``image``."""
+
+    @property
+    def own(self) -> str:
+        """The words of the page alone."""
+        return self.words if self.label is None else self.label
 
 
 @dataclass(slots=True)
@@ -96,7 +102,9 @@ def lay_out(
             continue
         if words := _words(dom, gauges, box, node):
             level = 0 if page.lines[-1] else _level(dom, block)
-            page.lines[-1].append(Piece(f"{'#' * level} {words}" if level else words))
+            sign = f"{'#' * level} " if level else ""
+            own = squash(dom.attribute(node, "alt")) if dom.name[node] == "IMG" else words
+            page.lines[-1].append(Piece(sign + words, label=own if sign or own != words else None))
     page.lines = [line for line in page.lines if line]
     return page
 
@@ -140,7 +148,7 @@ def fit(page: Page, hidden: Hidden, budget: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _page_words(lines: list[list[Piece]]) -> tuple[str, ...]:
-    joined = (" ".join(piece.label if piece.element else piece.words for piece in line).strip() for line in lines)
+    joined = (" ".join(piece.own for piece in line).strip() for line in lines)
     return tuple(line for line in joined if line)
 
 
@@ -277,7 +285,8 @@ def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Pie
                 cut += len(piece.words) - limit
                 if not limit:
                     continue
-                piece = Piece(piece.words[:limit].rstrip() + "…")
+                own = None if piece.label is None else shorten(piece.label, limit)
+                piece = Piece(piece.words[:limit].rstrip() + "…", label=own)
             new.append(piece)
         if new:
             kept.append(new)

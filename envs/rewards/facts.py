@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from envs.observation import FULL, SMALL
+from envs.observation.options import OPTION_CHARS, looks_shortened
 from envs.observation.text import was_cut
 from envs.rewards.compare import comparable, compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.pages import Pages
+from envs.rewards.pages import Pages, whole
 from envs.rewards.server_answers import asked, find_answer, inside
-from envs.types import Cost, FactGroup, JudgeFact, Observation, Record
+from envs.types import Cost, Element, FactGroup, JudgeFact, Observation, Record
 from envs.types.patterns import Undecided
 from envs.types.rubrics import (
     AnswerFact,
@@ -179,11 +179,13 @@ def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable(NO_PAGE)
-    states = [getattr(element, fact.property) for page in seen for element in pages.find(page, fact.element)]
+    found = [element for page in seen for element in pages.find(page, fact.element)]
+    is_text = isinstance(fact.equals, str)
+    states = [whole(each, fact.property) if is_text else getattr(each, fact.property) for each in found]
     if fact.equals in states:
         return yes(True, f"{fact.property} is {fact.equals!r}")
     cut = _elements_cut(seen, fact.element)
-    if isinstance(fact.equals, str) and any(_may_go_on(state, fact.equals, Match.EXACT) for state in states):
+    if is_text and any(_may_go_on(each, fact.property, str(fact.equals), Match.EXACT) for each in found):
         cut = cut or f"{fact.property} is shortened"
     return _no_unless(cut, f"{fact.property} is {states[0]!r}" if states else "no such element is listed")
 
@@ -197,9 +199,16 @@ def _text_cut(page: Observation, wanted: str, match: Match) -> str:
     if any(element.more_options for element in page.elements):
         return "a list has more choices than are recorded"
     # Of a card the whole words follow its label.
-    labels = (element.text for element in page.elements if element.tag not in ("item", "hover"))
-    long = next((label for label in labels if _may_go_on(label, one_line(wanted, True), match)), "")
-    return f"the label {long!r} is shortened" if long else ""
+    wanted = one_line(wanted, True)
+    for element in page.elements:
+        names = () if element.tag in ("item", "hover") else ("text", "written")
+        if long := next((name for name in names if _may_go_on(element, name, wanted, match)), ""):
+            return f"the label {getattr(element, long)!r} is shortened"
+        # Of choices no more is recorded than is shown.
+        long_choices = (text for text in element.options if text.endswith(CUT) and len(text) >= OPTION_CHARS - 1)
+        if long := next((text for text in long_choices if _may_begin(text, wanted, match)), ""):
+            return f"the choice {long!r} is shortened"
+    return ""
 
 
 def _elements_cut(seen: Sequence[Observation], query: ElementQuery) -> str:
@@ -211,18 +220,20 @@ def _elements_cut(seen: Sequence[Observation], query: ElementQuery) -> str:
             return f"{page.hidden.over_limit:,} more elements are not listed"
         for element in page.elements:
             named = (not query.id or element.id == query.id) and (not query.tag or element.tag == query.tag)
-            if named and query.text and _may_go_on(element.text, query.text, query.match):
+            if named and query.text and _may_go_on(element, "text", query.text, query.match):
                 return f"the label {element.text!r} is shortened"
     return ""
 
 
-def _may_go_on(label: str, wanted: str, match: Match) -> bool:
-    """Whether a label or value is shortened, and the whole one may be, have or match the wanted text."""
-    kept = label.removesuffix(CUT)
-    # A space at its end is left out. A label of a few words may end in "…" of its own ("Search…"), and is whole.
-    if len(label) < (SMALL if kept != label else FULL).label_chars - 1:
-        return False
-    return match is not Match.EXACT or one_line(wanted).startswith(one_line(kept))
+def _may_go_on(element: Element, name: str, wanted: str, match: Match) -> bool:
+    """Whether a text of an element is recorded in part, and the whole one may be, have or match the wanted text."""
+    text = whole(element, name)
+    cut = looks_shortened(text) if element.whole is None else name in element.whole.cut
+    return cut and _may_begin(text, wanted, match)
+
+
+def _may_begin(text: str, wanted: str, match: Match) -> bool:
+    return match is not Match.EXACT or one_line(wanted).startswith(one_line(text.removesuffix(CUT)))
 
 
 def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from envs.rewards.compare import comparable, find_text, one_line
@@ -44,9 +45,14 @@ class Pages:
                 continue
             if (
                 not query.text
-                or find_text(query.text, query.match, [comparable(element.text, query.match)]) is not None
+                or find_text(query.text, query.match, [comparable(whole(element, "text"), query.match)]) is not None
             ):
                 yield element
+
+
+def whole(element: Element, name: str) -> str:
+    """An element's ``text``, ``written`` or ``value``, as much of it as is recorded."""
+    return getattr(element.whole, name, "") or str(getattr(element, name))
 
 
 def _words(page: Observation) -> Iterator[str]:
@@ -55,17 +61,17 @@ def _words(page: Observation) -> Iterator[str]:
     else:
         yield from _words_of_old_record(page)
     for element in page.elements:
-        yield element.text
-        yield element.written
+        yield whole(element, "text")
+        yield whole(element, "written")
         yield from element.options  # of which the text has the first ones only
     yield page.dialog
     yield from page.notices
 
 
 def _words_of_old_record(page: Observation) -> Iterator[str]:
-    """The words of an observation without `Observation.words`: its text, without the values where the renderer wrote them."""
+    """The words of an observation without `Observation.words`: its text, without values and signs of headings where the renderer wrote them."""
     text = page.text
     for element in page.elements:
         if element.value:
             text = text.replace(f'value "{element.value}"', "")
-    yield from text.splitlines()
+    yield from (re.sub("^#{1,6} ", "", line) for line in text.splitlines())

@@ -54,7 +54,7 @@ from envs.types.errors import (
 )
 from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
-from envs.types.observations import Element, Hidden, Observation, OpenTab
+from envs.types.observations import Element, Hidden, Observation, OpenTab, Whole
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
 from envs.types.rubrics import Fact, FactGroup, JudgeFact, PassRequirements, Rubric, rubric_hash
@@ -133,6 +133,7 @@ __all__ = [
     "Upload",
     "Wait",
     "WebTask",
+    "Whole",
     "needs",
     "read_action",
     "rubric_hash",

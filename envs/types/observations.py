@@ -9,6 +9,19 @@ from pydantic import BeforeValidator, Field
 from envs.types.record import Record
 
 
+class Whole(Record):
+    """An element's texts where one is shortened: facts read them, the policy never sees them.
+
+    What an observation holds is bounded: a text for which there was no room is empty here.
+    """
+
+    text: str = ""
+    written: str = ""
+    value: str = ""
+    cut: tuple[str, ...] = ()
+    """Names of the fields that are shortened here, too, or left out."""
+
+
 class Element(Record):
     """One interactive element that the policy may name, in reading order."""
 
@@ -44,6 +57,8 @@ class Element(Record):
     """What is to be read on it where `text` says something else, as with ``aria-label``; of an empty field its placeholder."""
     states: tuple[str, ...] = ()
     """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out this field."``…"""
+    whole: Whole | None = None
+    """``None`` where nothing is shortened, and in records from before there was this field."""
 
 
 class Hidden(Record):
