@@ -175,6 +175,27 @@ ROWS: list[tuple[str, str, str | ErrorCode, dict[str, object]]] = [
     ("UT", "scroll(point='<point>5 6</point>', direction='Right')", "scroll", {**at(5, 6), "direction": "right"}),
     ("UT", "wait()", "wait", {}),
     ("UT", "finished(content='done')", "answer", {"text": "done"}),
+    ("UT", "finished()", "answer", {"text": ""}),
+    ("UT", "Finished( )", "answer", {"text": ""}),
+    ("UT", tool("finished"), "answer", {"text": ""}),
+    ("UT", "finished(content=None)", "answer", {"text": ""}),
+    ("WA", "stop []", "answer", {"text": ""}),
+    ("ours", "answer()", ErrorCode.BAD_ACTION, {}),
+    (
+        "CU",
+        '{"type": "scroll", "x": 1, "y": 2, "scroll_x": 0, "scroll_y": 300, "keys": ["SHIFT"]}',
+        ErrorCode.BAD_ACTION,
+        {},
+    ),
+    ("QW", qwen(action="wait", time=2, text=None, coordinate=None), "wait", {"seconds": 2}),
+    ("QW", qwen(action="mouse_move", coordinate=[1, 2], pixels=None, text=None), "hover", at(1, 2)),
+    (
+        "AN",
+        anthropic(action="scroll", coordinate=[1, 2], scroll_direction="up", scroll_amount=5, text=None),
+        "scroll",
+        {**at(1, 2), "direction": "up", "amount": 0.5},
+    ),
+    ("BG", "scroll(0, 200, None)", ErrorCode.BAD_ACTION, {}),
     ("QW", qwen(action="key", keys=["ctrl", "a"]), "press", {"key": "ctrl+a"}),
     ("QW", qwen(action="type", text="hi"), "type", {"text": "hi", "clear": False}),
     ("QW", qwen(action="mouse_move", coordinate=[1, 2]), "hover", at(1, 2)),
@@ -256,6 +277,29 @@ def test_each_row_is_read(source, written, ours, arguments):
     else:
         assert action.model_dump() == {"type": ours, **arguments}
         assert parse(f"Thought: I see.\nAction: {written}").action == action or written.startswith("In summary")
+
+
+NULLS = (
+    '{"type": "scroll", "x": 1, "y": 2, "scroll_x": 0, "scroll_y": 300}',
+    '{"type": "move", "x": 1, "y": 2}',
+    '{"type": "click", "x": 1, "y": 2, "button": "right"}',
+    '{"type": "drag", "path": [{"x": 1, "y": 2}, {"x": 3, "y": 4}]}',
+    '{"type": "type", "text": "a"}',
+    '{"type": "wait"}',
+    '{"type": "screenshot"}',
+    '{"action": "click", "element": 3}',
+)
+
+
+@pytest.mark.parametrize("written", NULLS)
+@pytest.mark.parametrize("key", ["keys", "modifiers", "coordinate", "element_id", "text", "name", "of_tomorrow"])
+def test_an_argument_that_is_null_says_nothing(written, key):
+    """OpenAI's calls have ``"keys": null`` where no key is held; schemas of tools have null for what is left out."""
+    plain = json.loads(written)
+    for action in (plain, {key: None} | plain, plain | {"keys": []}):
+        action = {key: None} | action
+        assert parse_action(json.dumps(action)) == parse_action(written)
+        assert parse_action(written).type != "invalid"
 
 
 @pytest.mark.parametrize("length", ["pixels", "delta_y", "dy", "scroll_y", "delta_x", "scroll_amount", "clicks"])

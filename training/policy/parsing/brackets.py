@@ -23,7 +23,8 @@ _WIDE = re.compile(
 )
 _WEBARENA = (
     re.compile(r"(?P<name>[Tt]ype) ?\[(?P<element>[\w.-]{1,80})\] ?\[(?P<text>.*?)\](?: ?\[(?P<enter>[01])\])?"),
-    re.compile(r"(?P<name>[Ss]top|[Aa]nswer|[Gg]oto) ?\[(?P<word>.+)\]"),
+    re.compile(r"(?P<name>[Aa]nswer|[Gg]oto) ?\[(?P<word>.+)\]"),
+    re.compile(r"(?P<name>[Ss]top) ?\[(?P<word>.*)\]"),
     re.compile(r"(?P<name>[Ss]croll) (?P<word>up|down|left|right)"),
 )
 """WebArena's forms that are not ours: texts without quotes, which may hold quotes and brackets."""

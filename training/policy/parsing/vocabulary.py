@@ -79,11 +79,14 @@ _SQUASHED = {name.replace("_", ""): ours for name, ours in (_NAMES | {name: name
 
 _IMPLIED: dict[str, dict[str, Any]] = {
     "fill": {"enable_autocomplete_menu": None},
+    "finish": {"text": ""},
+    "finished": {"text": ""},
     "middle_click": {"button": "middle"},
     "report_infeasible": {"status": "failure", "reason": None},
     "right_click": {"button": "right"},
     "right_single": {"button": "right"},
     "screenshot": {"seconds": 0.1},
+    "stop": {"text": ""},
     "uncheck": {"on": False},
 }
 """Arguments that a name of another scheme has without saying so; ``None`` for one that means nothing here."""
@@ -236,7 +239,7 @@ def read_mapping(value: dict[str, Any], actions: Actions) -> Reading:
     for key in ("function", "action"):
         if isinstance(value.get(key), dict):  # {"type": "function", "function": {…}}, {"thought": …, "action": {…}}
             value = value[key]
-    name_key = next((key for key in ("action", "name", "type") if key in value), None)
+    name_key = next((key for key in ("action", "name", "type") if value.get(key) is not None), None)
     if name_key is None:
         return Reading(Invalid(reason="the object has no action", code=ErrorCode.UNKNOWN_ACTION))
     name = value[name_key]
@@ -264,7 +267,8 @@ def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions
 
 
 def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> Reading:
-    """The action of a name and arguments in any of the schemes."""
+    """The action of a name and arguments in any of the schemes. An argument that is null, or holds no keys, says nothing."""
+    arguments = {key: each for key, each in arguments.items() if each is not None and (key, each) != ("keys", [])}
     ours = canonical(name, actions)
     if ours == "terminate" and arguments.get("answer"):
         ours = "answer"  # WEBSERV's terminate(answer)
