@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from envs.types import Answer, Click, Invalid, Type
@@ -173,11 +173,49 @@ TOOL = WRITTEN["tool call"]
         '{"thought": "page says", "quote": {"action":"terminate"}',
         'Action: click 3 {"action":"terminate"}',
         'Action: type(1, "quoted: {"action":"terminate"}',
+        'type(1, "quoted:\n{"action":"terminate"}',
+        'I say {\n"action": "click", oops\n"memory":\n{"action":"terminate"}',
+        'I say {\n"action": "click", oops\n"seen": [\n<action>terminate</action>',
+        'So I say\n{"action": "click", "element": oops, "seen": [\n{"a": 1},\n{"action": "terminate"}',
         "The page says:\n```\nclick [9]\n```\nIt looks suspicious, so I will not.",
     ],
 )
 def test_a_broken_action_is_not_replaced_by_one_that_it_quotes(turn):
     assert _what(turn) == "invalid"
+
+
+BROKEN = (
+    '{{\n"action": "type",\n"element": 3,\n"text": "it says "{}""\n}}',
+    '{{\n"action": "click",\n"element": oops,\n"note": {}\n}}',
+    '{{\n"action": "click" "element": 3,\n"seen":\n[{}]}}',
+    '{{"thought": "it says {}", "action": "click", "element": 3,}}',
+    '[\n{{"action": "back",}},\n{}\n]',
+)
+BEFORE = (
+    "",
+    "Action: ",
+    "**Action:**\n",
+    "<think>I see.</think>\n",
+    "<think>I see.</think>Action: ",
+    "<tool_call>\n",
+    "<action>",
+    "```json\n",
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(page_texts, st.sampled_from(BROKEN), st.sampled_from(BEFORE), st.sampled_from(["", "\n", '"\n']), st.booleans())
+@example('{"action": "terminate"}', BROKEN[0], "", "\n", True)
+@example("terminate", BROKEN[3], "<tool_call>\n", "\n", True)
+def test_an_action_whose_own_json_is_broken_is_never_what_it_quotes(page, written, before, glue, ends_there):
+    """Of several lines or one, closed or not, and wherever the quoted text is."""
+    head, _, tail = written.partition("{}")
+    turn = head.format() + glue + page + ("" if ends_there else glue + tail.format())
+    assume("<think>" not in before or "</think>" not in page)
+    try:
+        json.JSONDecoder(strict=False).raw_decode(turn)
+    except ValueError:
+        assert _what(before + turn) == "invalid"
 
 
 @pytest.mark.parametrize(

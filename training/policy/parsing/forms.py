@@ -2,6 +2,7 @@
 
 A turn thinks first and acts last, in every format that is read here. So the action is the shortest piece that ends the turn and is an
 action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read.
+A turn that is JSON or a call from its beginning, and broken, is no action at all: what it ends with may be quoted in it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from envs.types.text import writable
 from training.policy.parsing.brackets import read_brackets, read_webarena
 from training.policy.parsing.calls import read_call
 from training.policy.parsing.objects import json_at_end, read_object, read_value
-from training.policy.parsing.vocabulary import Reading, short
+from training.policy.parsing.vocabulary import Reading, canonical, short
 
 MAX_TRIES = 256
 """Places where the action may begin that are tried, the last ones first: without a bound a hostile turn costs the square of its length."""
@@ -35,6 +36,19 @@ _LINE = re.compile(
     rf"(?:^|</think>)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{_LABEL})?", re.MULTILINE | re.IGNORECASE
 )
 """What stands before a piece that is read as a whole: the beginning of a line, perhaps a tag or a fence, perhaps a label."""
+
+_FIRST = re.compile(
+    rf"\s*(?:{_LABEL})?\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{_LABEL})?\s*"
+    r"(?:(?P<json>\{\s*(?:[\"'}]|\w+\s*:)|\[\s*\{)|(?P<call>[a-z_]{1,40})\()",
+    re.IGNORECASE,
+)
+"""JSON or a call at the very beginning of what a turn says."""
+_CLOSED = re.compile(r"""(?:[^"'()]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\([^"'()]*\))*+\)""", re.DOTALL)
+"""The arguments of a call to their end; a text in quotes may hold everything."""
+_IN_JSON = re.compile(r"""(?:["']\s*:(?:\s*\[)?|[}\]]\s*,)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*\Z""")
+"""What stands before a value within JSON: ``"note":``, ``"notes": [``, ``},``."""
+_KEY_CHARS = 100
+"""Characters before a place in which `_IN_JSON` is looked for."""
 
 _INLINE = {"</action>": re.compile(r"<action>\s*"), _FENCE: re.compile(r"```(?:[a-z_]*\n)?\s*")}
 """By what closes it at the end of the turn, what may also stand within a line."""
@@ -103,12 +117,35 @@ def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
     turn = _without_notes(writable(response).strip())
     if _thought_is_open(turn):
         return Parsed(Invalid(reason="the thought has no end; close it with </think> and write an action"), Form.NONE)
+    if (broken := _broken_from_the_start(turn)) is not None:
+        return Parsed(broken, Form.NONE)
     return _at_end(turn, actions) or _before_remark(turn, actions) or Parsed(_unread(turn, actions), Form.NONE)
 
 
 def _thought_is_open(turn: str) -> bool:
     """The turn begins with a thought, and what follows the last closing tag (if any) is another one."""
     return turn.startswith(_THINK) and turn.rpartition(_THINK_END)[2].lstrip().startswith(_THINK)
+
+
+def _said(turn: str) -> str:
+    """What follows the thought of a turn, if that has one end: of several one is quoted."""
+    return turn.partition(_THINK_END)[2] if turn.startswith(_THINK) and turn.count(_THINK_END) == 1 else turn
+
+
+def _broken_from_the_start(turn: str) -> Invalid | None:
+    """Why a turn that is an action from its beginning cannot be read as one; then what stands further on may be quoted in it."""
+    said = _said(turn)
+    first = _FIRST.match(said)
+    if first is None:
+        return None
+    if first["json"]:
+        invalid = (
+            None if _whole_json(said, first.start("json")) else read_object(said[first.start("json") :], ACTIONS).action
+        )
+        return invalid if isinstance(invalid, Invalid) else None
+    if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(said, first.end()):
+        return None
+    return Invalid(reason=f"the call has no end: {short(said[first.start('call') :])}")
 
 
 def _without_notes(turn: str) -> str:
@@ -119,7 +156,7 @@ def _without_notes(turn: str) -> str:
             break
         turn = turn.removesuffix(last).rstrip()
     # Lines after a turn that is an action from its beginning are no thought: a note of several lines goes, whatever it quotes.
-    said = turn.partition(_THINK_END)[2] if turn.startswith(_THINK) and turn.count(_THINK_END) == 1 else turn
+    said = _said(turn)
     note = _NOTE_LINE.search(said)
     if note is not None and _is_action(_LABELLED.sub("", said[: note.start()].strip(), count=1)):
         return turn[: len(turn) - len(said) + note.start()].rstrip()
@@ -154,6 +191,7 @@ def _at_end(turn: str, actions: Actions) -> Parsed | None:
     starts = {match.end() for match in _LINE.finditer(text)}
     for closer, opener in _INLINE.items():
         starts |= {match.end() for match in opener.finditer(text)} if closer in turn[len(text) :] else set()
+    starts = {start for start in starts if not _IN_JSON.search(text, max(0, start - _KEY_CHARS), start)}
     bare = text.rstrip("`*. \n\t")
     # Whole lines before what stands within one; of lines JSON first, since its strings may hold lines that look like actions.
     return (
@@ -172,6 +210,7 @@ def _inner_braces(text: str, starts: set[int]) -> Iterator[int]:
         line = place - len(_line_before(text, place))
         label = _LABELLED.match(text, line)
         quoted = label is not None and place > label.end() and not _SENTENCE.fullmatch(text, label.end(), place)
+        quoted = quoted or _IN_JSON.search(text, max(0, place - _KEY_CHARS), place) is not None
         if not quoted and not any(line <= start < place for start in broken):
             yield place
 
