@@ -72,7 +72,6 @@ def _loss(logits: Any, micro: Any, banned: tuple[int, ...]) -> Any:
         3.0,
         5.0,
         normaliser=float(micro.mask.sum()),
-        weights=micro.weights,
     )
     return loss
 

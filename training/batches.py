@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from envs.types import Record
 from training.advantages import group_advantages, has_signal, step_advantages
@@ -29,8 +29,14 @@ class BatchRow(Record):
     """Index into the trajectory's steps."""
     advantage: float
     """Of each response token of the step, the step normaliser included."""
-    weight: float = Field(default=1.0, ge=0)
-    """Factor on the row's loss. The token count that the loss is divided by is not weighted."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_weight(cls, data: Any) -> Any:
+        """Files of earlier versions have a factor on the row's loss, which always was 1; any other is refused."""
+        if isinstance(data, dict) and data.get("weight") == 1:
+            return {key: value for key, value in data.items() if key != "weight"}
+        return data
 
 
 class TrainingBatch(Record):

@@ -121,7 +121,6 @@ def decoupled_policy_loss(
     behaviour_cap: float = 5.0,
     *,
     normaliser: float,
-    weights: Tensor | None = None,
     entropy: Tensor | None = None,
     entropy_coefficient: float = 0.0,
 ) -> tuple[Tensor, LossMetrics]:
@@ -141,7 +140,6 @@ def decoupled_policy_loss(
         advantages: ``[B]`` or ``[B, C]``.
         mask: ``[B, C]`` bool.
         normaliser: Response tokens of the whole minibatch.
-        weights: ``[B]`` factor on each row's loss, or ``None`` for 1.
         entropy: ``[B, C]``; needed for the bonus, else only reported.
         entropy_coefficient: From ``entropy_bonus``.
     """
@@ -160,8 +158,6 @@ def decoupled_policy_loss(
     kept = mask & (log_weight.exp() <= behaviour_cap)
     weight = torch.where(kept, _clamped(log_weight).exp(), zero)
     per_token = torch.where(kept, weight * surrogate, zero)
-    if weights is not None:
-        per_token = per_token * _per_token(weights, mask)
     loss = per_token.sum() / normaliser
     if entropy is not None and entropy_coefficient:
         loss = loss - entropy_coefficient * torch.where(mask, entropy, zero).sum() / normaliser
@@ -190,14 +186,11 @@ def behaviour_cloning_loss(
     mask: Tensor,
     *,
     normaliser: float,
-    weights: Tensor | None = None,
     entropy: Tensor | None = None,
 ) -> tuple[Tensor, LossMetrics]:
     """``-log p`` of the response tokens; shapes and ``normaliser`` as in ``decoupled_policy_loss``."""
     zero = torch.zeros_like(behaviour)
     per_token = torch.where(mask, -logprobs, zero)
-    if weights is not None:
-        per_token = per_token * _per_token(weights, mask)
     loss = per_token.sum() / normaliser
     with torch.no_grad():
         metrics = _sums(

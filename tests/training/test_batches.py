@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from envs.types import StopReason
 from training.advantages import StepNormalizer
-from training.batches import TrainingBatch, build_batch
+from training.batches import BatchRow, TrainingBatch, build_batch
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
 
@@ -32,6 +33,14 @@ GROUPS = [
 ]
 
 
+def test_a_row_of_an_earlier_version_is_read_and_a_weight_that_was_never_written_is_refused() -> None:
+    row = '{"episode_id": "a0", "step": 1, "advantage": 0.5%s}'
+    assert BatchRow.model_validate_json(row % ', "weight": 1.0') == BatchRow.model_validate_json(row % "")
+    assert "weight" not in BatchRow.model_validate_json(row % ', "weight": 1.0').model_dump()
+    with pytest.raises(ValidationError, match="weight"):
+        BatchRow.model_validate_json(row % ', "weight": 0.5')
+
+
 def test_grpo_batch() -> None:
     batch = build_batch(3, GROUPS, AlgorithmConfig(std_epsilon=1e-9))
     assert batch.model_dump(exclude={"rows", "left_out"}) == {
@@ -43,7 +52,7 @@ def test_grpo_batch() -> None:
         "episodes": 2,
         "abstained_episodes": 2,
     }
-    assert [(row.episode_id, row.step, row.weight) for row in batch.rows] == [("a0", 0, 1), ("a0", 1, 1), ("a1", 0, 1)]
+    assert [(row.episode_id, row.step) for row in batch.rows] == [("a0", 0), ("a0", 1), ("a1", 0)]
     assert [row.advantage for row in batch.rows] == pytest.approx([0.1, 0.1, -0.1])
 
 

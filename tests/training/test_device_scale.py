@@ -89,7 +89,6 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
             behaviour=made.logprobs,
             screenshot=store.blob(made.asked.screenshot),
             advantage=1.0,
-            weight=1.0,
         )
         for made in turns.values()
     ]

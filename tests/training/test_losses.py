@@ -63,9 +63,7 @@ def test_metrics_name_what_happened() -> None:
     assert (same["ratio"], same["kl_proximal"], same["kl_behaviour"]) == pytest.approx((1, 0, 0), abs=1e-6)
 
 
-def reference(
-    lp: Tensor, prox: Tensor, beh: Tensor, adv: Tensor, mask: Tensor, weights: Tensor, normaliser: float
-) -> float:
+def reference(lp: Tensor, prox: Tensor, beh: Tensor, adv: Tensor, mask: Tensor, normaliser: float) -> float:
     """The loss token by token, as written in the paper."""
     total = 0.0
     for b in range(lp.shape[0]):
@@ -78,7 +76,7 @@ def reference(
             pg = max(-a * rho, -a * min(max(rho, 0.8), 1.28))
             if a < 0:
                 pg = min(pg, 3.0 * abs(a))
-            total += float(weights[b]) * w * pg
+            total += w * pg
     return total / normaliser
 
 
@@ -88,9 +86,9 @@ def test_equals_the_per_token_reference(seed: int) -> None:
     torch.manual_seed(seed)
     prox = -3 * torch.rand(5, 7)
     lp, beh = prox + torch.randn(5, 7), prox + 1.5 * torch.randn(5, 7)
-    adv, mask, weights = torch.randn(5), torch.rand(5, 7) < 0.6, torch.rand(5)
-    loss, metrics = decoupled_policy_loss(lp, prox, beh, adv, mask, normaliser=13, weights=weights)
-    assert float(loss) == pytest.approx(reference(lp, prox, beh, adv, mask, weights, 13), rel=1e-4, abs=1e-5)
+    adv, mask = torch.randn(5), torch.rand(5, 7) < 0.6
+    loss, metrics = decoupled_policy_loss(lp, prox, beh, adv, mask, normaliser=13)
+    assert float(loss) == pytest.approx(reference(lp, prox, beh, adv, mask, 13), rel=1e-4, abs=1e-5)
     assert metrics.tokens == mask.sum()
 
 
@@ -184,10 +182,10 @@ def test_entropy_bonus_lowers_the_loss_only_below_the_floor() -> None:
 def test_behaviour_cloning_is_minus_the_mean_logprob() -> None:
     lp = torch.tensor([[-1.0, -2.0], [-4.0, -9.0]], requires_grad=True)
     mask = torch.tensor([[True, True], [True, False]])
-    loss, metrics = behaviour_cloning_loss(lp, lp.detach(), mask, normaliser=3, weights=torch.tensor([1.0, 0.5]))
+    loss, metrics = behaviour_cloning_loss(lp, lp.detach(), mask, normaliser=3)
     loss.backward()
-    assert float(loss.detach()) == pytest.approx((1 + 2 + 2) / 3)
-    assert torch.allclose(lp.grad, torch.tensor([[-1 / 3, -1 / 3], [-1 / 6, 0]]))
+    assert float(loss.detach()) == pytest.approx((1 + 2 + 4) / 3)
+    assert torch.allclose(lp.grad, torch.tensor([[-1 / 3, -1 / 3], [-1 / 3, 0]]))
     assert metrics.means()["logprob"] == pytest.approx(-7 / 3)
 
 

@@ -105,7 +105,6 @@ def micro_batch(trainer: PolicyTrainer, asked: list[GenerationRequest], turns: l
             behaviour=turn.logprobs,
             screenshot=request.images[0],
             advantage=1.0,
-            weight=1.0,
         )
         for request, turn in zip(asked, turns, strict=True)
     ]

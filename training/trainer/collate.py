@@ -34,8 +34,6 @@ class MicroBatch:
     """``[B, C]`` log pi_behaviour."""
     advantages: Tensor
     """``[B]``"""
-    weights: Tensor
-    """``[B]``"""
     proximal: Tensor | None = field(default=None)
     """``[B, C]``, set at the start of an update."""
 
@@ -66,7 +64,6 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
             mask=(targets != IGNORE_INDEX) & torch.tensor(counts)[:, None],
             behaviour=behaviour,
             advantages=torch.tensor([row.advantage for row in rows], dtype=torch.float32),
-            weights=torch.tensor([row.weight for row in rows], dtype=torch.float32),
         )
 
 

@@ -103,12 +103,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """The loss of ``inputs["micro"]``, scaled so that the mean over processes is the minibatch's loss."""
         micro: MicroBatch = inputs["micro"]
         logprobs, entropy = self._forward(model, micro, entropy_grad=self.entropy_coefficient > 0)
-        mask, behaviour, advantages, weights = self._on_device(
-            micro.mask, micro.behaviour, micro.advantages, micro.weights
-        )
+        mask, behaviour, advantages = self._on_device(micro.mask, micro.behaviour, micro.advantages)
         if self.cloning:
             loss, metrics = behaviour_cloning_loss(
-                logprobs, behaviour, mask, normaliser=self._normaliser, weights=weights, entropy=entropy
+                logprobs, behaviour, mask, normaliser=self._normaliser, entropy=entropy
             )
         else:
             algorithm = self.spec.algorithm
@@ -123,7 +121,6 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
                 algorithm.dual_clip,
                 algorithm.behaviour_cap,
                 normaliser=self._normaliser,
-                weights=weights,
                 entropy=entropy,
                 entropy_coefficient=self.entropy_coefficient,
             )

@@ -23,7 +23,6 @@ class TrainingRow:
     screenshot: bytes
     """The JPEG that the policy saw."""
     advantage: float
-    weight: float
 
     def __len__(self) -> int:
         """Tokens of prompt and response."""
@@ -74,7 +73,6 @@ def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...]
                 behaviour=step.logprobs,
                 screenshot=screenshot,
                 advantage=row.advantage,
-                weight=row.weight,
             )
         )
     return rows

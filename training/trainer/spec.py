@@ -26,11 +26,6 @@ class TrainerSpec(Settings):
     deepspeed: bool = Field(
         True, description="Train through DeepSpeed; without it, plain torch (DDP for several processes)."
     )
-    collate_cache_mb: int = Field(
-        1024,
-        ge=0,
-        description="Collated micro-batches kept in memory between the passes of an update, per process; above it they are made again.",
-    )
     resume_from: int | None = Field(
         None,
         ge=0,

@@ -18,6 +18,9 @@ from training.trainer.plan import Slot, plan_minibatches
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
 
+CACHE_BYTES = 2**30
+"""Collated micro-batches kept between the passes of an update, per process; those beyond are made again."""
+
 
 @dataclass
 class Stopwatch:
@@ -104,7 +107,7 @@ def run_update(
     plan = plan_minibatches(
         [len(row) for row in rows], settings.minibatch_rows, settings.micro_batch_rows, world, spec.seed, batch.version
     )
-    micros = MicroBatches(trainer, rows, plan, watch, spec.collate_cache_mb * 2**20)
+    micros = MicroBatches(trainer, rows, plan, watch, CACHE_BYTES)
     trainer.cloning = batch.algorithm == "filtered_bc"
     trainer.entropy_coefficient = 0.0
     if not trainer.cloning and rows:

@@ -14,6 +14,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from envs.types import TrainingError
 from training.batches import TrainingBatch
+from training.trainer import update
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow, read_rows
 from training.trainer.setup import build_trainer
@@ -135,13 +136,14 @@ def test_filtered_bc_raises_the_likelihood_of_its_rows(run: HandMadeRun) -> None
 
 
 def test_collating_again_instead_of_keeping_gives_the_same_update(
-    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def metrics(cache_mb: int) -> dict[str, float]:
-        spec = make_spec(trainer={"epochs": 2, "minibatch_rows": 3}, deepspeed=False, collate_cache_mb=cache_mb)
+    def metrics(cache_bytes: int) -> dict[str, float]:
+        monkeypatch.setattr(update, "CACHE_BYTES", cache_bytes)
+        spec = make_spec(trainer={"epochs": 2, "minibatch_rows": 3}, deepspeed=False)
         return run_update(build_trainer(run.store, spec, 0), batch, rows, Stopwatch())
 
-    assert metrics(0) == metrics(100)
+    assert metrics(0) == metrics(100 * 2**20)
 
 
 def test_a_batch_without_rows_changes_no_weight(trainer: PolicyTrainer, run: HandMadeRun) -> None:
