@@ -47,7 +47,7 @@ def make_store(folder: Path, config: TrainConfig) -> RunStore:
     return store
 
 
-def make_spec(store: RunStore, config: TrainConfig, updates: int, *, deepspeed: bool = True) -> TrainerSpec:
+def make_spec(store: RunStore, config: TrainConfig, updates: int) -> TrainerSpec:
     """What the run's trainer would be told."""
     return TrainerSpec(
         template=config.policy.template,
@@ -56,7 +56,6 @@ def make_spec(store: RunStore, config: TrainConfig, updates: int, *, deepspeed: 
         algorithm=config.algorithm,
         trainer=config.trainer,
         total_updates=updates,
-        deepspeed=deepspeed,
     )
 
 

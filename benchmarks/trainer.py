@@ -88,7 +88,7 @@ def load_model_and_micros(store: RunStore, config: TrainConfig) -> tuple[Any, li
     from training.trainer.rows import read_rows
     from training.trainer.setup import build_trainer, set_threads
 
-    spec = make_spec(store, config, UPDATES, deepspeed=False)
+    spec = make_spec(store, config, UPDATES)
     trainer = build_trainer(store, spec, 0)
     set_threads(spec.trainer.torch_threads)
     rows = read_rows(store, write_batch(store, 1), spec.banned_ids)

@@ -81,7 +81,7 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
     lengths = {scale: len(made.asked.prompt_ids) for scale, made in turns.items()}
     assert len({made.asked.prompt for made in turns.values()}) == 1, "the words are the same at every scale"
     assert lengths[0.75] < lengths[1.0] < lengths[2.0]
-    spec = make_spec(template=TEMPLATES[family], banned_ids=tuple(banned_ids(checkpoint)), deepspeed=False)
+    spec = make_spec(template=TEMPLATES[family], banned_ids=tuple(banned_ids(checkpoint)))
     rows = [
         TrainingRow(
             prompt_ids=made.asked.prompt_ids,

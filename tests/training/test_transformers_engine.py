@@ -71,7 +71,7 @@ def trainer_of(
         bans = tuple(banned_ids(checkpoint))
         return build_trainer(
             store,
-            make_spec(template=TEMPLATES[family], temperature=TEMPERATURE, banned_ids=bans, deepspeed=False),
+            make_spec(template=TEMPLATES[family], temperature=TEMPERATURE, banned_ids=bans),
             0,
         )
 
@@ -294,7 +294,7 @@ def test_a_policy_with_generation_settings_is_published_and_served(served: Serve
     change_json(copy / "generation_config.json", repetition_penalty=1.05, temperature=1e-6, do_sample=False)
     store = RunStore(tmp_path / "run")
     store.publish_policy(0, copy, {})
-    trainer = build_trainer(store, make_spec(temperature=TEMPERATURE, deepspeed=False), 0)
+    trainer = build_trainer(store, make_spec(temperature=TEMPERATURE), 0)
     (copy / "model.safetensors").unlink()
     trainer.save_weights(copy)
     assert served.turns(copy) == served.expected

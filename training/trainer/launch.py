@@ -203,7 +203,7 @@ def environment(spec: TrainerSpec) -> dict[str, str]:
     threads = spec.trainer.torch_threads
     if threads or spec.trainer.processes > 1:
         variables["OMP_NUM_THREADS"] = str(threads or max(1, (os.cpu_count() or 1) // spec.trainer.processes))
-    if spec.trainer.processes == 1 and spec.deepspeed:
+    if spec.trainer.processes == 1:
         variables |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
         variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return variables

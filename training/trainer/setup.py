@@ -92,7 +92,8 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     }
     if lora:
         arguments |= {"lora_rank": settings.lora_rank, "lora_target": "all", "lora_dropout": 0.0}
-    if spec.deepspeed:
+    # DeepSpeed needs a process group, as every trainer process has (`launch.environment`); a trainer that is built outside of one is plain torch.
+    if "RANK" in os.environ:
         arguments["deepspeed"] = deepspeed_config(settings.zero_stage)
     return arguments
 

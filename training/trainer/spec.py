@@ -23,9 +23,6 @@ class TrainerSpec(Settings):
     seed: int = Field(
         0, ge=0, description="Of the minibatch shuffles (together with the version) and of LoRA's initialisation."
     )
-    deepspeed: bool = Field(
-        True, description="Train through DeepSpeed; without it, plain torch (DDP for several processes)."
-    )
     resume_from: int | None = Field(
         None,
         ge=0,

@@ -35,7 +35,7 @@ def batch(run: HandMadeRun) -> TrainingBatch:
 
 @pytest.fixture
 def trainer(run: HandMadeRun) -> PolicyTrainer:
-    return build_trainer(run.store, make_spec(temperature=0.8, banned_ids=BANNED, deepspeed=False), 0)
+    return build_trainer(run.store, make_spec(temperature=0.8, banned_ids=BANNED), 0)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_micro_batches_accumulate_to_one_gradient(
 ) -> None:
     def weights_after(micro_rows: int) -> torch.Tensor:
         settings = {"micro_batch_rows": micro_rows, "max_grad_norm": 1e9}
-        trainer = build_trainer(run.store, make_spec(trainer=settings, deepspeed=False), 0)
+        trainer = build_trainer(run.store, make_spec(trainer=settings), 0)
         metrics = run_update(trainer, batch, rows, Stopwatch())
         assert metrics["kl_proximal"] == pytest.approx(0, abs=1e-6), "one step from the proximal policy"
         assert metrics["grad_norm"] > 0
@@ -127,7 +127,7 @@ def test_micro_batches_accumulate_to_one_gradient(
 def test_filtered_bc_raises_the_likelihood_of_its_rows(run: HandMadeRun) -> None:
     batch = run.fill(1, 8, "filtered_bc")
     rows = read_rows(run.store, batch)
-    trainer = build_trainer(run.store, make_spec(trainer={"epochs": 6}, deepspeed=False), 0)
+    trainer = build_trainer(run.store, make_spec(trainer={"epochs": 6}), 0)
     before = torch.cat(scores(trainer, rows)).mean()
     metrics = run_update(trainer, batch, rows, Stopwatch())
     assert torch.cat(scores(trainer, rows)).mean() > before + 0.5
@@ -140,7 +140,7 @@ def test_collating_again_instead_of_keeping_gives_the_same_update(
 ) -> None:
     def metrics(cache_bytes: int) -> dict[str, float]:
         monkeypatch.setattr(update, "CACHE_BYTES", cache_bytes)
-        spec = make_spec(trainer={"epochs": 2, "minibatch_rows": 3}, deepspeed=False)
+        spec = make_spec(trainer={"epochs": 2, "minibatch_rows": 3})
         return run_update(build_trainer(run.store, spec, 0), batch, rows, Stopwatch())
 
     assert metrics(0) == metrics(100 * 2**20)
@@ -157,7 +157,7 @@ def test_a_batch_without_rows_changes_no_weight(trainer: PolicyTrainer, run: Han
 def test_a_gradient_that_is_not_finite_moves_no_weight(
     run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow], finetuning: str
 ) -> None:
-    trainer = build_trainer(run.store, make_spec(trainer={"finetuning_type": finetuning}, deepspeed=False), 0)
+    trainer = build_trainer(run.store, make_spec(trainer={"finetuning_type": finetuning}), 0)
     before = [p.detach().clone() for p in trainer.model.parameters()]
     for advantage in (math.nan, math.inf, -math.inf, 1e38):
         poisoned = [replace(rows[0], advantage=advantage), *rows[1:]]
@@ -172,7 +172,7 @@ def test_a_gradient_that_is_not_finite_moves_no_weight(
 def test_tokens_far_from_the_policy_that_sampled_them_are_trained_on_without_an_overflow(
     run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
 ) -> None:
-    spec = make_spec(algorithm={"proximal": "behaviour"}, deepspeed=False)
+    spec = make_spec(algorithm={"proximal": "behaviour"})
     far = [replace(row, behaviour=(-400.0, *row.behaviour[1:])) for row in rows]
     metrics = run_update(build_trainer(run.store, spec, 0), batch, far, Stopwatch())
     assert metrics["grad_norm"] > 0 and all(math.isfinite(value) for value in metrics.values())
@@ -191,14 +191,14 @@ def test_recomputed_activations_give_the_same_update_and_a_frozen_tower_stays_as
     run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
 ) -> None:
     def updated(**settings: bool) -> dict[str, torch.Tensor]:
-        trainer = build_trainer(run.store, make_spec(trainer=settings, deepspeed=False), 0)
+        trainer = build_trainer(run.store, make_spec(trainer=settings), 0)
         assert trainer.model.is_gradient_checkpointing == settings.get("gradient_checkpointing", False)
         run_update(trainer, batch, rows, Stopwatch())
         return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
 
     plain, recomputed, frozen = updated(), updated(gradient_checkpointing=True), updated(train_vision_tower=False)
     assert all((plain[name] - recomputed[name]).abs().max() < 1e-5 for name in plain)
-    before = dict(build_trainer(run.store, make_spec(deepspeed=False), 0).model.named_parameters())
+    before = dict(build_trainer(run.store, make_spec(), 0).model.named_parameters())
     same = {name for name in before if torch.equal(before[name], frozen[name])}
     assert same == {name for name in before if ".visual." in name}
     assert any(not torch.equal(before[name], plain[name]) for name in same)

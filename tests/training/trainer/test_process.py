@@ -32,7 +32,10 @@ from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
 from training.trainer.publish import _commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
+from training.trainer.rows import read_batch, read_rows
+from training.trainer.setup import build_trainer
 from training.trainer.spec import TrainerSpec
+from training.trainer.update import Stopwatch, run_update
 from training.trainer.watchdog import ORPHAN_EXIT_CODE
 
 from .conftest import HandMadeRun, make_run, make_spec
@@ -186,21 +189,14 @@ def differences(a: RunStore, b: RunStore) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("trainer", "changes"),
-    [
-        ({"processes": 2}, {}),
-        ({"zero_stage": 0}, {}),
-        ({"zero_stage": 3}, {}),
-        ({"zero_stage": 3, "processes": 2}, {}),
-        ({"processes": 2}, {"deepspeed": False}),
-        ({}, {"deepspeed": False}),
-    ],
+    "trainer",
+    [{"processes": 2}, {"zero_stage": 0}, {"zero_stage": 3}, {"zero_stage": 3, "processes": 2}],
 )
 def test_every_engine_takes_the_same_steps(
-    finished: HandMadeRun, tmp_path: Path, checkpoint: Path, trainer: dict[str, Any], changes: dict[str, Any]
+    finished: HandMadeRun, tmp_path: Path, checkpoint: Path, trainer: dict[str, Any]
 ) -> None:
     run = make_run(tmp_path / "other", checkpoint)
-    manifest = two_updates(run, make_spec(trainer=trainer, total_updates=3, **changes))
+    manifest = two_updates(run, make_spec(trainer=trainer, total_updates=3))
     expected = finished.store.manifest(2)["metrics"]
     assert manifest["metrics"]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
     assert manifest["metrics"]["loss"] == pytest.approx(expected["loss"], abs=1e-4)
@@ -211,12 +207,22 @@ def test_every_engine_takes_the_same_steps(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("finetuning", "deepspeed"), [("lora", True), ("full", False)])
-def test_resume_is_exact_with_every_way_of_saving(
-    tmp_path: Path, checkpoint: Path, finetuning: str, deepspeed: bool
-) -> None:
+def test_plain_torch_takes_the_same_steps_as_deepspeed(finished: HandMadeRun) -> None:
+    """As a trainer has it that is built in this process, in other tests and in benchmarks."""
+    trainer = build_trainer(finished.store, make_spec(total_updates=3), 0)
+    assert not trainer.is_deepspeed_enabled
+    for version in (1, 2):
+        batch, _ = read_batch(finished.store, version)
+        metrics = run_update(trainer, batch, read_rows(finished.store, batch), Stopwatch())
+    expected = finished.store.manifest(2)["metrics"]
+    assert metrics["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
+    assert metrics["loss"] == pytest.approx(expected["loss"], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_resume_is_exact_with_lora(tmp_path: Path, checkpoint: Path) -> None:
     """Full training with DeepSpeed is that of `finished` and of the trainer that is killed."""
-    spec = make_spec(trainer={"finetuning_type": finetuning}, deepspeed=deepspeed, total_updates=3)
+    spec = make_spec(trainer={"finetuning_type": "lora"}, total_updates=3)
     whole = make_run(tmp_path / "whole", checkpoint)
     two_updates(whole, spec)
     broken = make_run(tmp_path / "broken", checkpoint)

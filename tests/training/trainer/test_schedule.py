@@ -72,7 +72,7 @@ def test_the_reported_rate_moves_the_weights_in_every_update_and_after_a_restart
 ) -> None:
     """With both betas 0 Adam's step is the sign of the gradient times the rate, so the largest change of a weight *is* the rate."""
     settings = {"scheduler": scheduler, "learning_rate": PEAK, "adam_beta1": 0.0, "adam_beta2": 0.0}
-    spec = make_spec(trainer=settings, deepspeed=False, total_updates=UPDATES)
+    spec = make_spec(trainer=settings, total_updates=UPDATES)
     trainer = build_trainer(run.store, spec, 0)
     steps = largest_steps(run, trainer, [1, 2])
     trainer.save_state(state_path(run.store, 2))
@@ -88,7 +88,7 @@ def test_a_state_of_an_older_schedule_goes_on_with_today_s_rate(run: HandMadeRun
     """Older Rollwrights kept a scheduler of transformers, which had been moved once for each update and ended at zero."""
     from transformers import get_linear_schedule_with_warmup
 
-    spec = make_spec(trainer={"scheduler": "linear", "learning_rate": PEAK}, deepspeed=False, total_updates=UPDATES)
+    spec = make_spec(trainer={"scheduler": "linear", "learning_rate": PEAK}, total_updates=UPDATES)
     trainer = build_trainer(run.store, spec, 0)
     folder = state_path(run.store, 3)
     trainer.save_state(folder)
