@@ -6,7 +6,7 @@
     shards ── doubles out ── tree or file, rejected.jsonl, manifest.json (merge.py)
 
 A shard is a pure function of its order, and is written whole or not at all, so what was interrupted goes on where it was. No Prefect here:
-`flows/build_tasks.py` runs the shards. See docs/tasks.md.
+`flows/build_tasks.py` runs the shards. See docs/task-sets.md.
 """
 
 from envs.tasks.build.merge import Layout, SetPlan, is_whole, merge_shards, requests

@@ -90,7 +90,7 @@ class UnknownColumns:
         if answers:
             logger.warning(
                 "%s: %s may say what is right, and no task is graded by it: the format does not know the column. Give it the name that "
-                "docs/tasks.md has for the right answer, or leave it out",
+                "docs/importing-tasks.md has for the right answer, or leave it out",
                 self._source,
                 ", ".join(answers),
             )

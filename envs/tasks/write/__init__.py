@@ -8,7 +8,7 @@
       what is wrong with it                            checks.py, words.py (no model)
       what the samples agree on                        agree.py
 
-The endpoint, its retries, cache, budget and ledger are the judge's (`envs.rewards.judge`). See docs/tasks.md.
+The endpoint, its retries, cache, budget and ledger are the judge's (`envs.rewards.judge`). See docs/written-rubrics.md.
 """
 
 from envs.tasks.write.config import WriterConfig

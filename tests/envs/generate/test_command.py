@@ -19,7 +19,7 @@ SHIPPED = Path(__file__).parents[3] / "datasets" / "tasks" / "bundled.jsonl"
 def test_the_shipped_set_is_what_the_templates_make() -> None:
     splits = {Split.TRAIN: 3, Split.VALIDATION: 1, Split.HELD_OUT: 1}
     wanted = list(generate(GeneratorSpec(count=210, per_world=1, splits=splits)))
-    assert load_tasks(SHIPPED) == wanted, "generate it again: docs/tasks.md, Generators"
+    assert load_tasks(SHIPPED) == wanted, "generate it again: docs/generated-tasks.md"
     assert {split for task in wanted for split in task.seeds} == set(splits)
     assert SHIPPED.stat().st_size <= 500_000
 

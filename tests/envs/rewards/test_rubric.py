@@ -154,7 +154,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, float | None]]:
 
 
 def by_formula(data: Mapping[str, Any], values: Mapping[str, float | None]) -> float:
-    """R as it is written in docs/rewards.md."""
+    """R as it is written in docs/rubrics.md."""
     needed = [*data["pass_requirements"].get("required_fact_ids", []), *[gate["id"] for gate in data["gates"]]]
     if any((values[name] or 0) < 0.5 for name in needed):
         return 0.0
@@ -244,7 +244,7 @@ def test_a_changed_rubric_refuses_to_grade() -> None:
     assert expected in str(refused.value) and rubric_hash(changed) in str(refused.value)
 
 
-PAGE = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "rubrics.md").read_text(encoding="utf-8")
 
 
 def test_the_example_of_the_page_is_as_it_says() -> None:
@@ -260,4 +260,4 @@ def test_the_example_of_the_page_is_as_it_says() -> None:
 
 def test_the_page_lists_every_type_of_fact() -> None:
     kinds = {kind.model_fields["type"].default for kind in get_args(get_args(Fact)[0])}
-    assert kinds == set(re.findall(r"^\| `(\w+)` \| .*\|.*\|.*\|$", PAGE, re.MULTILINE)) - {"scored", "gate", "penalty"}
+    assert kinds == set(re.findall(r"^\| `(\w+)` \| .*\|.*\|$", PAGE, re.MULTILINE))

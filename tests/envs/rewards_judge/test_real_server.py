@@ -2,7 +2,7 @@
 
     ROLLWRIGHT_JUDGE_URL=http://127.0.0.1:8000/v1 ROLLWRIGHT_JUDGE_MODEL=tiny pytest -s tests/envs/rewards_judge/test_real_server.py
 
-docs/judge.md tells how to serve a small model by vLLM on a CPU, and what was seen.
+benchmarks/judge-servers.md tells how to serve a small model by vLLM on a CPU, and what was seen.
 """
 
 from __future__ import annotations
