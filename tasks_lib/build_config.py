@@ -17,21 +17,17 @@ class BuildTasksConfig(RunConfig):
     flow = "flows.build_tasks"
     unnamed = "tasks"
 
-    sources: list[Source] = Field(
-        min_length=1, description="Where tasks come from, in their order in the set (docs/tasks.md, Building a set)."
-    )
+    sources: list[Source] = Field(min_length=1, description="Where tasks come from, in order.")
     writer: WriterConfig | None = Field(
         None,
-        description="Endpoint and limits of the model that writes rubrics and instructions, where a source asks for it.",
+        description="Model that writes rubrics and instructions.",
     )
     give_up: bool = Field(
         False,
-        description="Reject tasks that the writer's endpoint gave no answer for, instead of ending with an error.",
+        description="Reject tasks that the endpoint did not answer, instead of failing.",
     )
     layout: Literal["tree", "file"] = Field("tree", description="Folders by difficulty, or one file.")
-    form: Literal["jsonl", "parquet", "json"] = Field(
-        "jsonl", description="Form of the files; json is one task a file."
-    )
+    form: Literal["jsonl", "parquet", "json"] = Field("jsonl", description="File format; json: one task a file.")
     cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")

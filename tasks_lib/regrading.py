@@ -46,17 +46,15 @@ class RegradeConfig(Settings):
     name: str = Field(
         "again",
         pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
-        description="Of the new rewards: their folder is regraded/NAME of the run.",
+        description="The results are in regraded/NAME of the run.",
     )
     which: Literal["abstained", "all"] = Field(
-        "abstained", description="Episodes that had no reward, or all. Those whose browser failed stay without."
+        "abstained", description="Episodes without a reward, or all; browser failures stay without."
     )
     batch: int = Field(64, ge=1, le=4096, description="Episodes of one Prefect task.")
-    judge: JudgeConfig | None = Field(None, description="Judge to ask (docs/judge.md); null: the run's own.")
-    rewards: RewardConfig | None = Field(None, description="Parts and their weights; null: the run's own.")
-    tasks: TasksConfig | None = Field(
-        None, description="Tasks of an evaluation, if they are elsewhere now; null: the run's own."
-    )
+    judge: JudgeConfig | None = Field(None, description="Judge to ask; null: the run's.")
+    rewards: RewardConfig | None = Field(None, description="Weights; null: the run's.")
+    tasks: TasksConfig | None = Field(None, description="Tasks of an evaluation that were moved; null: the run's.")
     cluster: ClusterConfig = ClusterConfig()
 
     @property

@@ -46,8 +46,8 @@ class FixedHorizon(Record):
     """The same for every task."""
 
     kind: Literal["fixed"] = "fixed"
-    train: int = Field(ge=1, examples=[15], description="Most steps of an episode of training.")
-    test: int = Field(ge=1, examples=[30], description="Most steps of an episode of an evaluation.")
+    train: int = Field(ge=1, examples=[15], description="Most steps in training.")
+    test: int = Field(ge=1, examples=[30], description="Most steps in evaluations.")
 
     def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
         """Most steps of an episode."""
@@ -59,11 +59,9 @@ class BucketedHorizon(Record):
     """By difficulty."""
 
     kind: Literal["bucketed"] = "bucketed"
-    train_factor: float = Field(
-        default=1.0, gt=0, description="Training: of 10 steps for each three facts, rounded up."
-    )
-    test_factor: float = Field(default=1.0, gt=0, description="Evaluations: the same.")
-    most: int | None = Field(default=None, ge=1, description="Upper bound of both; null: none.")
+    train_factor: float = Field(default=1.0, gt=0, description="Training: factor on 10 steps for each three facts.")
+    test_factor: float = Field(default=1.0, gt=0, description="Evaluations: the same factor.")
+    most: int | None = Field(default=None, ge=1, description="Upper bound of both.")
 
     def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
         """Most steps of an episode."""
@@ -80,11 +78,11 @@ class ScheduledHorizon(Record):
     """
 
     kind: Literal["scheduled"] = "scheduled"
-    base: BucketedHorizon = Field(default=BucketedHorizon(), description="As bucketed; of evaluations the only bound.")
-    first: int = Field(ge=1, examples=[10], description="Bound of training at iteration 0.")
-    last: int = Field(ge=1, examples=[30], description="Highest bound of training.")
-    step: int = Field(default=5, ge=1, description="Steps that the bound grows by.")
-    every: int = Field(default=10, ge=1, description="Iterations after which it grows.")
+    base: BucketedHorizon = Field(default=BucketedHorizon(), description="As bucketed; the only bound of evaluations.")
+    first: int = Field(ge=1, examples=[10], description="Training bound at iteration 0.")
+    last: int = Field(ge=1, examples=[30], description="Highest training bound.")
+    step: int = Field(default=5, ge=1, description="Growth of the bound.")
+    every: int = Field(default=10, ge=1, description="Iterations between two growths.")
 
     def steps(self, difficulty: int, split: Split, iteration: int = 0) -> int:
         """Most steps of an episode of this iteration."""

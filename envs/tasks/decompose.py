@@ -40,12 +40,10 @@ Names = tuple[str, ...]
 class DecompositionRules(Record):
     """Which tasks have sub-tasks, and how many."""
 
-    min_groups: int = Field(2, ge=2, le=1000, description="Fewest fact groups of a task (WebGym's condition)")
-    large_group: int = Field(
-        3, ge=1, le=1000, description="Facts that one group has at least (WebGym's); 1: no condition"
-    )
-    min_facts: int = Field(1, ge=1, le=1000, description="Fewest facts of a sub-task")
-    most: int = Field(4, ge=1, le=4096, description="Sub-tasks of one task, spread over the numbers of facts")
+    min_groups: int = Field(2, ge=2, le=1000, description="Fewest fact groups of a task (WebGym).")
+    large_group: int = Field(3, ge=1, le=1000, description="Fewest facts of its largest group (WebGym).")
+    min_facts: int = Field(1, ge=1, le=1000, description="Fewest facts of a sub-task.")
+    most: int = Field(4, ge=1, le=4096, description="Most sub-tasks of a task.")
 
 
 @dataclass(frozen=True, slots=True)

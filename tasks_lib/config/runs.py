@@ -30,14 +30,14 @@ class FolderConfig(Settings):
     run_id: str = Field(
         "",
         pattern=RUN_NAME,
-        description="Name of the run's folder; empty means PRESET-seedSEED, such as quickstart-seed0.",
+        description="Folder of the run; empty: PRESET-seedSEED.",
     )
     preset: str = Field(
         "",
         pattern=RUN_NAME,
-        description="File of deployments/presets that the other values are laid over; empty: the defaults.",
+        description="Preset under the other values.",
     )
-    root: str = Field("runs", description="Folder of all runs (shared storage); relative to the working directory.")
+    root: str = Field("runs", description="Folder of all runs, on shared storage.")
 
     flow: ClassVar[str]
     """Module of the flow that this is the configuration of."""
@@ -89,7 +89,7 @@ def _kinds(kind: type[FolderConfig]) -> Iterator[type[FolderConfig]]:
 class RunConfig(FolderConfig):
     """What every kind of run has, with a seed."""
 
-    seed: int = Field(0, ge=0, lt=2**31, description="Seed of everything that is drawn.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of all random choices.")
 
     unnamed: ClassVar[str]
     """Stands for the preset in the name of a run without one."""
@@ -151,11 +151,11 @@ class EvaluateConfig(Settings):
     cluster: ClusterConfig = ClusterConfig()
     episodes: int = Field(200, ge=1, le=100_000, description="Episodes, shared over the kinds.")
     split: Literal["held_out", "validation", "train", "demo"] = Field(
-        "held_out", description="Whose page seeds are used."
+        "held_out", description="Split of the page seeds."
     )
-    greedy: bool = Field(True, description="Greedy decoding; false samples at policy.temperature.")
-    root: str = Field("runs", description="Folder of all runs.")
-    run_id: str = Field("", pattern=RUN_NAME, description="Name of the evaluation's folder; empty means evaluate-TIME.")
+    greedy: bool = Field(True, description="Greedy decoding; false: policy.temperature.")
+    root: str = Field("runs", description="Folder of all runs, on shared storage.")
+    run_id: str = Field("", pattern=RUN_NAME, description="Folder of the evaluation; empty: evaluate-TIME.")
 
     @model_validator(mode="after")
     def _checked(self) -> EvaluateConfig:
@@ -182,30 +182,24 @@ class WarmStartConfig(RunConfig):
 
     base: str = Field(
         "",
-        description="Checkpoint folder to start from (relative to the project, or absolute); empty pre-trains one.",
+        description="Checkpoint folder to start from; empty: pre-train one.",
     )
     recipe: Recipe = Field(Recipe(), description="Pre-training, when there is no base.")
     tasks: TasksConfig = Field(
-        TasksConfig(), description="Kinds to demonstrate and measure; empty kinds mean all that have an oracle."
+        TasksConfig(), description="Kinds to demonstrate and measure; empty: all that have an oracle."
     )
     policy: PolicyConfig = Field(
         PolicyConfig(), description="How turns are rendered and sampled; policy.checkpoint is not read (see base)."
     )
     rollout: RolloutConfig = RolloutConfig()
-    demonstrations: int = Field(
-        490, ge=1, le=100_000, description="Scripted episodes to clone, shared over the kinds; none without cloning."
-    )
-    cloning_updates: int = Field(
-        0, ge=0, le=100_000, description="Updates on the demonstrations, all of them in each; 0: no cloning."
-    )
-    trainer: TrainerConfig = Field(TrainerConfig(), description="The optimiser of cloning.")
-    gate: float = Field(0.25, ge=0, le=1, description="Least sampled success on validation seeds to be published.")
+    demonstrations: int = Field(490, ge=1, le=100_000, description="Scripted episodes to clone, shared over the kinds.")
+    cloning_updates: int = Field(0, ge=0, le=100_000, description="Updates, each on all demonstrations; 0: no cloning.")
+    trainer: TrainerConfig = Field(TrainerConfig(), description="Optimiser of cloning.")
+    gate: float = Field(0.25, ge=0, le=1, description="Least sampled validation success to publish.")
     gate_episodes: int = Field(
-        490, ge=1, le=100_000, description="Validation episodes, once sampled (the gate) and once greedy (the record)."
+        490, ge=1, le=100_000, description="Validation episodes, played once sampled and once greedy."
     )
-    output: str = Field(
-        "", description="Folder to publish to (relative to the project, or absolute); empty: output/ of the run."
-    )
+    output: str = Field("", description="Folder to publish to; empty: output/ of the run.")
     cluster: ClusterConfig = ClusterConfig()
 
     def plan(self) -> str:

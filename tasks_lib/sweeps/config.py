@@ -20,24 +20,22 @@ class SweepConfig(FolderConfig):
     run_id: str = Field(
         "",
         pattern=RUN_NAME,
-        description="Name of the sweep's folder, and beginning of its arms' names; empty means the preset, else sweep-PRESET of base.",
+        description="Folder, and beginning of the arms' names; empty: the preset, else sweep-PRESET of base.",
     )
-    base: dict[str, Any] = Field(
-        {}, description="Values of a training run that all arms have, nested; may name a preset of flows/train.py."
-    )
+    base: dict[str, Any] = Field({}, description="Values of all arms, nested; may name a preset.")
     grid: dict[str, Any] = Field(
-        {}, description="List of values by key (algorithm.group_size, seed): an arm for each combination."
+        {}, description="Lists of values by key (algorithm.group_size, seed): an arm for each combination."
     )
     arms: list[dict[str, Any]] = Field(
         [],
-        description="Arms one by one, values by key; with a grid as well, each of them with each of its combinations.",
+        description="Arms one by one, values by key, each combined with the grid.",
     )
     deployment: str = Field(
         "",
         pattern=r"^(train/.+)?$",
-        description="Deployment of flows/train.py that arms are flow runs of, such as train/quickstart; empty: subflows in this process.",
+        description="Deployment that runs the arms (train/quickstart); empty: subflows in this process.",
     )
-    parallel: int = Field(1, ge=1, le=256, description="Arms at a time; more than 1 needs a deployment.")
+    parallel: int = Field(1, ge=1, le=256, description="Concurrent arms; more than 1 needs a deployment.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

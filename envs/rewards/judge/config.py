@@ -40,12 +40,12 @@ class JudgeModels(Record):
 
     model_config = ConfigDict(json_schema_extra={"short": "a name alone"})
 
-    default: str = Field(min_length=1, examples=["Qwen3-VL-8B"], description="Model name as the endpoint knows it")
-    keyframe: str | None = Field(None, description="Looks at single screenshots; a small model will do")
-    blocking: str | None = Field(None, description="Looks for captchas and walls; a small model will do")
-    criterion_a: str | None = Field(None, description="Decides facts, and the verdict of the other styles")
-    criterion_b: str | None = Field(None, description="Looks for claims that were never seen")
-    reference: str | None = Field(None, description="Compares answers")
+    default: str = Field(min_length=1, examples=["Qwen3-VL-8B"], description="Model name at the endpoint.")
+    keyframe: str | None = Field(None, description="Selects screenshots; may be small.")
+    blocking: str | None = Field(None, description="Finds captchas and walls; may be small.")
+    criterion_a: str | None = Field(None, description="Decides facts and verdicts.")
+    criterion_b: str | None = Field(None, description="Finds claims that were not seen.")
+    reference: str | None = Field(None, description="Compares answers.")
 
     @model_validator(mode="before")
     @classmethod
@@ -76,39 +76,33 @@ class JudgeConfig(Record):
 
     base_url: str = Field(
         examples=["http://127.0.0.1:8000/v1"],
-        description="OpenAI-compatible endpoint up to and with /v1; /chat/completions is appended",
+        description="OpenAI-compatible endpoint, up to and with /v1.",
     )
-    models: JudgeModels = Field(description="A model for each purpose; a name alone is the model for all")
-    style: JudgeStyle = Field(JudgeStyle.WEBGYM, description="How an episode is judged")
-    api_key_env: str | None = Field(None, description="Environment variable that holds the key; none: no key is sent")
-    temperature: float = Field(0.0, ge=0, le=2, description="0: the likeliest answer, as repeatable as the endpoint is")
-    max_tokens: int = Field(800, ge=16, le=32_768, description="Length of a reply; thinking models need more")
-    json_mode: bool = Field(False, description="Ask for response_format json_object; not every endpoint knows it")
-    structured: Structured = Field(
-        Structured.NONE, description="Send the schema of the reply; not every endpoint knows it"
-    )
-    timeout: float = Field(120.0, gt=0, le=3600, description="Seconds for one request, its answer included")
-    deadline: float = Field(900.0, gt=0, le=86_400, description="Seconds for one episode, retries included")
-    retries: int = Field(3, ge=0, le=20, description="Requests beyond the first for what may pass: 429, 5xx, bad JSON")
-    backoff: float = Field(1.0, gt=0, le=60, description="Seconds before the first retry; doubled for each further one")
-    max_backoff: float = Field(60.0, gt=0, le=600, description="Longest wait before a retry, Retry-After included")
-    concurrency: int = Field(16, ge=1, le=1024, description="Requests under way at once, over all episodes")
-    budget_requests: int | None = Field(
-        None, ge=0, description="Requests of a whole run (docs/judge.md); none: no limit"
-    )
-    budget_tokens: int | None = Field(
-        None, ge=0, description="Tokens of a run after which nothing more is sent; none: no limit"
-    )
-    prompt_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million tokens of prompts; for the costs")
-    answer_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million tokens of answers; for the costs")
-    votes: int = Field(1, ge=1, le=15, description="Odd number of answers to each deciding question; majority decides")
-    seed: int = Field(42, ge=0, lt=2**31, description="Sent along (plus the vote's number), and seeds what is sampled")
-    early_exit: bool = Field(False, description="Stop at the first fact that fails: cheaper, and no partial score")
-    max_images: int = Field(48, ge=1, le=500, description="Screenshots in one question; the last ones are kept")
-    blocking_images: int = Field(20, ge=1, le=500, description="Screenshots of the blocking check")
-    last_images: int = Field(1, ge=1, le=500, description="Screenshots of a WebVoyager verdict")
-    page_text_chars: int = Field(4000, ge=0, le=200_000, description="Page text per screenshot that is shown; 0: none")
-    cache: Path | None = Field(None, description="Folder of answers by content hash; none: every question is asked")
+    models: JudgeModels = Field(description="Model of each purpose.")
+    style: JudgeStyle = Field(JudgeStyle.WEBGYM, description="How an episode is judged.")
+    api_key_env: str | None = Field(None, description="Environment variable with the key.")
+    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature.")
+    max_tokens: int = Field(800, ge=16, le=32_768, description="Length of a reply; thinking models need more.")
+    json_mode: bool = Field(False, description="Request response_format json_object, if the endpoint knows it.")
+    structured: Structured = Field(Structured.NONE, description="Send the reply's schema, if the endpoint knows it.")
+    timeout: float = Field(120.0, gt=0, le=3600, description="Seconds for one request.")
+    deadline: float = Field(900.0, gt=0, le=86_400, description="Seconds for one episode, with retries.")
+    retries: int = Field(3, ge=0, le=20, description="Retries after 429, 5xx or bad JSON.")
+    backoff: float = Field(1.0, gt=0, le=60, description="Seconds before the first retry; doubles.")
+    max_backoff: float = Field(60.0, gt=0, le=600, description="Longest wait before a retry.")
+    concurrency: int = Field(16, ge=1, le=1024, description="Concurrent requests over all episodes.")
+    budget_requests: int | None = Field(None, ge=0, description="Requests of a whole run; null: no limit.")
+    budget_tokens: int | None = Field(None, ge=0, description="Tokens of a whole run; null: no limit.")
+    prompt_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million prompt tokens.")
+    answer_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million answer tokens.")
+    votes: int = Field(1, ge=1, le=15, description="Answers to each deciding question (odd).")
+    seed: int = Field(42, ge=0, lt=2**31, description="Seed of requests and of sampled screenshots.")
+    early_exit: bool = Field(False, description="Stop at the first failed fact: no partial score.")
+    max_images: int = Field(48, ge=1, le=500, description="Screenshots in one question, the last ones.")
+    blocking_images: int = Field(20, ge=1, le=500, description="Screenshots of the blocking question.")
+    last_images: int = Field(1, ge=1, le=500, description="Screenshots of a webvoyager verdict.")
+    page_text_chars: int = Field(4000, ge=0, le=200_000, description="Page text per screenshot; 0: none.")
+    cache: Path | None = Field(None, description="Folder of earlier answers; null: ask every question.")
 
     @field_validator("base_url")
     @classmethod

@@ -36,17 +36,17 @@ class SourceBase(Record):
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         examples=["mine"],
-        description="Of the source, in the manifest; unique",
+        description="Name in the manifest; unique.",
     )
-    shards: int = Field(4, ge=1, le=256, description="Parts that are built side by side, each one Prefect task")
-    write_rubrics: bool = Field(False, description="A model writes the rubric of tasks that have none (writer)")
+    shards: int = Field(4, ge=1, le=256, description="Parts built side by side, one Prefect task each.")
+    write_rubrics: bool = Field(False, description="A model writes missing rubrics (writer).")
     decompose: DecompositionRules | None = Field(
         None,
-        description="Make sub-tasks; true: by the default rules; null or false: no sub-tasks",
+        description="Make sub-tasks; true: with the defaults.",
         json_schema_extra={"short": "true"},
     )
     part_words: Literal["template", "written"] = Field(
-        "template", description="Instructions of sub-tasks: from the groups' descriptions, or by a model (writer)"
+        "template", description="Sub-task instructions: from group descriptions, or by a model (writer)."
     )
 
     @field_validator("decompose", mode="before")
@@ -67,7 +67,7 @@ class FileSource(SourceBase):
     paths: tuple[str, ...] = Field(
         min_length=1,
         examples=[["datasets/tasks/miniwob.jsonl"]],
-        description="Globs, relative to the project or absolute",
+        description="Globs of task files.",
     )
 
 
@@ -76,11 +76,9 @@ class ImportSource(SourceBase):
 
     kind: Literal["import"] = "import"
     format: str = Field(examples=["webgym"], description=f"Its format: {', '.join(FORMATS)}")
-    path: str = Field(examples=["webgym.jsonl"], description="File or folder, relative to the project or absolute")
-    split: Split | None = Field(None, description="What its tasks may be used for; none: as the format says")
-    judged: bool = Field(
-        False, description="Tasks that nothing says how to grade: a judge says whether the instruction was carried out"
-    )
+    path: str = Field(examples=["webgym.jsonl"], description="File or folder.")
+    split: Split | None = Field(None, description="Split of its tasks; null: the format's.")
+    judged: bool = Field(False, description="A judge grades tasks that have no other grading.")
 
     @model_validator(mode="after")
     def _one_rubric(self) -> Self:
@@ -100,12 +98,8 @@ class GenerateSource(SourceBase):
     """The generator over the bundled sites. Its shards are made ``shards`` at a time until there are enough tasks."""
 
     kind: Literal["generate"] = "generate"
-    spec: GeneratorSpec = Field(
-        GeneratorSpec(), description="Which tasks, and how many; the run's seed is added to its own"
-    )
-    worlds: int = Field(
-        0, ge=0, le=100_000, description="Worlds of one shard; 0: as many as the tasks will need at a guess"
-    )
+    spec: GeneratorSpec = Field(GeneratorSpec(), description="What to generate; the run's seed is added to its seed.")
+    worlds: int = Field(0, ge=0, le=100_000, description="Worlds of one shard; 0: estimated.")
 
     @property
     def worlds_of_shard(self) -> int:

@@ -30,12 +30,12 @@ class GeneratorSpec(Record):
     """
 
     count: int = Field(default=1_000, ge=1, le=10_000_000, description="Tasks of the set.")
-    seed: int = Field(default=0, ge=0, description="Which worlds are taken.")
-    sites: tuple[str, ...] = Field(default=(), description="Names of bundled sites; empty: all.")
-    kinds: tuple[str, ...] = Field(default=(), description="Templates by name; empty: all.")
+    seed: int = Field(default=0, ge=0, description="Selects the worlds.")
+    sites: tuple[str, ...] = Field(default=(), description="Bundled sites; empty: all.")
+    kinds: tuple[str, ...] = Field(default=(), description="Templates; empty: all.")
     buckets: tuple[Bucket, ...] = Field(default=(), description="Difficulties; empty: all.")
     splits: dict[Split, Share] = Field(
         default={Split.TRAIN: 0.9, Split.VALIDATION: 0.05, Split.HELD_OUT: 0.05},
-        description="How the worlds are shared out; need not sum to 1.",
+        description="Shares of the worlds.",
     )
-    per_world: int = Field(default=6, ge=1, le=1_000, description="Most tasks of one template in one world.")
+    per_world: int = Field(default=6, ge=1, le=1_000, description="Most tasks of a template in a world.")

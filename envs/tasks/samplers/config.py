@@ -46,24 +46,18 @@ class SamplerConfig(Record):
 
     model_config = ConfigDict(json_schema_extra={"short": "a name alone"})
 
-    name: SamplerName = Field(
-        examples=["curriculum"], description="success, curriculum, uniform, ratio, sequential or no_repeat."
-    )
-    by: Literal["kind", "task"] = Field("kind", description="curriculum: whose running success is kept.")
-    floor: float = Field(
-        0.05, gt=0, le=1, description="curriculum: least priority of what is always or never solved; the highest is 1."
-    )
+    name: SamplerName = Field(examples=["curriculum"], description="Name of the sampler.")
+    by: Literal["kind", "task"] = Field("kind", description="curriculum: unit of the running success.")
+    floor: float = Field(0.05, gt=0, le=1, description="curriculum: lowest priority; the highest is 1.")
     avoidance: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="curriculum: part of its priority that a kind (or task) loses while all its groups have equal rewards.",
+        description="curriculum: priority lost while all groups have equal rewards.",
     )
-    balance: Literal["set", "equal"] = Field(
-        "set", description="uniform: sites in their shares of the set, or each the same number."
-    )
-    weights: dict[Bucket, float] = Field({}, description="ratio: weight of the difficulty buckets 1, 2-3, 4-6 and 7+.")
-    limit: int = Field(0, ge=0, description="sequential: the first so many tasks, again and again; 0: all.")
+    balance: Literal["set", "equal"] = Field("set", description="uniform: the set's mix of sites, or equal numbers.")
+    weights: dict[Bucket, float] = Field({}, description="ratio: weight of each difficulty bucket.")
+    limit: int = Field(0, ge=0, description="sequential: number of first tasks; 0: all.")
 
     @model_validator(mode="before")
     @classmethod

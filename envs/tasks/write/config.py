@@ -15,14 +15,12 @@ class WriterConfig(Record):
 
     endpoint: JudgeConfig = Field(
         examples=[{"base_url": "http://127.0.0.1:8000/v1", "models": {"default": "Qwen3-8B"}, "temperature": 0.7}],
-        description="Endpoint, models.default, temperature, retries, budget (of a build) and cache as of a judge; its votes and style are not read",
+        description="As of a judge; style and votes are not read.",
     )
-    samples: int = Field(
-        3, ge=1, le=15, description="Odd number of rubrics asked for; facts that most of them have stay"
-    )
-    attempts: int = Field(3, ge=1, le=10, description="Times that one sample is asked for, with what was wrong with it")
-    agreement: float = Field(0.6, ge=0, le=1, description="Least share of all facts written that most samples have")
-    max_facts: int = Field(12, ge=1, le=50, description="Most facts of a rubric")
+    samples: int = Field(3, ge=1, le=15, description="Rubrics to compare (odd).")
+    attempts: int = Field(3, ge=1, le=10, description="Tries of one sample.")
+    agreement: float = Field(0.6, ge=0, le=1, description="Least share of facts that most samples have.")
+    max_facts: int = Field(12, ge=1, le=50, description="Most facts of a rubric.")
 
     @model_validator(mode="after")
     def _samples_differ(self) -> Self:
