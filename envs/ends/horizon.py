@@ -71,7 +71,7 @@ class BucketedHorizon(Record):
 
 
 class ScheduledHorizon(Record):
-    """By difficulty, and in training no more than a bound that grows with the iterations: easy and short first.
+    """By difficulty, with a training bound that grows with the iterations.
 
     The bound is ``first`` at iteration 0 and grows by ``step`` every ``every`` iterations, up to ``last``. Evaluation is not scheduled:
     its numbers must compare over a run.

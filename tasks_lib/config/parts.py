@@ -76,7 +76,7 @@ class TasksConfig(Settings):
 
 
 class DeviceConfig(Settings):
-    """What pages are shown on, in place of each site's own viewport."""
+    """The device that pages are shown on, instead of each site's viewport."""
 
     width: int = Field(ge=100, le=4096, examples=[390], description="Viewport width in CSS pixels.")
     height: int = Field(ge=100, le=4096, examples=[844], description="Viewport height in CSS pixels.")

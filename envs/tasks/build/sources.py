@@ -61,7 +61,7 @@ class SourceBase(Record):
 
 
 class FileSource(SourceBase):
-    """Task files of ours (JSONL, JSON, Parquet)."""
+    """Task files (JSONL, JSON, Parquet)."""
 
     kind: Literal["files"] = "files"
     paths: tuple[str, ...] = Field(
@@ -72,7 +72,7 @@ class FileSource(SourceBase):
 
 
 class ImportSource(SourceBase):
-    """A set of others."""
+    """A set in the format of another benchmark."""
 
     kind: Literal["import"] = "import"
     format: str = Field(examples=["webgym"], description=f"Its format: {', '.join(FORMATS)}")
@@ -95,7 +95,10 @@ class ImportSource(SourceBase):
 
 
 class GenerateSource(SourceBase):
-    """The generator over the bundled sites. Its shards are made ``shards`` at a time until there are enough tasks."""
+    """Tasks generated over the bundled sites.
+
+    ``shards`` shards are made at a time until there are enough tasks.
+    """
 
     kind: Literal["generate"] = "generate"
     spec: GeneratorSpec = Field(GeneratorSpec(), description="What to generate; the run's seed is added to its seed.")
