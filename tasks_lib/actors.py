@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
+from envs.actions.parsing import format_action
 from envs.browser import StepResult
 from envs.oracles import is_generated, oracle_action, oracle_of
 from envs.types import Action, Invalid, Memory, Step
@@ -14,7 +15,6 @@ from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.engine import GenerationRequest, InferenceEngine
 from training.inference.waves import WaveBatcher
-from training.policy.parsing import format_action
 
 
 @dataclass(frozen=True, slots=True)

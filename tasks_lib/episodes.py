@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from envs.actions.parsing import parse
 from envs.browser import StepResult, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.episode import unchanged
@@ -44,7 +45,6 @@ from tasks_lib.looks import PageEvidence
 from tasks_lib.spares import Spares
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
-from training.policy.parsing import parse
 
 NOT_GRADED = "it was not graded yet"
 """Cause of the abstention that an episode has for a reward until it went through the reward stage."""

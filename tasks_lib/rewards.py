@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from envs.actions.parsing import STRICT
 from envs.rewards import EpisodeEvidence, PartSource, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
@@ -26,7 +27,6 @@ from envs.rewards.webarena import WebArenaParts
 from envs.types import Cost, JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import RewardConfig
-from training.policy.parsing import STRICT
 
 JUDGED_WALL = "judge"
 """Kind of a wall that only the judge saw."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 
+from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.browser.pipeline import Stage
 from envs.oracles import ORACLES, Oracle, follow, is_generated
@@ -51,7 +52,6 @@ from tasks_lib.rewards import RewardStage, part_sources
 from tasks_lib.task_sets import check_uploads, read_index, sealed, task_paths, task_root
 from tasks_lib.turns import turn_pipeline
 from training.groups import GroupSpec
-from training.policy.parsing import format_action
 
 SEEDS_OF_SPLIT = 2
 """Page seeds of each split that are played: a task that is wrong is wrong on most seeds, and each costs an episode in a browser."""

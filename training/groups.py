@@ -50,7 +50,7 @@ class EpisodeSummary(Record):
     stop_reason: StopReason
     abstained: str | None
     forms: dict[str, int] = Field(default_factory=dict)
-    """How its responses were read as actions (`training.policy.parsing`), counted."""
+    """How its responses were read as actions (`envs.actions.parsing`), counted."""
     action_errors: dict[str, int] = Field(default_factory=dict)
     """Why actions were not carried out, counted."""
     settled: dict[str, int] = Field(default_factory=dict)

@@ -78,7 +78,7 @@ class Step(Record):
     """Version that generated every token of this response."""
     action: Action
     form: str = ""
-    """How the response was read as an action (`training.policy.parsing`)."""
+    """How the response was read as an action (`envs.actions.parsing`)."""
     error: ErrorCode | None = None
     """Why the action was not carried out; the message is in the next observation."""
     settled: str = ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from envs.types import Click, Element, Observation, Type
-from training.policy.parsing import format_action
+from envs.types.action_text import format_action
 from training.policy.prompt import user_text
 
 VIEWPORT = (168, 224)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.oracles import Oracle
 from envs.sites import Site, make_site
@@ -17,7 +18,6 @@ from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
 from training.groups import GroupSpec
-from training.policy.parsing import format_action
 from training.policy.prompt import user_text
 
 from .making import world_seed

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from envs.actions.parsing import format_action
 from envs.browser import BrowserPool, WebSession
 from envs.rewards import EpisodeEvidence, grade_by_program, record_answers
 from envs.sites import Site, make_site
@@ -22,7 +23,6 @@ from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
 from tasks_lib.rewards import RewardStage, part_sources
 from training.groups import GroupSpec
-from training.policy.parsing import format_action
 
 from .making import by_kind, something_else, world_seed
 

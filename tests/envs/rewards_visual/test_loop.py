@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
@@ -35,7 +36,6 @@ from tasks_lib.orders import pool_options
 from tasks_lib.rewards import RewardStage, part_sources
 from training.config import PolicyConfig
 from training.groups import GroupSpec
-from training.policy.parsing import format_action
 from training.store import RunStore
 
 FORM = """<!DOCTYPE html><title>t</title><body><h1>Order</h1><input id=name aria-label=Name>

@@ -10,8 +10,8 @@ from itertools import islice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.actions.parsing import format_action, parse_action
 from envs.types import Click, Type
-from training.policy.parsing import format_action, parse_action
 from training.policy.prompt import user_text
 from training.warm_start import synthetic
 from training.warm_start.synthetic import SKILLS, Sample

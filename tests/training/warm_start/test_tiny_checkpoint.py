@@ -13,8 +13,8 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from envs.types import PolicyError
+from envs.types.action_text import format_action
 from training.policy.bans import banned_ids
-from training.policy.parsing import format_action
 from training.policy.renderer import PromptRenderer
 from training.warm_start import synthetic
 from training.warm_start.curriculum import ASSISTANT, chat_segments, collate

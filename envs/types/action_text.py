@@ -1,13 +1,33 @@
-"""An action as a model is to write it."""
+"""How an action is written as a model's text, and the names of the forms it is read in (`envs.actions.parsing`)."""
 
 from __future__ import annotations
 
 import json
 import re
+from enum import StrEnum
 from typing import Any
 
-from envs.types import Action, Click, Invalid, Select, Type
-from training.policy.parsing.forms import Form
+from envs.types.actions import Action, Click, Invalid, Select, Type
+
+
+class Form(StrEnum):
+    """How a turn was read; appears as it is in metrics. See the table of `envs.actions.parsing`."""
+
+    BRACKETS = "brackets"
+    WEBARENA = "webarena"
+    JSON = "json"
+    TOOL_CALL = "tool_call"
+    LAST_TOOL_CALL = "last_tool_call"
+    CALL = "call"
+    TAG = "tag"
+    FENCE = "fence"
+    PROSE = "prose"
+    LAST_LINE = "last_line"
+    NONE = "none"
+
+
+STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL})
+"""Forms that policies are asked for; all others but ``none`` are fallbacks."""
 
 _TAGS = re.compile(r"<(?=/?(?:think|tool_call|action)>)")
 

@@ -11,8 +11,8 @@ import json
 
 import pytest
 
+from envs.actions.parsing import parse, parse_action
 from envs.types import ErrorCode
-from training.policy.parsing import parse, parse_action
 
 
 def tool(name: str, **arguments: object) -> str:

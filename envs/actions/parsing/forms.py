@@ -11,16 +11,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 
+from envs.actions.parsing.brackets import read_brackets, read_webarena
+from envs.actions.parsing.calls import read_call
+from envs.actions.parsing.objects import json_at_end, read_object, read_value
+from envs.actions.parsing.vocabulary import Reading, canonical, short
 from envs.types import Action, Invalid
+from envs.types.action_text import Form
 from envs.types.actions import ACTIONS, Actions
 from envs.types.text import writable
-from training.policy.parsing.brackets import read_brackets, read_webarena
-from training.policy.parsing.calls import read_call
-from training.policy.parsing.objects import json_at_end, read_object, read_value
-from training.policy.parsing.vocabulary import Reading, canonical, short
 
 MAX_TRIES = 256
 """Places where the action may begin that are tried, the last ones first: without a bound a hostile turn costs the square of its length."""
@@ -70,25 +70,6 @@ _OPENERS = re.compile(r"[{`]|<action>|<tool_call>")
 _SENTENCE = re.compile(r"(?:[^\"'()\[\]{}<>`]*[.:]\s*)?(?:<tool_call>|<action>|```[a-z_]*)?\s*")
 """Plain words before a JSON object on the line of an action."""
 
-
-class Form(StrEnum):
-    """How a turn was read; appears as it is in metrics. See the package's table."""
-
-    BRACKETS = "brackets"
-    WEBARENA = "webarena"
-    JSON = "json"
-    TOOL_CALL = "tool_call"
-    LAST_TOOL_CALL = "last_tool_call"
-    CALL = "call"
-    TAG = "tag"
-    FENCE = "fence"
-    PROSE = "prose"
-    LAST_LINE = "last_line"
-    NONE = "none"
-
-
-STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL})
-"""Forms that policies are asked for; all others but ``none`` are fallbacks."""
 
 _LINE_READERS: tuple[tuple[Form, Callable[[str, Actions], Reading | None]], ...] = (
     (Form.BRACKETS, read_brackets),

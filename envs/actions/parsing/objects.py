@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from envs.actions.parsing.vocabulary import Reading, read_mapping, short
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
-from training.policy.parsing.vocabulary import Reading, read_mapping, short
 
 
 def read_object(text: str, actions: Actions) -> Reading:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from envs.actions.parsing import Form, parse, parse_action
 from envs.types import Answer, Click, Invalid, Type
-from training.policy.parsing import Form, parse, parse_action
 
 WRITTEN = {
     "brackets": "click [3]",

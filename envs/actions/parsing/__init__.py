@@ -28,7 +28,7 @@ Names and arguments of other schemes (computer use: ``left_click``, ``coordinate
 `vocabulary`; which were is in the result as well.
 """
 
-from training.policy.parsing.forms import STRICT, Form, Parsed, parse, parse_action
-from training.policy.parsing.writing import format_action
+from envs.actions.parsing.forms import Parsed, parse, parse_action
+from envs.types.action_text import STRICT, Form, format_action
 
 __all__ = ["STRICT", "Form", "Parsed", "format_action", "parse", "parse_action"]

@@ -9,9 +9,9 @@ import json
 import re
 from typing import Any
 
+from envs.actions.parsing.vocabulary import Reading, canonical, read_named, short
 from envs.types import Click, ErrorCode, Invalid, Select, Type
 from envs.types.actions import Actions
-from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
 
 MAX_DIGITS = 4
 """Of an element's number: no page shows 10,000 elements."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.actions.parsing import Form, format_action, parse, parse_action
 from envs.types import Click, ErrorCode, Forget, Invalid, Remember, Select, Submit, Type
 from envs.types.actions import WITH_MEMORY
-from training.policy.parsing import Form, format_action, parse, parse_action
 
 from .strategies import every_action
 

@@ -9,9 +9,9 @@ import json
 import re
 from typing import Any
 
+from envs.actions.parsing.vocabulary import Reading, canonical, read_named, short
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
-from training.policy.parsing.vocabulary import Reading, canonical, read_named, short
 
 _CALL = re.compile(r"(?P<name>[A-Za-z_]{1,40})\((?P<inside>.*)\)", re.DOTALL)
 _NUMBER = r"-?\d{1,20}(?:\.\d{1,20})?"

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+from envs.actions.parsing import Form, format_action, parse
 from envs.types import (
     Action,
     Answer,
@@ -25,7 +26,6 @@ from envs.types import (
     Type,
     Upload,
 )
-from training.policy.parsing import Form, format_action, parse
 
 TURNS = 10_000
 LONGEST_REASON = 600
