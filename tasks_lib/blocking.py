@@ -17,9 +17,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.ends import Block, WallSeen, blocked_sites, blocks
+from envs.episodes.grading import JUDGED_WALL
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.live import worker_name
-from tasks_lib.rewards import JUDGED_WALL
 from training.store import BACKUP, RunStore, atomic_write_bytes, first_fault, move_aside, read_json, write_json
 
 HOUR = 3600.0

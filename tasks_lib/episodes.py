@@ -5,49 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from envs.actions.parsing import parse
 from envs.browser import StepResult, WebSession
-from envs.browser.context import PageCrashed
-from envs.browser.episode import unchanged
 from envs.browser.pool import BrowserPool
-from envs.memory import EpisodeMemory, typed_secret
-from envs.rewards import score
+from envs.episodes import WebEpisode
+from envs.episodes.looks import PageEvidence
+from envs.memory import EpisodeMemory
 from envs.rewards.webarena import Helper
 from envs.scope import Scope
-from envs.signals import aggregate
 from envs.sites import LiveOptions
 from envs.sites.base import Site
-from envs.types import (
-    Action,
-    BrowserError,
-    Forget,
-    Invalid,
-    Observation,
-    Recorded,
-    Remember,
-    Step,
-    StepSeconds,
-    StopReason,
-    Trajectory,
-    WebTask,
-)
+from envs.types import BrowserError, StepSeconds, StopReason, Trajectory
 from envs.types.actions import ACTIONS, WITH_MEMORY
-from envs.types.signals import EpisodeSignals
 from tasks_lib.activity import ActivityClock
 from tasks_lib.actors import Actor, Situation
 from tasks_lib.config import RolloutConfig
-from tasks_lib.ending import EpisodeWatch
-from tasks_lib.evidence import read_end
 from tasks_lib.live import Doing, Slot
-from tasks_lib.looks import PageEvidence
 from tasks_lib.spares import Spares
 from tasks_lib.turns import TurnPipeline
 from training.groups import GroupSpec
-
-NOT_GRADED = "it was not graded yet"
-"""Cause of the abstention that an episode has for a reward until it went through the reward stage."""
 
 NOT_NEEDED = "enough other episodes of its group were over"
 """Cause of the abstention of an episode that was given up (`rollout.spare`)."""
@@ -94,26 +72,25 @@ class EpisodeRunner:
 
     async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
         episode = _Episode(self, group, sample, attempt, slot)
+        web = episode.web
         started = time.perf_counter()
         limit = Scope(self.rollout.episode_deadline)
         try:
             if self.spares.has_enough(group):
-                episode.abstain(StopReason.ABANDONED, NOT_NEEDED)
+                web.abstain(StopReason.ABANDONED, NOT_NEEDED)
                 return episode.trajectory(0.0)
             async with limit:
                 with self.spares.running(group, limit):
                     await episode.play()
-        except PageCrashed as error:
-            episode.abstain(StopReason.CRASH, str(error))
         except BrowserError as error:
-            episode.abstain(StopReason.BROWSER_ERROR, str(error))
+            web.fail(error)
         except TimeoutError:
             if not limit.expired:
                 raise  # of something within, whose deadline says nothing of the episode
             if limit.was_cut:
-                episode.abstain(StopReason.ABANDONED, NOT_NEEDED)
+                web.abstain(StopReason.ABANDONED, NOT_NEEDED)
             else:
-                episode.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
+                web.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
         return episode.trajectory(time.perf_counter() - started)
 
 
@@ -124,153 +101,85 @@ class _Episode:
         self.runner = runner
         self.slot = slot
         self.group = group
-        self.task: WebTask = group.task
         self.sample = sample
         self.attempt = attempt
         self.episode_id = group.episode_id(sample, attempt)
         self.version = runner.actor.policy_version
-        self.steps: list[Step] = []
-        self.facts: dict[str, float | bool | str] = {}
-        self.final: Observation | None = None
-        self.stop_reason = StopReason.HORIZON
-        self.answer = ""
         self.final_dom = ""
         self.final_screenshot = ""
-        self.recorded: Recorded | None = None
-        self.error: str | None = None
-        self.wall = ""
-        self.watch = EpisodeWatch(runner.rollout.repeats)
-        self.memory = EpisodeMemory(group.memory) if runner.rollout.memory != "off" else None
-        self.acts = 0
-        """Steps that went to the page; the others changed the memory."""
+        rollout = runner.rollout
+        self.web = WebEpisode(
+            group.task,
+            group.seeds[sample],
+            repeats=rollout.repeats,
+            stop_on_invalid=rollout.stop_on_invalid,
+            memory=EpisodeMemory(group.memory) if rollout.memory != "off" else None,
+        )
 
     async def play(self) -> None:
         """Reset, then step until done. Raises ``BrowserError``."""
-        self.slot.begin(self.episode_id, self.task.kind, self.task.horizon)
-        async with self.runner.pool.lease(self.runner.sites[self.task.site]) as session:
+        task = self.group.task
+        self.slot.begin(self.episode_id, task.kind, task.horizon)
+        async with self.runner.pool.lease(self.runner.sites[task.site]) as session:
             await self._play(session)
 
     async def _play(self, session: WebSession) -> None:
+        runner, web = self.runner, self.web
         started = time.perf_counter()
-        with self.runner.clock("browser"):
-            frame = await session.reset(self.task, self.group.seeds[self.sample])
+        with runner.clock("browser"):
+            frame = await web.begin(session)
         observed = time.perf_counter() - started
-        while len(self.steps) < self.task.horizon and not self._over(frame):
-            before = frame
-            frame, observed = await self._step(session, frame, observed)
-            action = self.steps[-1].action
-            if isinstance(action, Invalid) and self.runner.rollout.stop_on_invalid:
-                self.stop_reason = StopReason.INVALID_ACTION
-                break
-            if not frame.done and self.watch.repeats(before, action):
-                self.stop_reason = StopReason.REPETITION
-                break
-        self._over(frame)
-        self.facts, self.answer = dict(frame.page_facts), frame.said
-        self.final = frame.observation.model_copy(update={"notices": frame.earlier_notices + frame.observation.notices})
-        if self.runner.evidence is not None and self.task.reference:
-            if (
-                frame.inspected is None and self.error is None
-            ):  # a dialog is open, behind which the page is the last one
-                with self.runner.clock("browser"):
-                    frame = replace(frame, inspected=await session.look(lambda page: page.inspected()))
-            self.final_dom = await asyncio.to_thread(self.runner.evidence.page, frame)
-        if self.runner.keep is not None and self.steps and frame.screenshot:
-            self.final_screenshot = await asyncio.to_thread(self.runner.keep, frame.screenshot)
-        if self.error is None:
-            with self.runner.clock("browser"):
-                addresses, helpers = self.runner.live.addresses, self.runner.helpers
-                self.recorded = await read_end(session, self.task, addresses, helpers)
+        while not web.over:
+            frame, observed = await self._step(frame, observed)
+        if runner.evidence is not None and web.task.reference:
+            with runner.clock("browser"):
+                frame = await web.inspected()
+            self.final_dom = await asyncio.to_thread(runner.evidence.page, frame)
+        if runner.keep is not None and web.steps and frame.screenshot:
+            self.final_screenshot = await asyncio.to_thread(runner.keep, frame.screenshot)
+        with runner.clock("browser"):
+            await web.read_end(runner.live.addresses, runner.helpers)
 
-    def _over(self, frame: StepResult) -> bool:
-        """Whether the page or the policy declared the end, or the site cannot be used."""
-        unusable = None if frame.done else self.watch.unusable(frame, first=not self.steps)
-        if unusable is not None:
-            self.abstain(unusable.reason, unusable.message)
-            self.wall = unusable.wall
-        elif frame.done:
-            self.stop_reason = frame.stop or StopReason.DONE
-        return frame.done or unusable is not None
-
-    async def _step(self, session: WebSession, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
-        clock = time.perf_counter()
+    async def _step(self, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
+        web, clock = self.web, time.perf_counter()
         self.slot.now(Doing.TURN)
-        memory = self.memory.entries if self.memory is not None else None
-        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, self.steps, memory))
+        memory = web.memory.entries if web.memory is not None else None
+        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory))
         generated = time.perf_counter()
-        parsed = parse(turn.response, ACTIONS if self.memory is None else WITH_MEMORY)
+        parsed = parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
         self.slot.now(Doing.ACT)
-        after = await self._act(session, frame, parsed.action)
+        with self.runner.clock("browser"):
+            after = await web.act(parsed.action)
         acted = time.perf_counter()
         evidence = self.runner.evidence
         dom_diff = "" if evidence is None else await asyncio.to_thread(evidence.change, frame, after)
-        self.steps.append(
-            Step(
-                index=len(self.steps),
-                observation=frame.observation,
-                screenshot=turn.asked.screenshot,
-                prompt=turn.asked.prompt,
-                prompt_ids=turn.asked.prompt_ids,
-                response=turn.response,
-                response_ids=turn.response_ids,
-                logprobs=turn.logprobs,
-                policy_version=turn.policy_version,
-                action=parsed.action,
-                form=parsed.form,
-                point=after.point,
-                error=after.error,
-                settled=str(after.settled.reason) if after.settled is not None else "",
-                signals=after.signals,
-                dom_diff=dom_diff,
-                seconds=StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
-            )
+        web.record(
+            parsed.action,
+            {
+                "screenshot": turn.asked.screenshot,
+                "prompt": turn.asked.prompt,
+                "prompt_ids": turn.asked.prompt_ids,
+                "response": turn.response,
+                "response_ids": turn.response_ids,
+                "logprobs": turn.logprobs,
+                "policy_version": turn.policy_version,
+                "form": parsed.form,
+                "dom_diff": dom_diff,
+                "seconds": StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
+            },
         )
-        self.slot.step = len(self.steps)
+        self.slot.step = len(web.steps)
         return after, 0.0  # the look at the new page is part of the action's time
-
-    async def _act(self, session: WebSession, frame: StepResult, action: Action) -> StepResult:
-        """Have an action carried out: by the memory, where the page stands still and is not looked at again, or by the page."""
-        if isinstance(action, Remember | Forget):
-            assert self.memory is not None, "the parser reads these in an episode with a memory"
-            return unchanged(frame, self.memory.apply(action))
-        with self.runner.clock("browser"):
-            after = await session.step(action, step_id=self.acts)
-        self.acts += 1
-        if self.memory is not None:
-            self.memory.hide(typed_secret(action, frame.observation))
-        return after
-
-    def abstain(self, reason: StopReason, message: str) -> None:
-        """The episode failed for a reason that is not the policy's."""
-        self.stop_reason, self.error = reason, message
-
-    def _signals(self) -> EpisodeSignals | None:
-        signals = [step.signals for step in self.steps if step.signals is not None]
-        return aggregate(signals) if signals else None
 
     def trajectory(self, seconds: float) -> Trajectory:
         """The record of the episode as it stands, not graded yet; an abstention if it failed for a reason that is not the policy's."""
-        return Trajectory(
+        return self.web.trajectory(
             episode_id=self.episode_id,
             group_id=self.group.group_id,
-            task_id=self.task.task_id,
-            kind=self.task.kind,
-            seed=self.group.seeds[self.sample],
             sample=self.sample,
             attempt=self.attempt,
             policy_version=self.version,
-            steps=tuple(self.steps),
-            final=self.final,
             final_dom=self.final_dom,
             final_screenshot=self.final_screenshot,
-            stop_reason=self.stop_reason,
-            reward=score([], abstained=self.error or NOT_GRADED),
-            page_facts=self.facts,
-            signals=self._signals(),
-            recorded=self.recorded,
-            answer=self.answer,
-            memory=self.memory.changes() if self.memory is not None else (),
-            error=self.error,
-            wall=self.wall,
             seconds=seconds,
         )

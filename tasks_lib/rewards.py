@@ -10,26 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from envs.actions.parsing import STRICT
-from envs.rewards import EpisodeEvidence, PartSource, score
-from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
-from envs.rewards.grader import Grader, Grading
+from envs.episodes import EpisodeGrader
+from envs.rewards import EpisodeEvidence, PartSource
 from envs.rewards.judge import Judge, JudgeConfig, Judgement, Ledger
-from envs.rewards.judged import EpisodeJudge
-from envs.rewards.webarena import WebArenaParts
-from envs.types import Cost, JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
+from envs.types import Cost, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import RewardConfig
-
-JUDGED_WALL = "judge"
-"""Kind of a wall that only the judge saw."""
 
 
 def judge_account(judge: JudgeConfig | None, spent: Path) -> dict[str, Any]:
@@ -40,25 +33,6 @@ def judge_account(judge: JudgeConfig | None, spent: Path) -> dict[str, Any]:
         StorageError: it cannot be read what was spent; names the file, and what to do.
     """
     return {} if judge is None else {"judge": judge.limits.account(Ledger(spent).read())}
-
-
-def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None = None) -> list[PartSource]:
-    """Where a worker's parts come from besides rubrics and pages. Those without a weight are never asked.
-
-    Args:
-        addresses: Of live sites by their names, for WebArena's evaluators.
-        judge: Entered; compares answers for them.
-    """
-    return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
-
-
-class Graded(TypedDict):
-    """Fields of a trajectory that its grading says."""
-
-    reward: RewardBundle
-    wall: str
-    """Kind of the wall if only the judge saw one instead of the site."""
-    judgement: str
 
 
 @dataclass(slots=True)
@@ -120,13 +94,18 @@ class RewardStage:
             keep: Stores a blob and gives its name, for what the judge was asked and said; ``None``: that is not kept.
         """
         self.counts = StageCounts()
-        self._deadline = config.deadline
-        self._grader = Grader(config.weights(), sources, threads)
+        self._grader = EpisodeGrader(
+            config.weights(),
+            sources,
+            screenshot=screenshot,
+            measure=measure,
+            threads=threads,
+            judge=judge,
+            deadline=config.deadline,
+        )
         self._places = asyncio.Semaphore(config.concurrency)
         self._clock = clock
         self._judge = judge
-        self._measure = measure
-        self._screenshot = screenshot
         self._keep = keep
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Trajectory:
@@ -145,71 +124,28 @@ class RewardStage:
         async with AsyncExitStack() as held:
             try:
                 # The judge's turn first: an episode that waits for it takes no other's place, and its deadline has not begun.
-                if self._judge is not None and _may_ask(task):
+                if self._judge is not None and self._grader.may_ask(task):
                     await held.enter_async_context(self._judge.turns)
                 await held.enter_async_context(self._places)
             finally:
                 counts.waiting -= 1
                 counts.waiting_seconds += time.perf_counter() - arrived
             with self._clock("reward"):
-                found = await self._grade(task, trajectory)
+                found = await self._grader.grade(task, trajectory)
+                kept = await self._kept(found.judgement)
         if self._judge is not None and self._judge.damage is not None:
             raise self._judge.damage
-        reward = found["reward"]
+        for name, seconds in found.seconds.items():
+            counts.seconds[name] += seconds
+        reward = found.reward
         counts.graded += 1
+        counts.timed_out += found.timed_out
         counts.abstained += reward.abstained is not None
         counts.cost += reward.cost
-        return trajectory.model_copy(update=dict(found))
-
-    async def _grade(self, task: WebTask, trajectory: Trajectory) -> Graded:
-        """What the grading found. Of an episode that met a wall nothing is known of the policy."""
-        grading, judge = Grading(), self._hearing(task, trajectory)
-        try:
-            async with asyncio.timeout(self._deadline) as limit:
-                evidence = EpisodeEvidence.of(trajectory)
-                if self._measure is not None:
-                    evidence = await self._measure(task, evidence)
-                reward = await self._grader.grade(task, evidence, grading, judge=judge)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            self.counts.timed_out += 1
-            cause = f"not graded within {self._deadline:g} s (rewards.deadline)"
-            if judge is not None and task.rubric is not None:
-                grading.lost(task.rubric, await judge.give_up(cause))
-            reward = grading.given_up(cause)
-        finally:
-            if judge is not None:
-                judge.close()
-            for name, seconds in grading.seconds.items():
-                self.counts.seconds[name] += seconds
-        judgement = judge.judgement if judge is not None else None
-        kept = await self._kept(judgement)
-        if judgement is None or not judgement.blocked:
-            return Graded(reward=reward, wall="", judgement=kept)
-        # What a program made of a wall says nothing of the policy.
-        reward = score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash)
-        return Graded(reward=reward, wall=JUDGED_WALL, judgement=kept)
+        return trajectory.model_copy(update={"reward": reward, "wall": found.wall, "judgement": kept})
 
     async def _kept(self, judgement: Judgement | None) -> str:
         """Name of the blob of what the judge was asked and said; empty without one."""
         if judgement is None or self._keep is None:
             return ""
         return await asyncio.to_thread(self._keep, judgement.model_dump_json().encode())
-
-    def _hearing(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
-        """The judge of this episode, if it has to be asked at all."""
-        rubric = task.rubric
-        if self._judge is None or rubric is None or not _judges(rubric):
-            return None
-        read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
-        return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
-
-
-def _judges(rubric: Rubric) -> bool:
-    return any(isinstance(fact, JudgeFact) for fact in rubric.facts())
-
-
-def _may_ask(task: WebTask) -> bool:
-    """Whether the judge may be asked about episodes of a task."""
-    return task.evaluators is not None or (task.rubric is not None and _judges(task.rubric))

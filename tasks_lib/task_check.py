@@ -20,6 +20,7 @@ import httpx
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.browser.pipeline import Stage
+from envs.episodes import part_sources
 from envs.oracles import ORACLES, Oracle, follow, is_generated
 from envs.sites import Site, make_site
 from envs.sites.bundled import APPLICATIONS
@@ -48,7 +49,7 @@ from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.early_interrupt import STATUS, raise_on_interrupt
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from tasks_lib.task_sets import check_uploads, read_index, sealed, task_paths, task_root
 from tasks_lib.turns import turn_pipeline
 from training.groups import GroupSpec

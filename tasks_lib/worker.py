@@ -22,6 +22,8 @@ from typing import Any, ClassVar
 import distributed
 
 from envs.browser import BrowserPool
+from envs.episodes import part_sources
+from envs.episodes.looks import LookSources, PageEvidence
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.judge import Judge, Ledger
@@ -37,7 +39,6 @@ from tasks_lib.config import resolve_path
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.interrupts import STATES, is_not_cancelled
 from tasks_lib.live import LiveState, shown
-from tasks_lib.looks import LookSources, PageEvidence
 from tasks_lib.orders import (
     GradeOrder,
     GradeReport,
@@ -49,7 +50,7 @@ from tasks_lib.orders import (
 from tasks_lib.planning import plan_slots
 from tasks_lib.regraded import Regraded
 from tasks_lib.retries import is_not_passed_on
-from tasks_lib.rewards import RewardStage, judge_account, part_sources
+from tasks_lib.rewards import RewardStage, judge_account
 from tasks_lib.spares import Spares
 from tasks_lib.turns import encode_stage, stage_metrics, turn_pipeline
 from tasks_lib.worker_loop import WorkerLoop

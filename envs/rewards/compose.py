@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from envs.rewards.bundle import score, total
@@ -18,7 +19,10 @@ from envs.types import PartRole, RewardBundle, RewardPart, WebTask
 
 
 class Component(StrEnum):
-    """What a part of a reward is about. Its weight is `rewards.<name>` of the configuration; with weight 0 nobody is asked."""
+    """What a built-in part of a reward is about. Its weight is `rewards.<name>` of the configuration; with weight 0 it is not asked.
+
+    Other components have names of their own and their weights in `rewards.extra` (`envs.rewards.functions`).
+    """
 
     TASK = "task"
     """What was asked for was done: the rubric, the evaluators of a benchmark, or the page's own word."""
@@ -36,6 +40,9 @@ class Component(StrEnum):
     """A penalty for actions that could not be carried out."""
 
 
+WEIGHTS: Mapping[str, float] = MappingProxyType({Component.TASK: 1.0, Component.VISUAL: 1.0, Component.SEMANTIC: 1.0})
+"""Weights of components where nothing else is said; the others are not asked."""
+
 MEAN = (PartRole.SCORED, PartRole.SHAPING)
 """Roles whose parts are in the weighted mean."""
 
@@ -44,8 +51,8 @@ class PartSource(Protocol):
     """Where parts of a reward come from. One object grades many episodes, several at once."""
 
     @property
-    def component(self) -> Component:
-        """What its parts are about."""
+    def component(self) -> str:
+        """What its parts are about: a `Component`, or another name that has a weight."""
         ...
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
@@ -62,8 +69,8 @@ class PartSource(Protocol):
 
 
 def compose(
-    found: Mapping[Component, Sequence[RewardPart]],
-    weights: Mapping[Component, float],
+    found: Mapping[str, Sequence[RewardPart]],
+    weights: Mapping[str, float],
     *,
     rubric: RewardBundle | None = None,
     page: RewardPart | None = None,
@@ -79,7 +86,9 @@ def compose(
         rubric: The bundle of the task's rubric.
         page: What the page says of itself, where nothing else says whether the task was done.
     """
-    weighed = [component for component in Component if found.get(component) and weights.get(component, 0.0) > 0]
+    # Built-in components in their order, then the others in that of their sources, whoever answered first.
+    names: list[str] = [*Component, *(name for name in found if name not in set(Component))]
+    weighed = [name for name in names if found.get(name) and weights.get(name, 0.0) > 0]
     found = {component: found[component] for component in weighed}
     success, by = _success(found, weights, rubric, page)
     beside = [
@@ -99,11 +108,11 @@ def compose(
 
 
 def _success(
-    found: Mapping[Component, Sequence[RewardPart]],
-    weights: Mapping[Component, float],
+    found: Mapping[str, Sequence[RewardPart]],
+    weights: Mapping[str, float],
     rubric: RewardBundle | None,
     page: RewardPart | None,
-) -> tuple[RewardBundle, set[Component]]:
+) -> tuple[RewardBundle, set[str]]:
     """What says whether the task was done, and the components that went into it."""
     if rubric is not None:
         return rubric, set()

@@ -58,11 +58,14 @@ class Grading:
 class Grader:
     """Grades episodes, several at once on one event loop."""
 
-    weights: Mapping[Component, float]
+    weights: Mapping[str, float]
+    """By component."""
     sources: Sequence[PartSource] = ()
     """Several may be of one component; those without a weight are never asked."""
     threads: Executor | None = None
     """Where rubrics are checked by program; ``None``: the event loop's own."""
+    own: PartSource | None = None
+    """Says what an episode is worth in place of the task's rubric, its evaluators and the page's own word."""
 
     async def grade(
         self,
@@ -77,20 +80,23 @@ class Grader:
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.
         """
+        rubric = task.rubric if self.own is None else None
         if task.evaluators is not None:
             # Here, because what a source raises makes its component not available, and this has to end the run.
             check_frozen(task.evaluators, task.evaluators_hash)
-        if task.rubric is not None:
+        if rubric is not None:
             await self._by_program(task, evidence, grading)
         sources = [source for source in self.sources if self.weights.get(source.component, 0.0) > 0]
+        if self.own is not None:
+            sources = [self.own, *(source for source in sources if source.component != Component.TASK)]
         async with asyncio.TaskGroup() as tasks:
-            if task.rubric is not None and judge is not None:
-                tasks.create_task(_ask(task.rubric, evidence, grading, judge))
+            if rubric is not None and judge is not None:
+                tasks.create_task(_ask(rubric, evidence, grading, judge))
             asked = [(source, tasks.create_task(_parts(source, task, evidence, grading))) for source in sources]
-        found: defaultdict[Component, list[RewardPart]] = defaultdict(list)
+        found: defaultdict[str, list[RewardPart]] = defaultdict(list)
         for source, parts in asked:  # in the order of the sources, whoever answered first
             found[source.component] += parts.result()
-        page = page_reward(evidence.page_facts, steps=len(evidence.steps))
+        page = None if self.own is not None else page_reward(evidence.page_facts, steps=len(evidence.steps))
         return compose(found, self.weights, rubric=grading.rubric, page=page)
 
     async def _by_program(self, task: WebTask, evidence: EpisodeEvidence, grading: Grading) -> None:

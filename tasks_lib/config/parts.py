@@ -195,7 +195,7 @@ class RewardConfig(Settings):
             raise ValueError(f"{resolve_path(clip)} is no Hugging Face checkpoint folder: it has no config.json")
         return clip
 
-    def weights(self) -> dict[Component, float]:
+    def weights(self) -> dict[str, float]:
         """By component."""
         return {component: getattr(self, component) for component in Component}
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
+from envs.episodes import part_sources
+from envs.episodes.grading import JUDGED_WALL
 from envs.rewards import Component, EpisodeEvidence, page_reward, read_rubric, score
 from envs.rewards import rubric as grading
 from envs.rewards.judge import DamagedLedger, Judge, Judgement, Ledger
 from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
 from tasks_lib.config import EvaluateConfig, RewardConfig, TrainConfig, resolve
-from tasks_lib.rewards import JUDGED_WALL, RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, completion, config, fake_judge, jpeg, judged, says
 

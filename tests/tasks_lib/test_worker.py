@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from envs.episodes.grading import JUDGED_WALL, judge_account
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
@@ -27,7 +28,6 @@ from tasks_lib.config import EvaluateConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
-from tasks_lib.rewards import JUDGED_WALL, judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker

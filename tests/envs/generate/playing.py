@@ -10,13 +10,14 @@ from typing import Any
 
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
+from envs.episodes import part_sources
 from envs.oracles import Oracle
 from envs.sites import Site, make_site
 from envs.types import Action, Invalid, Observation, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from training.groups import GroupSpec
 from training.policy.prompt import user_text
 

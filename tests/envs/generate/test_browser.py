@@ -12,6 +12,7 @@ import pytest
 
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool, WebSession
+from envs.episodes import part_sources
 from envs.rewards import EpisodeEvidence, grade_by_program, record_answers
 from envs.sites import Site, make_site
 from envs.tasks.generate import TEMPLATES, solution_of
@@ -21,7 +22,7 @@ from envs.types import Answer, Invalid, RewardBundle, StopReason, Trajectory, We
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from training.groups import GroupSpec
 
 from .making import by_kind, something_else, world_seed

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from envs.browser.result import StepResult
+from envs.episodes import NOT_GRADED, part_sources
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episodes import NOT_GRADED, EpisodeRunner
+from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from tasks_lib.run import iteration_line
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 
@@ -63,7 +64,7 @@ class Browser:
     async def reset(self, task: WebTask, seed: int) -> StepResult:
         return await self.next()
 
-    async def step(self, action: object, step_id: int) -> StepResult:
+    async def step(self, action: object) -> StepResult:
         return await self.next()
 
     async def next(self) -> StepResult:

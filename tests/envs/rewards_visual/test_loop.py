@@ -16,6 +16,8 @@ import pytest
 
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
+from envs.episodes import part_sources
+from envs.episodes.looks import LookSources, PageEvidence
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
 from envs.rewards.chromiumrl.source import NOT_RECORDED
@@ -31,9 +33,8 @@ from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, T
 from tasks_lib.config import RewardConfig
 from tasks_lib.episodes import EpisodeRunner
 from tasks_lib.live import Slot
-from tasks_lib.looks import LookSources, PageEvidence
 from tasks_lib.orders import pool_options
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.store import RunStore

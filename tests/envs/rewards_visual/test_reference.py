@@ -12,6 +12,7 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.browser.cdp import ConnectionLost
+from envs.episodes.looks import LookSources
 from envs.rewards import Component, EpisodeEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl import source as sources
@@ -21,7 +22,6 @@ from envs.rewards.chromiumrl.source import ReferenceSource
 from envs.rewards.compose import compose
 from envs.sites import LiveOptions, Site, StaticServer, StaticSite, make_site
 from envs.types import BrowserError, WebTask
-from tasks_lib.looks import LookSources
 
 
 def task_on(site: str, path: str, reference: str) -> WebTask:

@@ -14,6 +14,8 @@ from urllib.parse import parse_qs
 import pytest
 
 from envs.browser import BrowserPool
+from envs.episodes import part_sources
+from envs.episodes.read_end import read_end
 from envs.rewards import Component, EpisodeEvidence
 from envs.rewards.compose import compose
 from envs.rewards.webarena import WebArenaParts, read_eval
@@ -41,9 +43,8 @@ from envs.types.evidence import PageText
 from envs.types.webarena import evaluators_hash, placed
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.evidence import read_end
 from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage, part_sources
+from tasks_lib.rewards import RewardStage
 from tasks_lib.task_sets import sealed
 from tests.envs.rewards.played import trajectory
 from tests.loopback import Quiet, serving

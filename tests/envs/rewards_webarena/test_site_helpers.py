@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.browser import BrowserPool
+from envs.episodes.read_end import read_end
 from envs.rewards import EpisodeEvidence
 from envs.rewards.webarena import KNOWN, WebArenaParts, lacking, read_eval, site_helpers
 from envs.rewards.webarena.members import project_member_role
@@ -23,7 +24,6 @@ from envs.types import Answer, PageScriptError, Recorded, SeedRange, SiteError, 
 from envs.types.webarena import PageCheck, evaluators_hash
 from tasks_lib import actors
 from tasks_lib.config import EvaluateConfig, resolve, resolve_path
-from tasks_lib.evidence import read_end
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.worker import RolloutWorker

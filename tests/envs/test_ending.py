@@ -9,9 +9,9 @@ import pytest
 from PIL import Image, ImageDraw
 
 from envs.browser import StepResult
+from envs.episodes.ending import EpisodeWatch
 from envs.types import Click, Element, Observation, StopReason
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.ending import EpisodeWatch
 
 
 def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") -> StepResult:

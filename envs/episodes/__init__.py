@@ -1,0 +1,11 @@
+"""One episode, whoever decides its actions: how it begins, ends, is read and is graded.
+
+`WebEpisode` plays one attempt of a task on a leased session. `ending` says when an attempt ends, `read_end` reads what its
+grading asks for before the browser is given back, and `EpisodeGrader` makes a reward of what it left behind. The front door
+(`envs.open_env`) and the rollouts of a run use the same parts. Nothing here knows a policy, a run or its store.
+"""
+
+from envs.episodes.episode import NO_TURN, NOT_GRADED, WebEpisode
+from envs.episodes.grading import EpisodeGrader, Graded, part_sources
+
+__all__ = ["NOT_GRADED", "NO_TURN", "EpisodeGrader", "Graded", "WebEpisode", "part_sources"]

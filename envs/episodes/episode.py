@@ -1,0 +1,219 @@
+"""One attempt of a task on a browser session: begin, act until it is over, read the end, keep the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from envs.browser import StepResult, WebSession
+from envs.browser.context import PageCrashed
+from envs.browser.episode import unchanged
+from envs.episodes.ending import EpisodeWatch
+from envs.episodes.read_end import read_end
+from envs.memory import EpisodeMemory, typed_secret
+from envs.rewards import score
+from envs.rewards.webarena import Helper
+from envs.signals import aggregate
+from envs.types import (
+    Action,
+    BrowserError,
+    Forget,
+    Invalid,
+    Observation,
+    Recorded,
+    Remember,
+    Step,
+    StopReason,
+    Trajectory,
+    WebTask,
+)
+from envs.types.signals import EpisodeSignals
+
+NOT_GRADED = "it was not graded yet"
+"""Cause of the abstention that an episode has for a reward until it is graded."""
+
+NO_TURN: Mapping[str, Any] = MappingProxyType(
+    {
+        "screenshot": "",
+        "prompt": "",
+        "prompt_ids": (),
+        "response": "",
+        "response_ids": (),
+        "logprobs": (),
+        "policy_version": 0,
+    }
+)
+"""Fields of a `Step` that say how a model decided, where none did."""
+
+
+class WebEpisode:
+    """One attempt of one task. `begin`, then `act` until `over`, then `read_end`; afterwards `trajectory` is its record.
+
+    It can be asked for its record at any moment, also when it failed before it began.
+    """
+
+    def __init__(
+        self, task: WebTask, seed: int, *, repeats: int, stop_on_invalid: bool, memory: EpisodeMemory | None = None
+    ) -> None:
+        """
+        Args:
+            repeats: Equal steps in a row that end the episode; 0 for never.
+            stop_on_invalid: An `Invalid` action ends the episode; else the next observation says what is wrong with it.
+            memory: Carries out `Remember` and `Forget`; without one they may not be asked for.
+        """
+        self.task = task
+        self.seed = seed
+        self.memory = memory
+        self.page: StepResult | None = None
+        """What was seen last."""
+        self.before: StepResult | None = None
+        """What was seen before the last action."""
+        self.steps: list[Step] = []
+        self.stop_reason: StopReason | None = None
+        self.error: str | None = None
+        """Why it is an abstention; ``None`` if it is none."""
+        self.wall = ""
+        """Name of the `envs.ends.BlockSign` that was there instead of the site; else empty."""
+        self.recorded: Recorded | None = None
+        self._session: WebSession | None = None
+        self._stop_on_invalid = stop_on_invalid
+        self._watch = EpisodeWatch(repeats)
+        self._ended: StepResult | None = None
+        """The last page of an episode that is over."""
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to do."""
+        return self.stop_reason is not None
+
+    async def begin(self, session: WebSession) -> StepResult:
+        """The first page.
+
+        Raises:
+            BrowserError: the browser, the page or the deadline; the caller gives it to `fail`.
+        """
+        self._session = session
+        self.page = await session.reset(self.task, self.seed)
+        self._look(self.page, first=True)
+        return self.page
+
+    async def act(self, action: Action) -> StepResult:
+        """Carry out an action, and say in `over` whether it was the last one. `record` keeps it.
+
+        Raises:
+            BrowserError: as `begin`.
+        """
+        before = self.page
+        assert self._session is not None and before is not None, "begin() comes first"
+        if isinstance(action, Remember | Forget):  # the page stands still and is not looked at again
+            assert self.memory is not None, "the parser reads these in an episode with a memory"
+            page = unchanged(before, self.memory.apply(action))
+        else:
+            page = await self._session.step(action)
+            if self.memory is not None:
+                self.memory.hide(typed_secret(action, before.observation))
+        self.before, self.page = before, page
+        return page
+
+    def record(self, action: Action, turn: Mapping[str, Any] = NO_TURN) -> Step:
+        """Keep the step that `act` just took, and decide whether the episode goes on.
+
+        Args:
+            turn: Fields of the `Step` that say how it was decided and what it took.
+        """
+        before, page = self.before, self.page
+        assert before is not None and page is not None, "act() comes first"
+        settled = str(page.settled.reason) if page.settled is not None else ""
+        seen = {"point": page.point, "error": page.error, "settled": settled, "signals": page.signals}
+        step = Step(index=len(self.steps), observation=before.observation, action=action, **{**seen, **turn})
+        self.steps.append(step)
+        if isinstance(action, Invalid) and self._stop_on_invalid:
+            self.stop_reason = StopReason.INVALID_ACTION
+        elif not page.done and self._watch.repeats(before, action):
+            self.stop_reason = StopReason.REPETITION
+        elif len(self.steps) >= self.task.horizon:
+            self.stop_reason = StopReason.HORIZON
+        self._look(page)
+        return step
+
+    async def read_end(
+        self, addresses: Mapping[str, str] = MappingProxyType({}), helpers: Mapping[str, Helper] | None = None
+    ) -> None:
+        """Read what the task's grading needs and what only the browser has. Nothing of an abstention.
+
+        Args:
+            addresses: Of live sites by their names.
+            helpers: What WebArena's checks may call besides those that need no site.
+
+        Raises:
+            BrowserError: the browser failed.
+        """
+        if self.error is None:
+            assert self._session is not None, "begin() comes first"
+            self.recorded = await read_end(self._session, self.task, addresses, helpers)
+
+    async def inspected(self) -> StepResult:
+        """The last page with what the pool's ``inspect`` reads of it, also where a dialog hid it until now.
+
+        Raises:
+            BrowserError: the browser failed.
+        """
+        page = self.page
+        assert self._session is not None and page is not None, "begin() comes first"
+        if page.inspected is None and self.error is None:
+            page = replace(page, inspected=await self._session.look(lambda shown: shown.inspected()))
+        return page
+
+    def fail(self, error: BrowserError) -> None:
+        """The browser or its page failed: an abstention."""
+        self.abstain(StopReason.CRASH if isinstance(error, PageCrashed) else StopReason.BROWSER_ERROR, str(error))
+
+    def abstain(self, reason: StopReason, message: str) -> None:
+        """The episode failed for a reason that is not the policy's."""
+        self.stop_reason, self.error = reason, message
+
+    def _look(self, page: StepResult, *, first: bool = False) -> None:
+        """Whether the page or the policy declared the end, or the site cannot be used."""
+        unusable = None if page.done else self._watch.unusable(page, first=first)
+        if unusable is not None:
+            self.abstain(unusable.reason, unusable.message)
+            self.wall = unusable.wall
+        elif page.done:
+            self.stop_reason = page.stop or StopReason.DONE
+        if self.over:
+            self._ended = page
+
+    def trajectory(self, **identity: Any) -> Trajectory:
+        """The record as it stands, not graded yet.
+
+        Args:
+            identity: The fields of a `Trajectory` that are not the web side's: ids, sample, attempt, policy version, blobs.
+        """
+        page = self._ended
+        final: Observation | None = None
+        if page is not None:
+            seen = page.observation
+            final = seen.model_copy(update={"notices": page.earlier_notices + seen.notices})
+        return Trajectory(
+            task_id=self.task.task_id,
+            kind=self.task.kind,
+            seed=self.seed,
+            steps=tuple(self.steps),
+            final=final,
+            stop_reason=self.stop_reason or StopReason.HORIZON,
+            reward=score([], abstained=self.error or NOT_GRADED),
+            page_facts={} if page is None else dict(page.page_facts),
+            signals=self._signals(),
+            recorded=self.recorded,
+            answer="" if page is None else page.said,
+            memory=self.memory.changes() if self.memory is not None else (),
+            error=self.error,
+            wall=self.wall,
+            **identity,
+        )
+
+    def _signals(self) -> EpisodeSignals | None:
+        signals = [step.signals for step in self.steps if step.signals is not None]
+        return aggregate(signals) if signals else None

@@ -1,0 +1,130 @@
+"""Grades one ended episode: by program, judge and sources of parts, within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from envs.rewards import EpisodeEvidence, PartSource, score
+from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
+from envs.rewards.grader import Grader, Grading
+from envs.rewards.judge import Judge, Judgement
+from envs.rewards.judged import EpisodeJudge
+from envs.rewards.webarena import WebArenaParts
+from envs.types import JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
+from envs.types.action_text import STRICT
+
+JUDGED_WALL = "judge"
+"""Kind of a wall that only the judge saw."""
+
+GRADING_DEADLINE = 1200.0
+"""Seconds that the grading of an episode may take: a slow judge asks a dozen questions of a minute each."""
+
+
+def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None = None) -> list[PartSource]:
+    """Where parts come from besides rubrics and pages. Those without a weight are never asked.
+
+    Args:
+        addresses: Of live sites by their names, for WebArena's evaluators.
+        judge: Entered; compares answers for them.
+    """
+    return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """What the grading of an episode found."""
+
+    reward: RewardBundle
+    wall: str
+    """Kind of the wall if only the judge saw one instead of the site; else empty."""
+    judgement: Judgement | None
+    """What the judge was asked and said; ``None`` if it was not asked."""
+    timed_out: bool
+    """The deadline passed, so the episode abstains."""
+    seconds: Mapping[str, float]
+    """By what took them: ``program``, ``ask`` (the judge) and components. Several may run at once."""
+
+
+class EpisodeGrader:
+    """Grades episodes, several at once on one event loop."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        sources: Sequence[PartSource],
+        *,
+        screenshot: Callable[[str], bytes],
+        measure: Callable[[WebTask, EpisodeEvidence], Awaitable[EpisodeEvidence]] | None = None,
+        own: PartSource | None = None,
+        threads: Executor | None = None,
+        judge: Judge | None = None,
+        deadline: float = GRADING_DEADLINE,
+    ) -> None:
+        """
+        Args:
+            weights: By component.
+            screenshot: The bytes of a blob.
+            measure: Adds to the evidence what has to be measured before facts can be checked.
+            own: Says what an episode is worth in place of the task's rubric, evaluators or page.
+            threads: Where facts are checked by program.
+            judge: Entered.
+            deadline: Seconds for one episode.
+        """
+        self._grader = Grader(weights, sources, threads, own)
+        self._judge = judge
+        self._measure = measure
+        self._screenshot = screenshot
+        self._deadline = deadline
+
+    def may_ask(self, task: WebTask) -> bool:
+        """Whether the judge may be asked about episodes of a task."""
+        if self._judge is None or self._grader.own is not None:
+            return False
+        return task.evaluators is not None or (task.rubric is not None and _judges(task.rubric))
+
+    async def grade(self, task: WebTask, trajectory: Trajectory) -> Graded:
+        """The reward of an ended episode. Of an episode that met a wall nothing is known of the policy: it abstains.
+
+        Raises:
+            JudgeError: the task's rubric or its evaluators are not those that were frozen.
+            Exception: a grader failed in a way that was not foreseen.
+        """
+        grading, judge, timed_out = Grading(), self._episode_judge(task, trajectory), False
+        try:
+            async with asyncio.timeout(self._deadline) as limit:
+                evidence = EpisodeEvidence.of(trajectory)
+                if self._measure is not None:
+                    evidence = await self._measure(task, evidence)
+                reward = await self._grader.grade(task, evidence, grading, judge=judge)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            timed_out = True
+            cause = f"not graded within {self._deadline:g} s (rewards.deadline)"
+            if judge is not None and task.rubric is not None:
+                grading.lost(task.rubric, await judge.give_up(cause))
+            reward = grading.given_up(cause)
+        finally:
+            if judge is not None:
+                judge.close()
+        judgement, wall = judge.judgement if judge is not None else None, ""
+        if judgement is not None and judgement.blocked:
+            # What a program made of a wall says nothing of the policy.
+            reward = score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash)
+            wall = JUDGED_WALL
+        return Graded(reward, wall, judgement, timed_out, grading.seconds)
+
+    def _episode_judge(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
+        """The judge of this episode, if it has to be asked at all."""
+        rubric = task.rubric
+        if self._judge is None or self._grader.own is not None or rubric is None or not _judges(rubric):
+            return None
+        read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
+        return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
+
+
+def _judges(rubric: Rubric) -> bool:
+    return any(isinstance(fact, JudgeFact) for fact in rubric.facts())
