@@ -1,7 +1,137 @@
 """The web side of Rollwright: browsers, sites, tasks, observations, actions and rewards.
 
-``browser`` drives real Chromium pages, ``sites`` says where pages come from and how an episode is reset and judged by
-the page itself, ``tasks`` reads task files, ``rewards`` turns facts into reward bundles, and ``oracles`` holds scripted
-policies that prove a task can be solved from what the policy sees. ``types`` is shared with ``training``. Prefect,
-torch and anything of a model may not be imported here.
+`open_env` opens an environment for one task; `list_tasks` says which there are. See ``docs/environments.md``. Inside:
+``browser`` drives real Chromium pages, ``sites`` says where pages come from and how an episode is reset and judged by the
+page itself, ``tasks`` reads task files, ``rewards`` turns facts into reward bundles, ``episodes`` plays and grades one attempt,
+and ``oracles`` holds scripted policies that prove a task can be solved from what the policy sees. ``types`` is shared with
+``training``. Prefect, torch and anything of a model may not be imported here.
+
+The names below are imported when they are first used, so that ``import envs`` is fast.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envs.browser import BrowserPool, PoolOptions, WebSession, find_chromium
+    from envs.env import StepResult, WebEnv, make_pool, open_env
+    from envs.registry import list_tasks
+    from envs.rewards.functions import Episode
+    from envs.sites import LiveOptions, Site, StaticSite, make_site
+    from envs.sync import SyncWebEnv, open_env_sync
+    from envs.tasks import load_tasks
+    from envs.types import (
+        Action,
+        Answer,
+        Back,
+        BrowserError,
+        Check,
+        Clear,
+        Click,
+        CloseTab,
+        ConfigError,
+        Dialog,
+        DoubleClick,
+        Drag,
+        Forward,
+        Goto,
+        Hover,
+        NewTab,
+        Observation,
+        Press,
+        Refresh,
+        RollwrightError,
+        Scroll,
+        SeedRange,
+        Select,
+        Split,
+        Submit,
+        SwitchTab,
+        TaskError,
+        Terminate,
+        TripleClick,
+        Type,
+        Upload,
+        Wait,
+        WebTask,
+    )
+
+_MODULES = {
+    "envs.browser": ("BrowserPool", "PoolOptions", "WebSession", "find_chromium"),
+    "envs.env": ("StepResult", "WebEnv", "make_pool", "open_env"),
+    "envs.registry": ("list_tasks",),
+    "envs.rewards.functions": ("Episode",),
+    "envs.sites": ("LiveOptions", "Site", "StaticSite", "make_site"),
+    "envs.sync": ("SyncWebEnv", "open_env_sync"),
+    "envs.tasks": ("load_tasks",),
+}
+"""Where names come from that are not of `envs.types`."""
+
+_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Action",
+    "Answer",
+    "Back",
+    "BrowserError",
+    "BrowserPool",
+    "Check",
+    "Clear",
+    "Click",
+    "CloseTab",
+    "ConfigError",
+    "Dialog",
+    "DoubleClick",
+    "Drag",
+    "Episode",
+    "Forward",
+    "Goto",
+    "Hover",
+    "LiveOptions",
+    "NewTab",
+    "Observation",
+    "PoolOptions",
+    "Press",
+    "Refresh",
+    "RollwrightError",
+    "Scroll",
+    "SeedRange",
+    "Select",
+    "Site",
+    "Split",
+    "StaticSite",
+    "StepResult",
+    "Submit",
+    "SwitchTab",
+    "SyncWebEnv",
+    "TaskError",
+    "Terminate",
+    "TripleClick",
+    "Type",
+    "Upload",
+    "Wait",
+    "WebEnv",
+    "WebSession",
+    "WebTask",
+    "find_chromium",
+    "list_tasks",
+    "load_tasks",
+    "make_pool",
+    "make_site",
+    "open_env",
+    "open_env_sync",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE.get(name, "envs.types")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

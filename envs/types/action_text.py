@@ -23,10 +23,12 @@ class Form(StrEnum):
     FENCE = "fence"
     PROSE = "prose"
     LAST_LINE = "last_line"
+    CUSTOM = "custom"
+    """By a parser of the user's own (`envs.actions.parsing.extensions`)."""
     NONE = "none"
 
 
-STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL})
+STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL, Form.CUSTOM})
 """Forms that policies are asked for; all others but ``none`` are fallbacks."""
 
 _TAGS = re.compile(r"<(?=/?(?:think|tool_call|action)>)")

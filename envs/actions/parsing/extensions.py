@@ -1,0 +1,62 @@
+"""Parsers of model text by name: those of the project, installed ones, and ``module:function``.
+
+A parser is a function of the text that gives an action, a dictionary such as ``{"type": "click", "element": 1}``, or ``None``
+where the text names no action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from envs.actions.parsing.forms import Parsed, parse
+from envs.actions.parsing.objects import read_value
+from envs.types import ConfigError, Invalid, Record, read_action
+from envs.types.action_text import Form
+from envs.types.actions import ACTIONS, Actions
+from envs.types.extensions import Extensions
+
+DEFAULT = "default"
+
+Parser = Callable[[str], Any]
+"""Of one text: an action, a dictionary of one, or ``None``."""
+
+Reader = Callable[[str, Actions], Parsed]
+"""What the rest of the code calls: of a text and the actions that it may name."""
+
+PARSERS: Extensions[Any] = Extensions("action parser", "rollwright.parsers", {DEFAULT: parse})
+"""By name."""
+
+
+def as_parsed(parser: str | Parser) -> Reader:
+    """A parser as the rest of the code calls it.
+
+    Args:
+        parser: A function, or its name: ``default``, an entry point of ``rollwright.parsers``, or ``module:function``.
+
+    Raises:
+        ConfigError: there is no such thing, or it cannot be imported in this process.
+    """
+    found: Any = PARSERS.find(parser) if isinstance(parser, str) else parser
+    if found is parse:
+        return parse
+    if not callable(found):
+        raise ConfigError(f"action parser {parser!r} is {found!r}; expected a function of a text")
+    name = parser if isinstance(parser, str) else getattr(parser, "__qualname__", "the parser")
+
+    def read(text: str, actions: Actions = ACTIONS) -> Parsed:
+        try:
+            value = found(text)
+        except Exception as error:
+            raise ConfigError(f"action parser {name} failed: {type(error).__name__}: {error}") from error
+        if value is None:
+            return Parsed(Invalid(reason="the text names no action"), Form.NONE)
+        if isinstance(value, Mapping):
+            given = dict(value)
+            action = read_action(given, actions) if "type" in given else read_value(given, actions).action
+            return Parsed(action, Form.CUSTOM)
+        if isinstance(value, Record) and getattr(value, "type", None) in {*actions, "invalid"}:
+            return Parsed(value, Form.CUSTOM)  # type: ignore[arg-type]
+        raise ConfigError(f"action parser {name} gave {value!r}; expected an action, a dictionary, or None")
+
+    return read

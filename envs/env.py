@@ -1,0 +1,375 @@
+"""The front door: one environment for one task, in real Chromium.
+
+::
+
+    async with open_env("miniwob/click-test", seed=7) as env:
+        step = await env.reset()
+        step = await env.step(Click(element=1))
+        print(step.reward, step.done, step.observation.text)
+
+It plays and grades an episode with the parts that a training run uses (`envs.episodes`), so the reward is the run's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from envs.actions.parsing import Form, Parsed, parse
+from envs.actions.parsing.extensions import Parser, as_parsed
+from envs.actions.parsing.objects import read_value
+from envs.browser import BrowserPool, PoolOptions
+from envs.episodes import NO_TURN, EpisodeGrader, WebEpisode, part_sources
+from envs.episodes.looks import LookSources, PageEvidence
+from envs.registry import find_task, split_of
+from envs.rewards import NO_PARTS
+from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards.compose import WEIGHTS, Component
+from envs.rewards.functions import FunctionSource, RewardFunction, extra_sources
+from envs.rewards.judge import Judge
+from envs.rewards.webarena import site_helpers
+from envs.sites import LiveOptions, make_site
+from envs.sites.base import Site
+from envs.types import (
+    Action,
+    BrowserError,
+    ConfigError,
+    Observation,
+    Record,
+    RewardBundle,
+    Split,
+    StopReason,
+    TaskError,
+    Trajectory,
+    WebTask,
+    read_action,
+)
+from envs.types.actions import ACTIONS
+from envs.types.near import near
+
+REPEATS = 3
+"""Equal steps in a row that end an episode, as in a run (``rollout.repeats``)."""
+
+AnyAction = Action | Mapping[str, Any] | str
+"""An action; a dictionary such as ``{"type": "click", "element": 1}``; or a model's text, which is parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a reset or a step gave."""
+
+    reward: float | None
+    """0.0 until the end, then the episode's score within [-1, 1]; ``None`` if it abstained (``abstained`` says why)."""
+    done: bool
+    """The episode is over; go on with ``reset``."""
+    observation: Observation
+    """What a text policy sees of the page; ``observation.error`` says why the last action was not carried out."""
+    screenshot: bytes
+    """JPEG of the viewport; empty where the site shows nothing at the end (MiniWoB)."""
+    stop: StopReason | None = None
+    """Why the episode is over; ``None`` before."""
+    abstained: str | None = None
+    """Why there is no reward although the episode is over: a browser that failed, a wall, a grader without an answer."""
+
+
+def open_env(
+    task: str | WebTask,
+    *,
+    seed: int | None = None,
+    instruction: str | None = None,
+    horizon: int | None = None,
+    reward: RewardFunction | None = None,
+    weights: Mapping[str, float] | None = None,
+    parser: str | Parser | None = None,
+    repeats: int = REPEATS,
+    stop_on_invalid: bool = False,
+    judge: Judge | None = None,
+    live: LiveOptions | None = None,
+    site: Site | None = None,
+    pool: BrowserPool | None = None,
+) -> WebEnv:
+    """An environment for a task, to be used in ``async with`` (in scripts without an event loop: `open_env_sync`).
+
+    Args:
+        task: An id of `list_tasks`, ``live/<host>``, an address, or a task of a file.
+        seed: Of the page; the first of the task's training seeds if not given.
+        instruction: What to do; live pages need one.
+        horizon: Most steps of an episode; the task's own if not given.
+        reward: Says what an ended episode is worth, in place of the task's rubric, evaluators or page.
+        weights: Of reward components by name, over the defaults; ``{"length": 0.1, "my_rewards:polite": 0.5}``.
+        parser: Reads actions in texts: a function, an entry point, or ``module:function``.
+        repeats: Equal steps in a row that end the episode; 0 for never.
+        stop_on_invalid: A text that is no action ends the episode, as it does in a run by default.
+        judge: Entered; for rubrics with facts that no program can check (docs/judge.md).
+        live: Log-ins, and what pages of live sites may reach. An address that is opened may be reached by itself.
+        site: That serves the task, not started; made from the task's ``site`` if not given.
+        pool: Browsers that several environments share (`make_pool`); one of its own if not given.
+
+    Raises:
+        TaskError: there is no such task or seed.
+        ConfigError: a name or an option is wrong.
+    """
+    found = find_task(task, instruction=instruction, seed=seed) if isinstance(task, str) else task
+    changed: dict[str, Any] = {}
+    if instruction is not None:
+        changed["instruction"] = instruction
+    if horizon is not None:
+        if horizon < 1:
+            raise ConfigError(f"horizon: got {horizon}; an episode has at least 1 step")
+        changed["horizon"] = horizon
+    live = live or LiveOptions()
+    if isinstance(task, str) and "://" in task:
+        # A person names this address, so it may be reached, also on this machine.
+        origin = f"{task.partition('://')[0].lower()}://{found.site}"
+        live = replace(live, addresses={found.site: origin, **live.addresses})
+    return WebEnv(
+        found.model_copy(update=changed),
+        seed=_seed(found, seed),
+        reward=reward,
+        weights=weights,
+        parser=parser,
+        repeats=repeats,
+        stop_on_invalid=stop_on_invalid,
+        judge=judge,
+        live=live,
+        site=site,
+        pool=pool,
+    )
+
+
+def make_pool(**options: Any) -> BrowserPool:
+    """Browsers for several environments, to be used in ``async with``: ``make_pool(max_sessions=8)``.
+
+    Args:
+        options: Fields of `envs.browser.PoolOptions`.
+
+    Raises:
+        ConfigError: there is no such option; with names that are near.
+    """
+    fields = PoolOptions.__dataclass_fields__
+    for name in options:
+        if name not in fields:
+            raise ConfigError(f"make_pool has no option {name!r}; {near(name, fields)}there are {', '.join(fields)}")
+    return BrowserPool(**options)
+
+
+class WebEnv:
+    """One episode at a time of one task. Made by `open_env`; ``reset``, then ``step`` until ``done``, then ``reset`` again."""
+
+    def __init__(
+        self,
+        task: WebTask,
+        *,
+        seed: int,
+        reward: RewardFunction | None,
+        weights: Mapping[str, float] | None,
+        parser: str | Parser | None,
+        repeats: int,
+        stop_on_invalid: bool,
+        judge: Judge | None,
+        live: LiveOptions,
+        site: Site | None,
+        pool: BrowserPool | None,
+    ) -> None:
+        self.task = task
+        self.seed = seed
+        """Of the next episode."""
+        self.trajectory: Trajectory | None = None
+        """The record of the last ended episode, with its reward; its model fields are empty."""
+        self._own = None if reward is None else FunctionSource(reward)
+        self._weights = {**WEIGHTS, **(weights or {})}
+        self._extra = extra_sources({name: weight for name, weight in (weights or {}).items() if _is_extra(name)})
+        self._parse = as_parsed(parser) if parser is not None else parse
+        self._repeats, self._stop_on_invalid = repeats, stop_on_invalid
+        self._judge, self._live = judge, live
+        self._site = make_site(task.site, live) if site is None else site
+        self._pool = pool
+        self._stack = AsyncExitStack()
+        self._session: Any = None
+        self._grader: EpisodeGrader | None = None
+        self._episode: WebEpisode | None = None
+        self._blobs: dict[str, bytes] = {}
+
+    @property
+    def reward(self) -> RewardBundle | None:
+        """The parts of the last episode's reward with their evidence; ``None`` before its end."""
+        return None if self.trajectory is None else self.trajectory.reward
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._site.close)
+            await self._site.start()
+            pool = self._pool
+            if pool is None:
+                inspect = capture_page if self.task.reference else None
+                pool = await stack.enter_async_context(BrowserPool(max_sessions=1, inspect=inspect))
+            looks = LookSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
+            self._grader = EpisodeGrader(
+                self._weights,
+                [*part_sources(self._live.addresses, self._judge), *looks.sources, *self._extra],
+                screenshot=self._blobs.__getitem__,
+                measure=looks.measured,
+                own=self._own,
+                judge=self._judge,
+            )
+            self._session = await stack.enter_async_context(pool.lease(self._site))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self._session = self._episode = None
+        await self._stack.aclose()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """``env = await open_env(…)``, where no block fits; then `close` it."""
+        return self.__aenter__().__await__()
+
+    async def close(self) -> None:
+        """Give the browser back, and stop what was started for this environment."""
+        await self.__aexit__()
+
+    async def reset(self, seed: int | None = None) -> StepResult:
+        """Begin an episode.
+
+        Args:
+            seed: Of this and the next episodes; the last one again if not given.
+
+        Raises:
+            BrowserError: the page did not come up, or the environment is not open.
+            TaskError: the seed is not one of the task's.
+        """
+        if self._session is None:
+            raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
+        self.seed = self.seed if seed is None else _seed(self.task, seed)
+        self.trajectory = None
+        self._blobs.clear()
+        self._episode = None
+        episode = WebEpisode(
+            self.task, self.seed, repeats=self._repeats, stop_on_invalid=self._stop_on_invalid, memory=None
+        )
+        await episode.begin(self._session)
+        self._episode = episode
+        return await self._result(episode)
+
+    async def step(self, action: AnyAction) -> StepResult:
+        """Carry out an action. One that cannot be carried out is no exception: the next observation says why.
+
+        A browser that fails ends the episode with the reward ``None``.
+
+        Raises:
+            BrowserError: no episode is going on.
+            ConfigError: this is no action, dictionary or text; or a reward function failed.
+        """
+        episode = self._episode
+        if episode is None:
+            raise BrowserError("no episode: call reset() first")
+        if episode.over:
+            raise BrowserError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
+        parsed, text = self._read(action)
+        assert episode.page is not None
+        turn = {
+            **NO_TURN,
+            "response": text,
+            "form": str(parsed.form),
+            "screenshot": self._keep(episode.page.screenshot),
+        }
+        try:
+            await episode.act(parsed.action)
+            episode.record(parsed.action, turn)
+        except BrowserError as error:
+            episode.fail(error)
+        return await self._result(episode)
+
+    def _read(self, action: AnyAction) -> tuple[Parsed, str]:
+        """The action, and the text that it was read from (empty without one)."""
+        if isinstance(action, str):
+            return self._parse(action, ACTIONS), action
+        if isinstance(action, Mapping):
+            given = dict(action)
+            known = given.get("type") in ACTIONS and "action" not in given
+            return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, Form.JSON), ""
+        if isinstance(action, Record) and hasattr(action, "type"):
+            return Parsed(action, Form.JSON), ""
+        raise ConfigError(
+            f"{action!r} is no action; give one of envs (Click(element=1)), a dictionary, or the text of a model"
+        )
+
+    def _keep(self, data: bytes) -> str:
+        """The name of a blob that is kept for this episode's grading."""
+        if not data:
+            return ""
+        name = hashlib.sha256(data).hexdigest()
+        self._blobs[name] = data
+        return name
+
+    async def _result(self, episode: WebEpisode) -> StepResult:
+        page = episode.page
+        assert page is not None
+        if not episode.over:
+            return StepResult(0.0, False, page.observation, page.screenshot)
+        self.trajectory = ended = await self._graded(episode)
+        reward = ended.reward
+        cause = _cause(reward)
+        return StepResult(reward.score, True, page.observation, page.screenshot, ended.stop_reason, cause)
+
+    async def _graded(self, episode: WebEpisode) -> Trajectory:
+        """The record of an ended episode, with its reward."""
+        assert self._grader is not None and episode.page is not None
+        final_dom = ""
+        try:
+            if self.task.reference:
+                final_dom = PageEvidence(self._keep).page(await episode.inspected())
+            await episode.read_end(self._live.addresses, site_helpers(self._live.addresses, self._live.logins))
+        except BrowserError as error:
+            episode.fail(error)
+        trajectory = episode.trajectory(
+            episode_id=self.task.task_id,
+            group_id=self.task.task_id,
+            sample=0,
+            policy_version=0,
+            final_dom=final_dom,
+            final_screenshot=self._keep(episode.page.screenshot) if episode.steps else "",
+        )
+        if trajectory.error is not None:
+            return trajectory
+        try:
+            graded = await self._grader.grade(self.task, trajectory)
+        except ExceptionGroup as group:
+            (first, *others) = group.exceptions
+            if others:
+                raise
+            raise first from first.__cause__
+        return trajectory.model_copy(update={"reward": graded.reward, "wall": graded.wall})
+
+
+def _cause(reward: RewardBundle) -> str | None:
+    """Why there is no reward, with what is said of the parts that could not be had."""
+    if reward.abstained != NO_PARTS:
+        return reward.abstained
+    missing = "; ".join(part.evidence for part in reward.parts if part.value is None)
+    return f"{NO_PARTS}{missing and f': {missing}'}; give the task a rubric, or open_env a reward function"
+
+
+def _is_extra(name: str) -> bool:
+    return name not in set(Component)
+
+
+def _seed(task: WebTask, seed: int | None) -> int:
+    """A seed of the task's; the first one of its training range (or of another) if none is given."""
+    if not task.seeds:
+        return 0 if seed is None else seed
+    if seed is None:
+        return (task.seeds.get(Split.TRAIN) or next(iter(task.seeds.values()))).start
+    if split_of(task, seed) is None:
+        ranges = ", ".join(f"{split} {seeds.start} to {seeds.stop - 1}" for split, seeds in task.seeds.items())
+        raise TaskError(f"seed {seed} is not one of {task.task_id}: {ranges}")
+    return seed

@@ -1,0 +1,122 @@
+"""Finds tasks by the ids of the front door: ``miniwob/click-test``, ``bundled/shop-open``, ``design2code/1``, ``live/example.com``.
+
+What a family holds is read when it is first asked for. Tasks of files need no id: `load_tasks` reads them, and `open_env` takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+from envs.ends import max_steps
+from envs.sites import design2code, miniwob
+from envs.tasks import load_tasks
+from envs.tasks.imports.base import place_of
+from envs.types import SeedRange, Split, TaskError, WebTask
+from envs.types.near import near
+
+BUNDLED_FILE = Path(__file__).parents[1] / "datasets" / "tasks" / "bundled.jsonl"
+"""Tasks on the bundled sites (shop, tracker, directory)."""
+
+LIVE = "live"
+"""Family of tasks on a host that somebody else serves: ``live/<host>`` or ``live/<host>/<path>``, with an instruction."""
+
+LIVE_SEEDS = {Split.TRAIN: SeedRange(start=0, stop=2**31)}
+"""Of the open web, whose pages have no seeds: any will do, and none changes a page."""
+
+
+@cache
+def _miniwob() -> dict[str, WebTask]:
+    return {task.task_id: task for task in miniwob.import_tasks()}
+
+
+@cache
+def _bundled() -> dict[str, WebTask]:
+    return {f"bundled/{task.task_id}": task for task in load_tasks(BUNDLED_FILE)}
+
+
+@cache
+def _design2code() -> dict[str, WebTask]:
+    return {task.task_id: task for task in design2code.import_tasks()}
+
+
+FAMILIES: dict[str, Callable[[], dict[str, WebTask]]] = {
+    "miniwob": _miniwob,
+    "bundled": _bundled,
+    "design2code": _design2code,
+}
+"""Tasks by id, by the first part of the ids."""
+
+
+def list_tasks(family: str = "") -> list[str]:
+    """The ids that `open_env` takes, of one family or of all. ``live/<host>`` takes any host, so it lists none.
+
+    Raises:
+        TaskError: there is no such family.
+    """
+    if family == LIVE:
+        return []
+    names = [family] if family else list(FAMILIES)
+    return [task_id for name in names for task_id in _family(name)()]
+
+
+def find_task(task_id: str, *, instruction: str | None = None, seed: int | None = None) -> WebTask:
+    """The task of an id or of an address on the web.
+
+    Args:
+        task_id: An id of `list_tasks`; ``bundled/<kind>`` for a task of that kind; ``live/<host>``; or ``http://…``, ``https://…``.
+        instruction: What to do, for a live page, which does not say it; of other tasks it replaces their own.
+        seed: Chooses among the tasks of a kind; the first one if not given.
+
+    Raises:
+        TaskError: nothing has this id, with those that are near; or a live page has no instruction.
+    """
+    family, _, rest = task_id.partition("/")
+    if "://" in task_id or family == LIVE:
+        return _live(task_id if "://" in task_id else f"https://{rest}", task_id, instruction)
+    tasks = _family(family)()
+    task = tasks.get(task_id) or _of_kind(tasks.values(), rest, seed)
+    if task is None:
+        kinds = [f"{family}/{task.kind}" for task in tasks.values()]
+        raise TaskError(
+            f"no task {task_id!r}; {near(task_id, [*kinds, *tasks])}envs.list_tasks({family!r}) gives all {len(tasks)}"
+        )
+    return task if instruction is None else task.model_copy(update={"instruction": instruction})
+
+
+def _of_kind(tasks: Iterable[WebTask], kind: str, seed: int | None) -> WebTask | None:
+    found = [task for task in tasks if task.kind == kind]
+    fitting = [task for task in found if seed is not None and split_of(task, seed) is not None]
+    return next(iter([*fitting, *found]), None)
+
+
+def split_of(task: WebTask, seed: int) -> Split | None:
+    """Which split of a task a seed belongs to; ``None`` if to none."""
+    return next((split for split, seeds in task.seeds.items() if seeds.start <= seed < seeds.stop), None)
+
+
+def _family(name: str) -> Callable[[], dict[str, WebTask]]:
+    if name not in FAMILIES:
+        known = [*(f"{each}/…" for each in FAMILIES), "live/HOST", "an address (https://…)", "a WebTask"]
+        raise TaskError(f"no tasks are called {name!r}; {near(name, FAMILIES)}open_env takes {', '.join(known)}")
+    return FAMILIES[name]
+
+
+def _live(url: str, given: str, instruction: str | None) -> WebTask:
+    try:
+        site, path = place_of(url)
+    except ValueError as error:
+        raise TaskError(f"{given}: {error}") from error
+    if not instruction:
+        raise TaskError(f"{given}: a live page does not say what to do; give instruction=…")
+    return WebTask(
+        task_id=f"{LIVE}/{site}{path}",
+        site=site,
+        kind=site,
+        path=path,
+        instruction=instruction,
+        difficulty=1,
+        horizon=max_steps(1),
+        seeds=LIVE_SEEDS,
+    )

@@ -1,0 +1,142 @@
+"""Rewards that are plain functions: ``def polite(episode: Episode) -> float``.
+
+A function may say what an episode is worth in place of its task (`open_env(reward=…)`, ``rewards.function``), or be a component
+beside it with a weight (``rewards.extra``). It is named by an entry point of the group ``rollwright.rewards`` or as
+``module:function``, so that every worker finds it. A class with a method ``parts`` is taken as a `PartSource`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import numbers
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from envs.rewards.compose import Component, PartSource
+from envs.rewards.evidence import EpisodeEvidence
+from envs.types import ConfigError, Observation, PartRole, RewardPart, Step, WebTask
+from envs.types.extensions import Extensions
+
+REWARDS: Extensions[Any] = Extensions("reward", "rollwright.rewards", {})
+"""Functions and part sources by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """An ended episode, as a reward function sees it."""
+
+    task: WebTask
+    evidence: EpisodeEvidence
+    """Everything that was recorded."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Each with the page that was seen, the action, and its error."""
+        return self.evidence.steps
+
+    @property
+    def final(self) -> Observation | None:
+        """The page after the last action."""
+        return self.evidence.final
+
+    @property
+    def answer(self) -> str:
+        """Of an episode that ended with an answer; else empty."""
+        return self.evidence.answer
+
+    @property
+    def page_facts(self) -> Mapping[str, float | bool | str]:
+        """What the page declares (MiniWoB: raw_reward, done, reason)."""
+        return self.evidence.page_facts
+
+
+Value = float | None
+RewardFunction = Callable[[Episode], Value] | Callable[[Episode], Awaitable[Value]]
+"""Gives a number within [-1, 1], or ``None`` when it cannot be known. A plain function runs in a thread, so it may take its time."""
+
+
+class FunctionSource:
+    """The parts that a function gives: one for a value from 0 to 1, and a penalty for one below 0."""
+
+    def __init__(self, function: RewardFunction, component: str = Component.TASK, name: str = "") -> None:
+        self.component = component
+        self._function = function
+        self._name = name or getattr(function, "__qualname__", "").replace("<lambda>", "reward") or "reward"
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """The parts; together they are worth what the function gave.
+
+        Raises:
+            ConfigError: the function failed, or gave no number within [-1, 1].
+        """
+        episode = Episode(task, evidence)
+        try:
+            if inspect.iscoroutinefunction(self._function):
+                value = await self._function(episode)
+            else:
+                value = await asyncio.to_thread(self._function, episode)
+        except Exception as error:
+            raise ConfigError(
+                f"the reward function {self._name} failed on an episode of {task.task_id}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return self._parts(value, task)
+
+    def _parts(self, value: object, task: WebTask) -> Sequence[RewardPart]:
+        if value is None:
+            return (RewardPart(name=self._name, value=None, weight=1.0, evidence="the function gave no value"),)
+        number = float(value) if isinstance(value, numbers.Real) else math.nan
+        if not -1 <= number <= 1:  # nan is not, either
+            raise ConfigError(
+                f"the reward function {self._name} gave {value!r} for an episode of {task.task_id}; expected a number "
+                f"within [-1, 1], or None when it cannot be known"
+            )
+        seen = f"the function gave {number:g}"
+        scored = RewardPart(name=self._name, value=max(number, 0.0), weight=1.0, evidence=seen)
+        if number >= 0:
+            return (scored,)
+        return (scored, RewardPart(name=self._name, value=number, weight=1.0, evidence=seen, role=PartRole.PENALTY))
+
+
+class NamedSource:
+    """A part source under the name that the configuration gives it a weight by."""
+
+    def __init__(self, source: PartSource, component: str) -> None:
+        self.component = component
+        self._source = source
+
+    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+        """Its parts."""
+        return await self._source.parts(task, evidence)
+
+
+def reward_source(name: str, component: str = "") -> PartSource:
+    """The source of parts that a configuration names.
+
+    Args:
+        name: Of an entry point, or ``module:function``.
+        component: What its parts are about; the name itself if not given.
+
+    Raises:
+        ConfigError: there is no such thing, or it cannot be imported in this process.
+    """
+    found = REWARDS.find(name)
+    if inspect.isclass(found):
+        found = found()
+    if hasattr(found, "parts"):
+        return NamedSource(found, component or name)
+    if not callable(found):
+        raise ConfigError(f"reward {name!r} is {found!r}; expected a function of an episode, or a class with parts()")
+    return FunctionSource(found, component or name, name)
+
+
+def extra_sources(names: Mapping[str, float]) -> list[PartSource]:
+    """The sources of the components that a configuration adds, by their weights; those of weight 0 are left out.
+
+    Raises:
+        ConfigError: as `reward_source`.
+    """
+    return [reward_source(name) for name, weight in names.items() if weight > 0]

@@ -1,0 +1,94 @@
+"""Finds what people add without editing the project: by entry point, or as ``module:function``.
+
+Both ways work in every process of a run: a worker imports the name where it uses it. There is no registration by calling
+something, since a worker would never hear of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from envs.types.errors import ConfigError
+from envs.types.near import near
+
+T = TypeVar("T")
+
+_REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+
+
+def is_reference(name: str) -> bool:
+    """Whether a name is of the form ``module:function``; ``host:8080`` is not."""
+    return _REFERENCE.fullmatch(name) is not None
+
+
+class Extensions(Mapping[str, T], Generic[T]):
+    """Things of one kind by name: those of the project, then installed entry points. `find` also takes ``module:function``."""
+
+    def __init__(self, kind: str, group: str, own: Mapping[str, T]) -> None:
+        """
+        Args:
+            kind: For errors: ``reward``, ``site``.
+            group: Of entry points, such as ``rollwright.rewards``. A name of the project's own cannot be taken by one.
+        """
+        self.kind = kind
+        self.group = group
+        self._own = own
+
+    def __iter__(self) -> Iterator[str]:
+        installed = {point.name for point in entry_points(group=self.group)} - self._own.keys()
+        return iter([*self._own, *sorted(installed)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or any(point.name == name for point in entry_points(group=self.group))
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._own:
+            return self._own[name]
+        for point in entry_points(group=self.group):
+            if point.name == name:
+                return self._loaded(name, f"{point.module}:{point.attr}")
+        raise KeyError(name)
+
+    def find(self, name: str) -> T:
+        """What has this name.
+
+        Raises:
+            ConfigError: nothing has; with names that are near. Or it cannot be imported in this process.
+        """
+        if name in self:
+            return self[name]
+        if is_reference(name):
+            return self._loaded(name, name)
+        known = ", ".join(self) or "none installed"
+        raise ConfigError(
+            f"no {self.kind} {name!r}; {near(name, self)}there are: {known}. For one of your own write module:function, or "
+            f"install a package with an entry point of the group {self.group}"
+        )
+
+    def _loaded(self, name: str, reference: str) -> T:
+        module, _, attribute = reference.partition(":")
+        try:
+            found: Any = importlib.import_module(module)
+        except Exception as error:
+            raise ConfigError(
+                f"{self.kind} {name!r}: {module} cannot be imported on {socket.gethostname()}: {type(error).__name__}: {error}. "
+                f"Install it there, or put its folder on PYTHONPATH of this process and of every worker"
+            ) from error
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                public = (
+                    [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
+                )
+                raise ConfigError(
+                    f"{self.kind} {name!r}: {module} has no {attribute}; {near(part, public)}write module:function"
+                )
+            found = getattr(found, part)
+        return cast(T, found)
