@@ -28,8 +28,8 @@ from envs.episodes.looks import LookSources, PageEvidence
 from envs.registry import find_task, split_of
 from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page
-from envs.rewards.compose import WEIGHTS, Component
-from envs.rewards.functions import FunctionSource, RewardFunction, extra_sources
+from envs.rewards.compose import WEIGHTS, Component, PartSource
+from envs.rewards.functions import FunctionSource, RewardFunction, extra_sources, reward_source
 from envs.rewards.judge import Judge
 from envs.rewards.webarena import site_helpers
 from envs.sites import LiveOptions, make_site
@@ -82,7 +82,7 @@ def open_env(
     seed: int | None = None,
     instruction: str | None = None,
     horizon: int | None = None,
-    reward: RewardFunction | None = None,
+    reward: RewardFunction | str | None = None,
     weights: Mapping[str, float] | None = None,
     parser: str | Parser | None = None,
     repeats: int = REPEATS,
@@ -99,7 +99,8 @@ def open_env(
         seed: Of the page; the first of the task's training seeds if not given.
         instruction: What to do; live pages need one.
         horizon: Most steps of an episode; the task's own if not given.
-        reward: Says what an ended episode is worth, in place of the task's rubric, evaluators or page.
+        reward: Says what an ended episode is worth, in place of the task's rubric, evaluators or page: a function of an `Episode`,
+            or its name (docs/extending.md).
         weights: Of reward components by name, over the defaults; ``{"length": 0.1, "my_rewards:polite": 0.5}``.
         parser: Reads actions in texts: a function, an entry point, or ``module:function``.
         repeats: Equal steps in a row that end the episode; 0 for never.
@@ -165,7 +166,7 @@ class WebEnv:
         task: WebTask,
         *,
         seed: int,
-        reward: RewardFunction | None,
+        reward: RewardFunction | str | None,
         weights: Mapping[str, float] | None,
         parser: str | Parser | None,
         repeats: int,
@@ -180,7 +181,9 @@ class WebEnv:
         """Of the next episode."""
         self.trajectory: Trajectory | None = None
         """The record of the last ended episode, with its reward; its model fields are empty."""
-        self._own = None if reward is None else FunctionSource(reward)
+        self._own: PartSource | None = None
+        if reward is not None:
+            self._own = reward_source(reward, Component.TASK) if isinstance(reward, str) else FunctionSource(reward)
         self._weights = {**WEIGHTS, **(weights or {})}
         self._extra = extra_sources({name: weight for name, weight in (weights or {}).items() if _is_extra(name)})
         self._parse = as_parsed(parser) if parser is not None else parse

@@ -17,7 +17,7 @@ from envs.rewards import Component, EpisodeEvidence, combine
 from envs.rewards.design2code.source import SITE as DESIGNS
 from envs.rewards.facts import FactResult
 from envs.rewards.webarena import ADMIN, lacking, read_account
-from envs.sites import SITES, LiveOptions, LiveSite, make_site
+from envs.sites import SITES, LiveOptions, LiveSite, is_served, make_site
 from envs.sites.live import read_cookies
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, JudgeFact, Rubric, SiteError, Split, WebTask
@@ -61,6 +61,7 @@ class Gradable:
 
     def __init__(self, rollout: RolloutConfig, rewards: RewardConfig, live: LiveOptions) -> None:
         self._rollout, self._weights, self._live = rollout, rewards.weights(), live
+        self._function = bool(rewards.function)
         self._declares: dict[str, bool] = {}
 
     def missing(self, task: WebTask) -> Missing | None:
@@ -69,6 +70,8 @@ class Gradable:
         Raises:
             TaskError: no site has the name of the task's.
         """
+        if self._function:
+            return None
         if task.rubric is not None:
             return self._of_rubric(task.rubric, task)
         if task.evaluators is not None:
@@ -180,7 +183,8 @@ def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> 
     """Check every site's name, and every address and log-in.
 
     Args:
-        read_logins: The log-ins' files are read too. They lie where the browsers run, so not of a cluster elsewhere.
+        read_logins: The log-ins' files are read too, and sites of extensions are imported. They lie where the browsers run, so not
+            of a cluster elsewhere.
 
     Raises:
         ConfigError: with all names, addresses and log-ins that cannot be used (`SHOWN`, and how many more there are).
@@ -188,7 +192,7 @@ def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> 
     sites, live = tasks.sites, config.live
     problems = [
         *_address_problems(sites, live),
-        *_site_problems(sites, live),
+        *_site_problems(sites, live, read_logins),
         *_login_problems(sites, live, read_logins),
     ]
     if problems:
@@ -206,11 +210,16 @@ def _address_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
             yield f"tasks.addresses.{name}: no task is on a site of that name; {like}correct it, or leave it out"
 
 
-def _site_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
+def _site_problems(sites: Iterable[str], live: LiveOptions, here: bool) -> Iterator[str]:
     for name in sorted(sites):
         if _is_live(name, live):
             try:
                 LiveSite(name, live)
+            except ConfigError as error:
+                yield str(error)
+        elif name not in SITES.own and here:
+            try:
+                make_site(name, live)
             except ConfigError as error:
                 yield str(error)
 
@@ -236,7 +245,7 @@ def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iter
 
 
 def _is_live(name: str, live: LiveOptions) -> bool:
-    return name not in SITES or name in live.addresses
+    return not is_served(name, live.addresses)
 
 
 def _some_of(tasks: TaskIndex, splits: Iterable[Split]) -> TaskIndex:

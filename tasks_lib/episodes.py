@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from envs.actions.parsing import parse
+from envs.actions.parsing.extensions import Reader
 from envs.browser import StepResult, WebSession
 from envs.browser.pool import BrowserPool
 from envs.episodes import WebEpisode
@@ -50,6 +51,8 @@ class EpisodeRunner:
     """Stores a blob and gives its name, for the last page's picture; ``None``: that is not kept."""
     helpers: Mapping[str, Helper] = field(default_factory=dict)
     """What WebArena's checks may call beside those that need no site."""
+    parse: Reader = parse
+    """Reads the action of a turn (`rollout.parser`)."""
     spares: Spares = field(default_factory=Spares)
     """Of the lot, for all its runners."""
 
@@ -146,7 +149,7 @@ class _Episode:
         memory = web.memory.entries if web.memory is not None else None
         turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory))
         generated = time.perf_counter()
-        parsed = parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
+        parsed = self.runner.parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
         self.slot.now(Doing.ACT)
         with self.runner.clock("browser"):
             after = await web.act(parsed.action)

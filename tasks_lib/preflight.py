@@ -26,6 +26,7 @@ from tasks_lib.checks import Gradable, check_gradable, check_sites
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.config.refusals import told
 from tasks_lib.evaluation import is_outdated
+from tasks_lib.extensions import check_extensions
 from tasks_lib.planning import evaluation_groups
 from tasks_lib.regrading import RegradeConfig, Regrading
 from tasks_lib.rewards import judge_account
@@ -236,6 +237,7 @@ def _look(
     except TaskError as error:
         raise TaskError(str(error) if str(error).startswith("tasks.") else f"tasks.file: {error}") from error
     lines = [_told(tasks)]
+    check_extensions(config)
     if not store.config_path.exists():  # a run has copies
         check_uploads(tasks, task_root(config.tasks.file))
     check_sites(tasks, config.tasks, read_logins=not config.cluster.address)

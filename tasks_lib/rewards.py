@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.episodes import EpisodeGrader
-from envs.rewards import EpisodeEvidence, PartSource
+from envs.rewards import Component, EpisodeEvidence, PartSource
+from envs.rewards.functions import reward_source
 from envs.rewards.judge import Judge, JudgeConfig, Judgement, Ledger
 from envs.types import Cost, Trajectory, WebTask
 from tasks_lib.activity import ActivityClock
@@ -101,6 +102,7 @@ class RewardStage:
             measure=measure,
             threads=threads,
             judge=judge,
+            own=reward_source(config.function, Component.TASK) if config.function else None,
             deadline=config.deadline,
         )
         self._places = asyncio.Semaphore(config.concurrency)

@@ -21,11 +21,13 @@ from typing import Any, ClassVar
 
 import distributed
 
+from envs.actions.parsing.extensions import as_parsed
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
 from envs.episodes.looks import LookSources, PageEvidence
 from envs.rewards.design2code import Clip
 from envs.rewards.design2code.source import SITE as DESIGNS
+from envs.rewards.functions import extra_sources
 from envs.rewards.judge import Judge, Ledger
 from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, make_site
@@ -191,6 +193,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 diffs,
                 store.put_blob,
                 self._helpers,
+                as_parsed(rollout.parser),
                 spares,
             )
 
@@ -244,7 +247,11 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         return RewardStage(
             order.rewards,
             clock,
-            sources=[*part_sources(order.live.addresses, self._judge), *self._looks.sources],
+            sources=[
+                *part_sources(order.live.addresses, self._judge),
+                *self._looks.sources,
+                *extra_sources(order.rewards.extra),
+            ],
             measure=self._looks.measured,
             threads=self._grading,
             judge=self._judge,

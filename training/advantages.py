@@ -7,14 +7,24 @@ normaliser* (AsyncWebRL: dividing by the episode's own length weakens the gradie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 
+from envs.types import TrainingError
+from envs.types.extensions import Extensions
+
 StepNormalizer = Literal["constant", "trajectory", "none"]
 """What an episode's advantage is divided by before each of its steps gets it: a constant k (all steps of all episodes count alike), the
 episode's own number of steps T (every episode counts alike), or nothing. The values of ``AlgorithmConfig.step_normalizer``."""
+
+
+ADVANTAGES: Extensions[Callable[[Sequence[float]], Sequence[float]]] = Extensions(
+    "advantage", "rollwright.advantages", {}
+)
+"""Of extensions, by name."""
 
 
 def group_advantages(rewards: Sequence[float], std_epsilon: float = 1e-4) -> list[float]:
@@ -33,6 +43,25 @@ def group_advantages(rewards: Sequence[float], std_epsilon: float = 1e-4) -> lis
         return [0.0] * len(rewards)
     values = np.asarray(rewards, dtype=np.float64)
     return [float(value) for value in (values - values.mean()) / (values.std() + std_epsilon)]
+
+
+def named_advantages(name: str, rewards: Sequence[float]) -> list[float]:
+    """The advantages that a function of an extension gives the episodes of a group whose rewards differ.
+
+    Args:
+        name: Of an entry point of ``rollwright.advantages``, or ``module:function``.
+        rewards: As of `group_advantages`.
+
+    Raises:
+        ConfigError: there is no such function, or it cannot be imported in this process.
+        TrainingError: it did not give one finite number for each reward.
+    """
+    values = [float(value) for value in ADVANTAGES.find(name)(list(rewards))]
+    if len(values) != len(rewards) or not all(map(math.isfinite, values)):
+        raise TrainingError(
+            f"algorithm.advantages: {name} gave {values} for the rewards {list(rewards)}; expected {len(rewards)} finite numbers"
+        )
+    return values
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from envs.types import Record
-from training.advantages import group_advantages, has_signal, step_advantages
+from training.advantages import group_advantages, has_signal, named_advantages, step_advantages
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
 from training.states import EpisodeState, LeftOut
@@ -129,9 +129,11 @@ def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list
     if not has_signal(scores):
         reason = f"rewards of its group: {', '.join(f'{score:g}' for score in scores)}"
         return [LeftOut(state=EpisodeState.ZERO_VARIANCE, reason=reason)] * len(scored)
+    named = settings.advantages
+    advantages = named_advantages(named, scores) if named else group_advantages(scores, settings.std_epsilon)
     return [
         step_advantages(advantage, episode.steps, settings.step_normalizer, settings.step_constant) or NO_STEP
-        for episode, advantage in zip(scored, group_advantages(scores, settings.std_epsilon), strict=True)
+        for episode, advantage in zip(scored, advantages, strict=True)
     ]
 
 

@@ -5,9 +5,9 @@ Shallow pydantic models with bounds and descriptions: they become the parameter 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.policy.prompt import ObservationMode
 
@@ -41,6 +41,16 @@ class AlgorithmConfig(Settings):
         "grpo",
         description="Group advantages with a decoupled clipped loss, or cloning of successful steps (WebGym).",
     )
+    advantages: str = Field(
+        "",
+        examples=["my_algorithm:ranks"],
+        description="Advantages in place of GRPO's: module:function, or an installed one (docs/extending.md).",
+    )
+    loss: str = Field(
+        "",
+        examples=["my_algorithm:reinforce"],
+        description="Loss of each token: module:function, or an installed one (docs/extending.md).",
+    )
     group_size: int = Field(8, ge=2, le=64, description="Episodes of one task and seed in a group.")
     std_epsilon: float = Field(1e-4, gt=0, le=1, description="Added to the group's standard deviation.")
     step_normalizer: Literal["constant", "trajectory", "none"] = Field(
@@ -59,6 +69,13 @@ class AlgorithmConfig(Settings):
     )
     entropy_coefficient: float = Field(0.0, ge=0, le=1, description="Weight of the entropy bonus.")
     entropy_floor: float = Field(0.25, ge=0, description="The bonus acts below this mean token entropy (nats).")
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        for key in ("advantages", "loss"):
+            if self.name == "filtered_bc" and getattr(self, key):
+                raise ValueError(f"{key}: filtered_bc clones successes and uses none; leave it out, or set name=grpo")
+        return self
 
 
 class TrainerConfig(Settings):

@@ -7,11 +7,14 @@ number of response tokens of the *whole minibatch*, so that micro-batches and ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+
+from envs.types import TrainingError
+from envs.types.extensions import Extensions
 
 IGNORE_INDEX = -100
 """Target at positions that are no response token (torch's and LLaMA-Factory's value)."""
@@ -57,6 +60,9 @@ class LossMetrics:
         means = {name: getattr(self, name) / count for name, count in counts.items() if count > 0}
         return means | {"tokens": self.tokens, "loss": self.loss}
 
+
+NOT_OF_EXTENSIONS = frozenset({"clip_low", "clip_high", "dual_clip", "behaviour_masked"})
+"""Metrics that ``named_policy_loss`` does not measure: it does not know what the function clips or drops."""
 
 NOT_OF_CLONING = frozenset(
     {"clip_low", "clip_high", "dual_clip", "behaviour_masked", "ratio", "behaviour_weight", "kl_proximal"}
@@ -199,6 +205,70 @@ def behaviour_cloning_loss(
             kl_behaviour=_kl(torch.where(mask, logprobs - behaviour, zero)),
             entropy=zero if entropy is None else torch.where(mask, entropy, zero),
             logprob=torch.where(mask, logprobs, zero),
+        )
+    return loss, metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a loss function of an extension is given: float tensors ``[B, C]``, 0 where ``mask`` is false."""
+
+    logprobs: Tensor
+    """Of the policy being trained, with gradient."""
+    proximal: Tensor
+    """At the start of the update."""
+    behaviour: Tensor
+    """Of sampling."""
+    advantages: Tensor
+    mask: Tensor
+    """``[B, C]`` bool: response tokens."""
+
+
+LOSSES: Extensions[Callable[[Tokens], Tensor]] = Extensions("loss", "rollwright.losses", {})
+"""Of extensions, by name: from ``Tokens`` to the loss of each token, ``[B, C]``."""
+
+
+def named_policy_loss(
+    name: str,
+    logprobs: Tensor,
+    proximal: Tensor,
+    behaviour: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    normaliser: float,
+    entropy: Tensor | None = None,
+    entropy_coefficient: float = 0.0,
+) -> tuple[Tensor, LossMetrics]:
+    """The loss that a function of an extension gives each token, masked and divided as ``decoupled_policy_loss`` does.
+
+    Raises:
+        ConfigError: there is no such function, or it cannot be imported in this process.
+        TrainingError: it did not give a tensor of the tokens' shape.
+    """
+    zero = torch.zeros_like(behaviour)
+    advantage = torch.where(mask, _per_token(advantages, mask), zero)
+    logprobs, proximal, behaviour = (torch.where(mask, each, zero) for each in (logprobs, proximal, behaviour))
+    tokens = Tokens(logprobs, proximal, behaviour, advantage, mask)
+    per_token = LOSSES.find(name)(tokens)
+    if not isinstance(per_token, Tensor) or per_token.shape != mask.shape:
+        got = tuple(per_token.shape) if isinstance(per_token, Tensor) else repr(per_token)
+        raise TrainingError(f"algorithm.loss: {name} gave {got}; expected a loss for each token, {tuple(mask.shape)}")
+    per_token = torch.where(mask, per_token, zero)
+    loss = per_token.sum() / normaliser
+    if entropy is not None and entropy_coefficient:
+        loss = loss - entropy_coefficient * torch.where(mask, entropy, zero).sum() / normaliser
+    with torch.no_grad():
+        log_ratio = _clamped(tokens.logprobs - tokens.proximal)
+        metrics = _sums(
+            tokens=mask,
+            loss=loss,
+            ratio=torch.where(mask, log_ratio.exp(), zero),
+            behaviour_weight=torch.where(mask, _clamped(tokens.proximal - tokens.behaviour).exp(), zero),
+            kl_behaviour=_kl(tokens.logprobs - tokens.behaviour),
+            kl_proximal=_kl(log_ratio),
+            entropy=zero if entropy is None else torch.where(mask, entropy, zero),
+            logprob=tokens.logprobs,
         )
     return loss, metrics
 

@@ -4,8 +4,9 @@ A site serves pages on loopback, says how an episode is reset from a seed, and r
 about it. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from envs.sites.base import Site, SiteEpisode, StatefulSite
 from envs.sites.bundled import APPLICATIONS, BundledSite
@@ -14,31 +15,62 @@ from envs.sites.live import LiveOptions, LiveSite, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import ConfigError, TaskError
+from envs.types.extensions import Extensions, is_reference
 from envs.types.near import near
 
-SITES: dict[str, Callable[[], Site]] = {
-    "design2code": Design2CodeSite,
-    "miniwob": MiniWobSite,
-    **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
-}
-"""Sites by the name that ``WebTask.site`` refers to."""
+SITES: Extensions[Callable[[], Site]] = Extensions(
+    "site",
+    "rollwright.sites",
+    {
+        "design2code": Design2CodeSite,
+        "miniwob": MiniWobSite,
+        **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
+    },
+)
+"""What makes a site, by the name that ``WebTask.site`` refers to: those of the project, then installed ones."""
+
+
+def is_served(name: str, addresses: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Whether a task's site is one that is started for it: bundled, installed, or ``module:function``; else it is a live one.
+
+    Args:
+        addresses: Of live sites; a name among them is live.
+    """
+    return name not in addresses and (name in SITES or is_reference(name))
 
 
 def make_site(name: str, live: LiveOptions | None = None) -> Site:
-    """A new, not yet started site: one of ours by its name, else the live site of that name or host.
+    """A new, not yet started site: one that is served (`is_served`), else the live site of that name or host.
 
     Raises:
-        TaskError: it is neither; with the names of ours.
+        TaskError: it is neither; with the names that are served.
+        ConfigError: a site of an extension cannot be imported in this process, or is not a `Site`.
     """
-    if name in SITES and name not in (live or LiveOptions()).addresses:
-        return SITES[name]()
+    if is_served(name, (live or LiveOptions()).addresses):
+        return _made(name)
     try:
         return LiveSite(name, live)
     except ConfigError as error:
         raise TaskError(f"{error}. {near(name, SITES).capitalize()}Bundled sites are: {', '.join(SITES)}") from error
 
 
+def _made(name: str) -> Site:
+    make = SITES.find(name)
+    site = make() if callable(make) else make
+    # Not hasattr: the origin of a site that is not started raises.
+    missing = [each for each in ("name", "origin", "start", "close", "facts_script") if each not in dir(site)]
+    if missing:
+        raise ConfigError(
+            f"site {name!r}: {make!r} made {site!r}, which has no {', '.join(missing)}; expected an envs.Site, such as a "
+            f"StaticSite"
+        )
+    if site.name != name:
+        raise ConfigError(f"site {name!r}: its name is {site.name!r}; it must be the one that tasks give")
+    return site
+
+
 __all__ = [
+    "SITES",
     "BundledSite",
     "Design2CodeSite",
     "LiveOptions",
@@ -49,6 +81,7 @@ __all__ = [
     "StatefulSite",
     "StaticServer",
     "StaticSite",
+    "is_served",
     "make_site",
     "split_address",
 ]

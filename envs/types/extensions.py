@@ -39,6 +39,11 @@ class Extensions(Mapping[str, T], Generic[T]):
         self.group = group
         self._own = own
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Names of the project's own."""
+        return tuple(self._own)
+
     def __iter__(self) -> Iterator[str]:
         installed = {point.name for point in entry_points(group=self.group)} - self._own.keys()
         return iter([*self._own, *sorted(installed)])
@@ -67,9 +72,9 @@ class Extensions(Mapping[str, T], Generic[T]):
             return self[name]
         if is_reference(name):
             return self._loaded(name, name)
-        known = ", ".join(self) or "none installed"
+        known = f"there are {', '.join(self)}" if len(self) else "none is installed"
         raise ConfigError(
-            f"no {self.kind} {name!r}; {near(name, self)}there are: {known}. For one of your own write module:function, or "
+            f"no {self.kind} {name!r}; {near(name, self)}{known}. For one of your own write module:function, or "
             f"install a package with an entry point of the group {self.group}"
         )
 

@@ -127,6 +127,11 @@ class RolloutConfig(Settings):
     stop_on_invalid: bool = Field(
         True, description="An invalid action ends the episode; false: show the error and go on."
     )
+    parser: str = Field(
+        "default",
+        examples=["my_parser:read"],
+        description="Reader of the policy's text: default, module:function, or an installed one (docs/extending.md).",
+    )
     browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker.")
     browser_per_episode: bool = Field(False, description="A Chromium for each episode.")
     device: DeviceConfig | None = Field(None, description="Device to emulate; null: the site's viewport.")
@@ -175,6 +180,16 @@ class RewardConfig(Settings):
 
     concurrency: int = Field(16, ge=1, le=1024, description="Episodes graded at once on one worker.")
     deadline: float = Field(1200.0, gt=0, le=86_400, description="Seconds to grade one episode; then it abstains.")
+    function: str = Field(
+        "",
+        examples=["my_rewards:reached"],
+        description="Reward in place of the task's own: module:function, or an installed one (docs/extending.md).",
+    )
+    extra: dict[str, float] = Field(
+        {},
+        examples=[{"my_rewards:polite": 0.2}],
+        description="Weights of more components, by module:function or installed name (docs/extending.md).",
+    )
     task: float = Field(1.0, gt=0, le=1000, description="Weight of the task's own reward.")
     visual: float = Field(1.0, ge=0, le=1000, description="Weight of visual similarity; 0: off.")
     clip: str = Field("", description="Folder of CLIP weights for Design2Code; empty: SSIM.")
@@ -188,6 +203,16 @@ class RewardConfig(Settings):
     length: float = Field(0.0, ge=0, le=1, description="Penalty at the full horizon.")
     action_errors: float = Field(0.0, ge=0, le=1, description="Penalty if every action fails.")
 
+    @field_validator("extra")
+    @classmethod
+    def _other_names(cls, extra: dict[str, float]) -> dict[str, float]:
+        for name, weight in extra.items():
+            if name in set(Component):
+                raise ValueError(f"{name} is built in: set rewards.{name}")
+            if not 0 <= weight <= 1000:
+                raise ValueError(f"the weight of {name} is {weight:g}; allowed: from 0 to 1000")
+        return extra
+
     @field_validator("clip")
     @classmethod
     def _there(cls, clip: str) -> str:
@@ -197,7 +222,7 @@ class RewardConfig(Settings):
 
     def weights(self) -> dict[str, float]:
         """By component."""
-        return {component: getattr(self, component) for component in Component}
+        return {**self.extra, **{component: getattr(self, component) for component in Component}}
 
 
 def check_measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:

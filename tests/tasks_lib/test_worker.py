@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from envs.episodes.grading import JUDGED_WALL, judge_account
+from envs import Click, Episode
+from envs.episodes.grading import JUDGED_WALL
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
@@ -24,10 +25,11 @@ from tasks_lib import actors
 from tasks_lib.activity import ActivityClock
 from tasks_lib.blocking import Blocklist
 from tasks_lib.committing import GroupCommitter
-from tasks_lib.config import EvaluateConfig, resolve
+from tasks_lib.config import EvaluateConfig, RewardConfig, resolve
 from tasks_lib.live import Doing, LiveState, WorkerState, shown
 from tasks_lib.orders import RolloutOrder
 from tasks_lib.planning import evaluation_groups
+from tasks_lib.rewards import judge_account
 from tasks_lib.rollouts import Rollouts
 from tasks_lib.run import resolve_path, select_kinds
 from tasks_lib.worker import RolloutWorker
@@ -46,6 +48,16 @@ def read_live(store: RunStore) -> list[WorkerState]:
     return [WorkerState.model_validate_json(path.read_bytes()) for path in files]
 
 
+def tenth(episode: Episode) -> float:
+    """A reward of the user's own, which the worker finds by its name."""
+    return 0.1
+
+
+def first_element(text: str) -> Click:
+    """A parser of the user's own: whatever the policy writes."""
+    return Click(element=1)
+
+
 def make_order(folder: Path) -> RolloutOrder:
     """Two episodes of click-test with the base policy."""
     config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker"})
@@ -58,6 +70,12 @@ def make_order(folder: Path) -> RolloutOrder:
 
 def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     order = make_order(tmp_path)
+    order = order.model_copy(
+        update={
+            "rewards": RewardConfig(extra={f"{__name__}:tenth": 1.0}),
+            "rollout": order.rollout.model_copy(update={"parser": f"{__name__}:first_element"}),
+        }
+    )
     first, second = RolloutWorker(order), RolloutWorker(order)
     first.setup(None)
     first.teardown(None)  # what Dask does when a plugin of the same name is registered
@@ -73,6 +91,10 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert [browser["state"] for browser in state.browsers["browsers"]] == ["ready"]
     assert report.pipeline["encode"]["done"] == report.pipeline["generate"]["done"] >= 2
     episodes = read_group(RunStore(tmp_path), "e000000-g0000").episodes
+    trajectories = [RunStore(tmp_path).trajectory(one.episode_id) for one in episodes]
+    assert {(step.action, step.form) for each in trajectories for step in each.steps} == {(Click(element=1), "custom")}
+    assert all(each.reward.parts[-1].name.endswith(":tenth") for each in trajectories)
+    assert [one.score for one in episodes] == pytest.approx([(1.0 + 0.1) / 2] * 2), "the click solves it"
     assert [one.settled for one in episodes] == [{"rested": one.steps} for one in episodes]
     assert report.pipeline["waves"]["turns"] == report.pipeline["generate"]["done"]
 

@@ -22,7 +22,13 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers.trainer_utils import set_seed
 
-from training.losses import LossMetrics, behaviour_cloning_loss, decoupled_policy_loss, token_logprobs
+from training.losses import (
+    LossMetrics,
+    behaviour_cloning_loss,
+    decoupled_policy_loss,
+    named_policy_loss,
+    token_logprobs,
+)
 from training.trainer.collate import MicroBatch
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
@@ -107,6 +113,18 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         if self.cloning:
             loss, metrics = behaviour_cloning_loss(
                 logprobs, behaviour, mask, normaliser=self._normaliser, entropy=entropy
+            )
+        elif self.spec.algorithm.loss:
+            loss, metrics = named_policy_loss(
+                self.spec.algorithm.loss,
+                logprobs,
+                behaviour if micro.proximal is None else micro.proximal.to(behaviour.device),
+                behaviour,
+                advantages,
+                mask,
+                normaliser=self._normaliser,
+                entropy=entropy,
+                entropy_coefficient=self.entropy_coefficient,
             )
         else:
             algorithm = self.spec.algorithm

@@ -12,7 +12,7 @@ import torch
 
 from envs.types import TrainingError
 from training.batches import TrainingBatch
-from training.losses import NOT_OF_CLONING, LossMetrics, entropy_bonus
+from training.losses import NOT_OF_CLONING, NOT_OF_EXTENSIONS, LossMetrics, entropy_bonus
 from training.trainer.collate import MicroBatch
 from training.trainer.plan import Slot, plan_minibatches
 from training.trainer.policy_trainer import PolicyTrainer
@@ -137,7 +137,8 @@ def run_update(
             total += step
             norms.append(norm)
             losses.append(step.loss)
-    unmeasured = NOT_OF_CLONING if trainer.cloning else frozenset[str]()
+    named = NOT_OF_EXTENSIONS if spec.algorithm.loss else frozenset[str]()
+    unmeasured = NOT_OF_CLONING if trainer.cloning else named
     return {
         **{name: value for name, value in total.means().items() if name not in unmeasured},
         "loss": _mean(losses),

@@ -37,9 +37,9 @@ def as_parsed(parser: str | Parser) -> Reader:
     Raises:
         ConfigError: there is no such thing, or it cannot be imported in this process.
     """
-    found: Any = PARSERS.find(parser) if isinstance(parser, str) else parser
-    if found is parse:
+    if parser == DEFAULT:
         return parse
+    found: Any = PARSERS.find(parser) if isinstance(parser, str) else parser
     if not callable(found):
         raise ConfigError(f"action parser {parser!r} is {found!r}; expected a function of a text")
     name = parser if isinstance(parser, str) else getattr(parser, "__qualname__", "the parser")
@@ -49,6 +49,8 @@ def as_parsed(parser: str | Parser) -> Reader:
             value = found(text)
         except Exception as error:
             raise ConfigError(f"action parser {name} failed: {type(error).__name__}: {error}") from error
+        if isinstance(value, Parsed):
+            return value
         if value is None:
             return Parsed(Invalid(reason="the text names no action"), Form.NONE)
         if isinstance(value, Mapping):

@@ -20,6 +20,7 @@ from envs.tasks.imports import FORMATS, import_tasks
 from envs.tasks.rows import OnProblem
 from envs.tasks.stream import iter_tasks, task_files
 from envs.types import ConfigError, Record, Split, TaskError, WebTask
+from envs.types.extensions import is_reference
 from envs.types.near import near
 
 TASKS_OF_WORLD = 60
@@ -75,7 +76,9 @@ class ImportSource(SourceBase):
     """A set in the format of another benchmark."""
 
     kind: Literal["import"] = "import"
-    format: str = Field(examples=["webgym"], description=f"Its format: {', '.join(FORMATS)}")
+    format: str = Field(
+        examples=["webgym"], description=f"{', '.join(FORMATS.own)}; an installed one, or module:function."
+    )
     path: str = Field(examples=["webgym.jsonl"], description="File or folder.")
     split: Split | None = Field(None, description="Split of its tasks; null: the format's.")
     judged: bool = Field(False, description="A judge grades tasks that have no other grading.")
@@ -89,7 +92,7 @@ class ImportSource(SourceBase):
     @field_validator("format")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value not in FORMATS:
+        if value not in FORMATS and not is_reference(value):
             raise ValueError(f"there is no format {value!r}; {near(value, FORMATS)}there are {', '.join(FORMATS)}")
         return value
 

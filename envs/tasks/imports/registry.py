@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from envs.rewards.formats import of_instruction
-from envs.tasks.imports.base import Format, ImportedTask
+from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask
 from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
 from envs.tasks.imports.w8 import W8
 from envs.tasks.imports.webarena import WebArena
-from envs.tasks.rows import OnProblem, refuse
-from envs.types import Split, TaskError, rubric_hash
-from envs.types.near import near
+from envs.tasks.rows import CHECKS, OnProblem, SeenIds, TaskProblem, refuse
+from envs.types import ConfigError, Split, TaskError, WebTask, rubric_hash
+from envs.types.extensions import Extensions
 from envs.types.paths import AnyPath
 
-FORMATS: dict[str, Format] = {
-    made.name: made
-    for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
-}
-"""What can be imported and exported."""
+FORMATS: Extensions[Any] = Extensions(
+    "task format",
+    "rollwright.importers",
+    {
+        made.name: made
+        for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
+    },
+)
+"""What can be imported, by name: a `Format`, or a function from a path to tasks."""
+
+
+class FunctionFormat(Format):
+    """A function of an extension that reads tasks: ``def read(path: Path) -> Iterable[WebTask]``."""
+
+    def __init__(self, name: str, function: Callable[[Path], Iterable[WebTask]]) -> None:
+        self.name = name
+        self._function = function
+
+    def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
+        """Its tasks, checked as rows of a task file are. A ``split`` that is given takes the place of their own."""
+        seen = SeenIds()
+        for number, task in enumerate(self._function(path), start=1):
+            if not isinstance(task, WebTask):
+                raise TaskError(f"task format {self.name}: item {number} is {task!r}; expected a WebTask")
+            if split is not None and set(task.seeds) != {split}:
+                task = task.model_copy(update={"seeds": {split: next(iter(task.seeds.values()), ONE_SEED)}})
+            found = [problem for check in CHECKS for problem in check(task)]
+            if first := seen.claim(task.task_id, str(path), number):
+                found = [*found, ("task_id", f"{task.task_id!r} is already used by {first}")]
+            for field, reason in found:
+                on_problem(TaskProblem(str(path), number, field, reason))
+            if not found:
+                yield ImportedTask(task=task, source=self.name, reference={})
+
+    def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
+        """Not possible: the function only reads.
+
+        Raises:
+            TaskError: always.
+        """
+        raise TaskError(f"task format {self.name} can only be read; save its tasks with envs.tasks.save_tasks")
+
 
 BY_THEIR_PAGES = (Design2Code.name, MiniWob.name)
 """Sets whose pages say how an episode went: a rubric would be asked in their place."""
@@ -77,6 +116,10 @@ def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
 
 
 def _format(source: str) -> Format:
-    if source not in FORMATS:
-        raise TaskError(f"no task format {source!r}; {near(source, FORMATS)}there are {', '.join(FORMATS)}")
-    return FORMATS[source]
+    try:
+        found = FORMATS.find(source)
+    except ConfigError as error:
+        raise TaskError(str(error)) from error
+    if inspect.isclass(found):
+        found = found()
+    return found if isinstance(found, Format) else FunctionFormat(source, found)

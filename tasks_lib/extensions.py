@@ -1,0 +1,46 @@
+"""Checks that what a configuration names of extensions can be imported here, before anything is rolled out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from envs.actions.parsing.extensions import as_parsed
+from envs.rewards.functions import reward_source
+from envs.types import ConfigError
+from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TrainConfig
+from training.advantages import ADVANTAGES
+
+
+def check_extensions(config: TrainConfig | EvaluateConfig) -> None:
+    """Import what is used on this machine: all of it, or without a worker's part where the workers are a cluster elsewhere.
+
+    Raises:
+        ConfigError: something cannot be imported, with the key that names it.
+    """
+    looks = [] if config.cluster.address else [*_of_workers(config.rollout, config.rewards)]
+    if isinstance(config, TrainConfig):
+        looks += _of_training(config)
+    for key, find in looks:
+        try:
+            find()
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from error
+
+
+def _of_workers(rollout: RolloutConfig, rewards: RewardConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
+    yield "rollout.parser", partial(as_parsed, rollout.parser)
+    if rewards.function:
+        yield "rewards.function", partial(reward_source, rewards.function)
+    for name in rewards.extra:
+        yield "rewards.extra", partial(reward_source, name)
+
+
+def _of_training(config: TrainConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
+    if config.algorithm.advantages:
+        yield "algorithm.advantages", partial(ADVANTAGES.find, config.algorithm.advantages)
+    if config.algorithm.loss:
+        from training.losses import LOSSES  # imports torch: seconds
+
+        yield "algorithm.loss", partial(LOSSES.find, config.algorithm.loss)
