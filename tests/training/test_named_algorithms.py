@@ -58,10 +58,10 @@ def test_advantages_that_are_none_are_refused(mine: Any, given: list[float]) -> 
         advantages("grpo2", 1.0, 0.0)
 
 
-def test_a_loss_of_an_extension_is_masked_weighted_and_divided(mine: Any) -> None:
+def test_a_loss_of_an_extension_is_masked_and_divided(mine: Any) -> None:
     logprobs = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]], requires_grad=True)
     sampled, mask = torch.tensor([[-1.0, -2.0], [-3.0, -9.0]]), torch.tensor([[True, True], [True, False]])
-    weights, entropy = torch.tensor([1.0, 0.5]), torch.ones(2, 2)
+    entropy = torch.ones(2, 2)
     loss, metrics = named_policy_loss(
         "my_extensions:reinforce",
         logprobs,
@@ -70,14 +70,13 @@ def test_a_loss_of_an_extension_is_masked_weighted_and_divided(mine: Any) -> Non
         torch.tensor([2.0, -1.0]),
         mask,
         normaliser=3,
-        weights=weights,
         entropy=entropy,
         entropy_coefficient=0.3,
     )
-    assert loss.item() == pytest.approx((2.0 * 1 + 2.0 * 2 - 0.5 * 3) / 3 - 0.3)
+    assert loss.item() == pytest.approx((2.0 * 1 + 2.0 * 2 - 3) / 3 - 0.3)
     loss.backward()
     assert logprobs.grad is not None
-    torch.testing.assert_close(logprobs.grad, torch.tensor([[-2 / 3, -2 / 3], [0.5 / 3, 0.0]]))
+    torch.testing.assert_close(logprobs.grad, torch.tensor([[-2 / 3, -2 / 3], [1 / 3, 0.0]]))
     assert metrics.tokens == 3 and metrics.ratio == pytest.approx(3) and metrics.kl_behaviour == pytest.approx(0)
 
 
