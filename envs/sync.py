@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from contextlib import ExitStack
 from types import TracebackType
@@ -31,6 +32,8 @@ class SyncWebEnv:
             self._call = portal.call
             # Also when it is forgotten, or the interpreter ends: no browser is left behind.
             self._finish = weakref.finalize(self, stack.pop_all().close)
+            # As concurrent.futures does: at `atexit`, closing could start no thread any more.
+            threading._register_atexit(self._finish)  # type: ignore[attr-defined]
 
     @property
     def task(self) -> WebTask:

@@ -9,17 +9,18 @@ from typing import Any
 from envs.actions.parsing.extensions import as_parsed
 from envs.rewards.functions import reward_source
 from envs.types import ConfigError
-from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TrainConfig
+from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TrainConfig, WarmStartConfig
 from training.advantages import ADVANTAGES
 
 
-def check_extensions(config: TrainConfig | EvaluateConfig) -> None:
+def check_extensions(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> None:
     """Import what is used on this machine: all of it, or without a worker's part where the workers are a cluster elsewhere.
 
     Raises:
         ConfigError: something cannot be imported, with the key that names it.
     """
-    looks = [] if config.cluster.address else [*_of_workers(config.rollout, config.rewards)]
+    rewards = RewardConfig() if isinstance(config, WarmStartConfig) else config.rewards
+    looks = [] if config.cluster.address else [*_of_workers(config.rollout, rewards)]
     if isinstance(config, TrainConfig):
         looks += _of_training(config)
     for key, find in looks:

@@ -141,6 +141,7 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     config = with_template(config)
     refused, store = _as_found(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
+    check_extensions(config)
     tasks = select_demonstrable(config)
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:

@@ -25,7 +25,7 @@ from envs.tasks.imports.base import ONE_SEED
 from envs.types import Invalid, PartRole, RewardBundle, RewardPart, Split
 from envs.types.actions import ACTIONS
 from envs.types.extensions import Extensions, is_reference
-from tasks_lib.config import RewardConfig, TrainConfig
+from tasks_lib.config import RewardConfig, TrainConfig, WarmStartConfig
 from tasks_lib.extensions import check_extensions
 from tasks_lib.rewards import RewardStage
 from tests.envs.rewards.played import trajectory
@@ -232,6 +232,8 @@ def test_a_run_checks_the_names_before_it_starts(mine: Path) -> None:
         there = bad.model_copy(update={"cluster": bad.cluster.model_copy(update={"address": "tcp://127.0.0.1:9"})})
         if block != "algorithm":
             check_extensions(there)  # the workers have it, perhaps
+    with pytest.raises(ConfigError, match=r"^rollout\.parser: .* nope cannot be imported"):
+        check_extensions(WarmStartConfig.model_validate({"rollout": {"parser": "nope:read"}}))
     with pytest.raises(ValueError, match=r"task is built in: set rewards\.task"):
         RewardConfig(extra={"task": 2.0})
     with pytest.raises(ValueError, match="the weight of polite is -1"):

@@ -254,6 +254,16 @@ def test_without_await_inside_a_running_loop() -> None:
         open_env_sync("miniwob/click-test", pool=make_pool())
 
 
+def test_a_script_that_forgets_to_close_ends_and_leaves_no_browser() -> None:
+    code = (
+        "from envs import open_env_sync; env = open_env_sync('miniwob/click-test'); env.reset();"
+        "print(env._env._session._pool.browser_pids()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not Path(f"/proc/{int(done.stdout)}").exists()
+
+
 @pytest.mark.parametrize(
     ("task", "words"),
     [
