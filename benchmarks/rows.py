@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.rollouts import Rollouts
-from tasks_lib.run import resolve_path
-from tasks_lib.sampling import Draws
-from tasks_lib.task_sets import open_tasks
-from tasks_lib.worker import RolloutWorker
+from tasks_lib.config import TrainConfig, resolve, resolve_path
+from tasks_lib.folder.task_sets import open_tasks
+from tasks_lib.rollouts.sampling import Draws
+from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.batches import BatchRow, TrainingBatch
 from training.policy.bans import banned_ids
 from training.store import RunStore, write_json

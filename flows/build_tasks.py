@@ -14,14 +14,14 @@ from typing import Any
 
 from prefect import flow
 
-from tasks_lib.artifacts import artifact_key, publish_table
-from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.building import open_build, split_warnings, summary_rows
-from tasks_lib.cluster import rollout_task_runner, use_cluster
-from tasks_lib.command_line import run_command
-from tasks_lib.preflight import look_at_build, look_once
-from tasks_lib.progress import RunProgress
-from tasks_lib.task_check import check_command, file_to_check
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.building.shards import open_build, split_warnings, summary_rows
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_build, look_once
+from tasks_lib.preflight.task_check import check_command, file_to_check
+from tasks_lib.report.artifacts import artifact_key, publish_table
+from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 
 
 @flow(name="build-tasks", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)

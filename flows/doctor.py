@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envs.types import ConfigError
-from tasks_lib.doctor import as_json, examine
-from tasks_lib.early_interrupt import STATUS, raise_on_interrupt
+from tasks_lib.preflight.doctor import as_json, examine
+from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,20 +14,21 @@ from prefect import flow
 from rich.markup import escape
 
 from envs.types import JudgeError, Split
-from tasks_lib.artifacts import artifact_key, publish_table
-from tasks_lib.beginning import first_start
-from tasks_lib.checkpoints import evaluated_version, publish_base, with_template
-from tasks_lib.cluster import rollout_task_runner, use_cluster
-from tasks_lib.command_line import run_command
-from tasks_lib.config import EvaluateConfig
-from tasks_lib.evaluation import doubt_evaluations, evaluate_version
-from tasks_lib.metrics import told
-from tasks_lib.preflight import look_at_evaluation, look_once
-from tasks_lib.progress import RunProgress
+from tasks_lib.config import EvaluateConfig, resolve_path
+from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
+from tasks_lib.folder.failed_start import first_start
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.metrics import told
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.folder.task_sets import open_tasks
+from tasks_lib.folder.values import freeze_config
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_evaluation, look_once
 from tasks_lib.report import build_report
-from tasks_lib.rollouts import Rollouts, late_waves
-from tasks_lib.run import freeze_config, resolve_path, run_lock
-from tasks_lib.task_sets import open_tasks
+from tasks_lib.report.artifacts import artifact_key, publish_table
+from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.evaluation import doubt_evaluations, evaluate_version
+from tasks_lib.rollouts.shards import Rollouts, late_waves
 from training.store import RunStore
 
 

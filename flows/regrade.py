@@ -13,14 +13,14 @@ from typing import Any
 
 from prefect import flow
 
-from tasks_lib.artifacts import artifact_key, publish_table
-from tasks_lib.cluster import rollout_task_runner, use_cluster
-from tasks_lib.command_line import run_command
-from tasks_lib.preflight import look_at_regrading, look_once
-from tasks_lib.progress import RunProgress
-from tasks_lib.regrading import RegradeConfig, Regrading, figure
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_regrading, look_once
+from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
 from tasks_lib.report import build_report
-from tasks_lib.run import run_lock
+from tasks_lib.report.artifacts import artifact_key, publish_table
+from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 
 
 @flow(name="regrade", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)

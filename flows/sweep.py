@@ -16,10 +16,10 @@ from prefect import flow
 from rich.markup import escape
 
 from flows.train import train
-from tasks_lib.artifacts import artifact_key, publish_table
-from tasks_lib.command_line import run_command
-from tasks_lib.preflight import look_at_sweep
-from tasks_lib.progress import RunProgress
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_sweep
+from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.deployed import run_deployed
 from tasks_lib.sweeps.summary import lines, table_rows

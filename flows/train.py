@@ -15,19 +15,20 @@ from typing import Any
 from prefect import flow
 
 from envs.types import DiskError, RollwrightError
-from tasks_lib.artifacts import publish_curve, publish_iteration_table
-from tasks_lib.checkpoints import publish_base
-from tasks_lib.cluster import rollout_task_runner, use_cluster
-from tasks_lib.command_line import run_command
-from tasks_lib.config import TrainConfig
-from tasks_lib.loop import SynchronousLoop
-from tasks_lib.metrics import MemoryMonitor
-from tasks_lib.preflight import look_at_training, look_once
-from tasks_lib.progress import RunProgress
+from tasks_lib.config import TrainConfig, resolve_path
+from tasks_lib.folder.checkpoints import publish_base
+from tasks_lib.folder.metrics import MemoryMonitor
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.folder.values import finished_result
+from tasks_lib.loops.results import one_line, write_result
+from tasks_lib.loops.run import open_run
+from tasks_lib.loops.synchronous import SynchronousLoop
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_training, look_once
+from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
-from tasks_lib.results import one_line, write_result
-from tasks_lib.run import finished_result, open_run, resolve_path
-from tasks_lib.training import Trainer
+from tasks_lib.report.artifacts import publish_curve, publish_iteration_table
+from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 
 
 @flow(name="train", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)

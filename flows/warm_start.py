@@ -13,13 +13,13 @@ from typing import Any
 
 from prefect import flow
 
-from tasks_lib.artifacts import artifact_key, publish_table
-from tasks_lib.cluster import rollout_task_runner, use_cluster
-from tasks_lib.command_line import run_command
 from tasks_lib.config import WarmStartConfig
-from tasks_lib.preflight import look_at_warm_start, look_once
-from tasks_lib.progress import RunProgress
-from tasks_lib.warm_start import check_gate, measured_rows, measured_words, open_warm_start
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_warm_start, look_once
+from tasks_lib.report.artifacts import artifact_key, publish_table
+from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_words, open_warm_start
 
 
 @flow(name="warm_start", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)

@@ -24,7 +24,7 @@ class GroupSpec(Record):
     greedy: bool = False
     """Decode greedily (evaluation)."""
     memory: Memory = ()
-    """What its task family remembers: every episode begins with this (`tasks_lib.sampling`). Empty without a memory of families."""
+    """What its task family remembers: every episode begins with this (`tasks_lib.rollouts.sampling`). Empty without a memory of families."""
 
     @property
     def phase(self) -> str:

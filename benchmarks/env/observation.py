@@ -31,7 +31,7 @@ from envs.observation.observer import kept_element
 from envs.observation.snapshot import capture, decode
 from envs.settle import Look
 from envs.sites.static_server import StaticServer
-from tasks_lib.worker import collect_seldom
+from tasks_lib.worker.rollout_worker import collect_seldom
 
 TURNS = 40
 """Observations of each measurement."""

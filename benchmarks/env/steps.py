@@ -20,8 +20,8 @@ from benchmarks.rates import Rate, cpu_seconds, interleave
 from envs.browser import BrowserPool, StepResult, WebSession
 from envs.sites.static_server import StaticSite
 from envs.types import Click
-from tasks_lib.cluster import worker_settings
-from tasks_lib.worker import collect_seldom
+from tasks_lib.rollouts.cluster import worker_settings
+from tasks_lib.worker.rollout_worker import collect_seldom
 
 SESSIONS = (4, 8)
 ROUNDS = 3

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import Cost, RewardBundle, RewardPart, StorageError
-from tasks_lib.differences import differences
-from tasks_lib.regraded import Regraded, RegradingLog, RegradingStart, read_log, read_regraded
+from tasks_lib.config.differences import differences
+from tasks_lib.folder.regraded import Regraded, RegradingLog, RegradingStart, read_log, read_regraded
 from tasks_lib.report.data import RunData, place
 from tasks_lib.report.evidence import cut
 from tasks_lib.report.grading import plain_cause

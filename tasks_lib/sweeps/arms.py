@@ -14,7 +14,7 @@ from typing import Any
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
-from tasks_lib.differences import lasting
+from tasks_lib.config.differences import lasting
 from training.config import Settings
 
 MOST_ARMS = 256

@@ -31,9 +31,9 @@ from prefect.states import Cancelling
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig
-from tasks_lib.interrupts import interrupted_by
+from tasks_lib.folder.values import with_new_keys
+from tasks_lib.processes.interrupts import interrupted_by
 from tasks_lib.report.charts import duration
-from tasks_lib.run import with_new_keys
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.summary import ArmState
 from tasks_lib.sweeps.sweeping import Say, Sweep, one_line

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from envs.types import Record
-from tasks_lib.metrics import told as interval_told
+from tasks_lib.folder.metrics import told as interval_told
 from tasks_lib.report.data import Success
 from tasks_lib.sweeps.arms import SEED, told
 

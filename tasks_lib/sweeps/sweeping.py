@@ -15,25 +15,25 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import TrainingError
-from tasks_lib.beginning import free_name
 from tasks_lib.config import TrainConfig
-from tasks_lib.differences import differences, lasting
-from tasks_lib.frozen_config import read_frozen, write_frozen
-from tasks_lib.interrupts import interrupted_by
-from tasks_lib.report.sweep import build_sweep_report, read_summary, summary_path
-from tasks_lib.run import (
+from tasks_lib.config.differences import differences, lasting
+from tasks_lib.folder.failed_start import free_name
+from tasks_lib.folder.frozen_config import read_frozen, write_frozen
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.values import (
     MOST_DIFFERENCES,
     OtherValuesError,
     check_kind,
     check_values,
     finished_result,
     git_commit,
-    run_lock,
     versions,
     with_new_keys,
 )
+from tasks_lib.processes.interrupts import interrupted_by
 from tasks_lib.sweeps.arms import Arm, told, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.page import build_sweep_report, read_summary, summary_path
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
 from training.store import RunStore, write_json
 

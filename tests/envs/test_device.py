@@ -12,7 +12,7 @@ from PIL import Image
 from envs.browser import StepResult
 from envs.types import Click, WebTask
 from tasks_lib.config import DeviceConfig, RolloutConfig
-from tasks_lib.orders import pool_options
+from tasks_lib.worker.requests import pool_options
 from training.config import PolicyConfig
 
 PAGE = """<meta name="viewport" content="width=device-width"><p id="said"></p><button>go</button>

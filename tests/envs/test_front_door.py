@@ -41,7 +41,7 @@ from envs.rewards.functions import FunctionSource
 from envs.sites import StaticServer
 from envs.types import StopReason, Trajectory
 from tasks_lib.config import RewardConfig
-from tasks_lib.rewards import RewardStage
+from tasks_lib.episode.reward_stage import RewardStage
 
 ROOT = Path(__file__).resolve().parents[2]
 Play = Callable[..., Any]

@@ -14,8 +14,8 @@ from envs.browser import BrowserPool
 from envs.sites import LiveOptions, make_site
 from envs.types import SeedRange, Split, StopReason, Trajectory, WebTask
 from tasks_lib.config import RolloutConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
 from tests.loopback import Quiet, serving
 from training.groups import GroupSpec
 

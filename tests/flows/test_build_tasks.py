@@ -19,11 +19,11 @@ from envs.tasks import read_tasks, save_tasks, task_files
 from envs.tasks.build import build_shard
 from envs.types import ConfigError, JudgeError, StorageError, TaskError
 from flows.build_tasks import build_tasks
-from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.building import SetBuild, open_build
-from tasks_lib.command_line import run_command
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.building.shards import SetBuild, open_build
 from tasks_lib.config import PROJECT, resolve
-from tasks_lib.preflight import look_at_build
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
 from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps
 from tests.flows.services import PrefectServer

@@ -23,11 +23,11 @@ from prefect.utilities.callables import parameter_schema
 from envs.types import ConfigError, JudgeError, PolicyError, RollwrightError, StorageError
 from flows.evaluate import evaluate
 from flows.train import train
-from tasks_lib.artifacts import artifact_key, publish_curve, publish_iteration_table
-from tasks_lib.cluster import use_cluster, worker_settings
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
-from tasks_lib.preflight import look_at_evaluation, look_once, looked_at
-from tasks_lib.run import run_lock
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.preflight.flows import look_at_evaluation, look_once, looked_at
+from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
+from tasks_lib.rollouts.cluster import use_cluster, worker_settings
 from training.groups import GroupSpec
 from training.store import RunStore, read_json
 from training.trainer.launch import free_port
@@ -201,8 +201,9 @@ def test_a_folder_in_use_is_left_alone(prefect_api: None, tmp_path: Path) -> Non
 
 def test_more_episodes_than_seeds_are_refused(prefect_api: None, tmp_path: Path) -> None:
     from envs.types import Split
-    from tasks_lib.planning import evaluation_groups
-    from tasks_lib.run import resolve_path, select_kinds
+    from tasks_lib.config import resolve_path
+    from tasks_lib.folder.task_sets import select_kinds
+    from tasks_lib.rollouts.planning import evaluation_groups
 
     config = small_evaluation(tmp_path)
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
@@ -213,10 +214,11 @@ def test_more_episodes_than_seeds_are_refused(prefect_api: None, tmp_path: Path)
 def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
     from prefect import flow
 
-    from tasks_lib.cluster import rollout_task_runner
-    from tasks_lib.planning import evaluation_groups
-    from tasks_lib.rollouts import Rollouts, roll_out_lot
-    from tasks_lib.run import resolve_path, select_kinds
+    from tasks_lib.config import resolve_path
+    from tasks_lib.folder.task_sets import select_kinds
+    from tasks_lib.rollouts.cluster import rollout_task_runner
+    from tasks_lib.rollouts.planning import evaluation_groups
+    from tasks_lib.rollouts.shards import Rollouts, roll_out_lot
 
     config = resolve(EvaluateConfig, {"run_id": "x"})
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])

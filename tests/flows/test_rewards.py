@@ -18,11 +18,10 @@ from envs.tasks import load_tasks, save_tasks
 from envs.types import rubric_hash
 from flows.evaluate import evaluate
 from flows.regrade import regrade
-from tasks_lib.config import EvaluateConfig, resolve
-from tasks_lib.regraded import Regraded, read_log
-from tasks_lib.regrading import RegradeConfig
+from tasks_lib.config import EvaluateConfig, resolve, resolve_path
+from tasks_lib.folder.regraded import Regraded, read_log
+from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.report import build_report
-from tasks_lib.run import resolve_path
 from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
 from training.store import RunStore, read_json
 

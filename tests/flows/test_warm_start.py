@@ -13,7 +13,7 @@ from envs.tasks import load_tasks, save_tasks
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, PolicyError, Split
 from tasks_lib.config import PROJECT, WarmStartConfig
-from tasks_lib.warm_start import check_gate, open_warm_start, select_demonstrable
+from tasks_lib.warm_start.stages import check_gate, open_warm_start, select_demonstrable
 from training.checkpoint_files import MANIFEST, RECIPE
 from training.journal import read_group
 from training.store import RunStore, read_json, write_json

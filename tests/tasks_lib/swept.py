@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tasks_lib.config import TrainConfig
-from tasks_lib.metrics import wilson_interval
-from tasks_lib.run import freeze_config
+from tasks_lib.folder.metrics import wilson_interval
+from tasks_lib.folder.values import freeze_config
 from training.store import RunStore, write_json
 
 

@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 
 from envs.types import RewardBundle, RollwrightError, Rubric, SiteError, StorageError, rubric_hash
-from tasks_lib.blocking import Blocklist
 from tasks_lib.config import TrainConfig
-from tasks_lib.doctor import examine
-from tasks_lib.evaluation import evaluate_version, evaluated_path, policy_digest
-from tasks_lib.loop import SynchronousLoop
-from tasks_lib.regraded import Regraded, RegradingStart, read_log, read_regraded, write_start
-from tasks_lib.results import write_result
-from tasks_lib.rollouts import Rollout
-from tasks_lib.run import OtherValuesError, finished_result, open_run
+from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, read_regraded, write_start
+from tasks_lib.folder.values import OtherValuesError, finished_result
+from tasks_lib.loops.results import write_result
+from tasks_lib.loops.run import open_run
+from tasks_lib.loops.synchronous import SynchronousLoop
+from tasks_lib.preflight.doctor import examine
+from tasks_lib.rollouts.evaluation import evaluate_version, evaluated_path, policy_digest
+from tasks_lib.rollouts.shards import Rollout
+from tasks_lib.worker.blocklist import Blocklist
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.checkpoint_files import file_hashes
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tasks_lib.beginning import free_name, has_begun
-from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.building import open_build
-from tasks_lib.checkpoints import publish_base
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.building.shards import open_build
 from tasks_lib.config import TrainConfig, WarmStartConfig, resolve
-from tasks_lib.run import open_run
-from tasks_lib.warm_start import open_warm_start
+from tasks_lib.folder.checkpoints import publish_base
+from tasks_lib.folder.failed_start import free_name, has_begun
+from tasks_lib.loops.run import open_run
+from tasks_lib.warm_start.stages import open_warm_start
 from training.store import RunStore, write_json
 
 READER = Path("datasets/policies/reader").resolve()

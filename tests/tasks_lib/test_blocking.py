@@ -12,9 +12,9 @@ import pytest
 from envs.episodes.grading import JUDGED_WALL
 from envs.rewards import score
 from envs.types import SeedRange, SiteError, Split, StopReason, StorageError, Trajectory, WebTask
-from tasks_lib.blocking import HOUR, Blocklist
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.run import open_run
+from tasks_lib.loops.run import open_run
+from tasks_lib.worker.blocklist import HOUR, Blocklist
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.store import RunStore, write_json

@@ -13,9 +13,9 @@ import pytest
 from envs.tasks import save_tasks
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, TaskError
-from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import resolve
-from tasks_lib.preflight import look_at_build
+from tasks_lib.preflight.flows import look_at_build
 
 
 def config_of(root: Path, *specs: dict[str, Any], others: tuple[dict[str, Any], ...] = ()) -> BuildTasksConfig:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from envs.types import ConfigError, PolicyError
-from tasks_lib.checkpoints import check_checkpoint, check_model_template, publish_base, with_template
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve, resolve_path
-from tasks_lib.differences import lasting
-from tasks_lib.preflight import look_at_evaluation, look_at_training, look_at_warm_start
-from tasks_lib.run import open_run
+from tasks_lib.config.differences import lasting
+from tasks_lib.folder.checkpoints import check_checkpoint, check_model_template, publish_base, with_template
+from tasks_lib.loops.run import open_run
+from tasks_lib.preflight.flows import look_at_evaluation, look_at_training, look_at_warm_start
 from training.store import read_json
 
 READER = Path("datasets/policies/reader")

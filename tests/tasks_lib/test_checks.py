@@ -12,9 +12,9 @@ from envs.rewards import read_rubric
 from envs.tasks import TaskIndex, save_tasks
 from envs.types import ConfigError, SeedRange, Split, WebTask
 from envs.types.webarena import EvalType, WebArenaEval
-from tasks_lib.checks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig, TrainConfig, resolve
-from tasks_lib.preflight import look_at_training
+from tasks_lib.preflight.flows import look_at_training
+from tasks_lib.preflight.tasks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
 
 JUDGE = {"judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}}
 SPLITS = (Split.TRAIN, Split.HELD_OUT)
@@ -173,8 +173,8 @@ def test_parts_that_are_left_out_are_one_line() -> None:
 
 
 def test_of_a_large_set_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.checks.ALL", 100)
-    monkeypatch.setattr("tasks_lib.checks.SAMPLE", 50)
+    monkeypatch.setattr("tasks_lib.preflight.tasks.ALL", 100)
+    monkeypatch.setattr("tasks_lib.preflight.tasks.SAMPLE", 50)
     assert SAMPLE == 1000
     looked: list[str] = []
 

@@ -12,9 +12,9 @@ import pytest
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, DiskError, JudgeError, TaskError
-from tasks_lib.command_line import run_command, told_once
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
-from tasks_lib.preflight import look_once
+from tasks_lib.preflight.command_line import run_command, told_once
+from tasks_lib.preflight.flows import look_once
 from tasks_lib.sweeps.config import SweepConfig
 
 ARGUMENTS = ["--set", "run_id=mine"]
@@ -39,7 +39,7 @@ def never(_config: Any) -> None:
 def test_an_end_is_told_in_one_line(
     error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
 
     def evaluate(_config: Any) -> None:
         raise error
@@ -60,7 +60,7 @@ def test_an_interrupted_look_is_told_in_one_line(capsys: pytest.CaptureFixture[s
 def test_what_is_refused_is_refused_before_a_server_starts(
     dry: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: never(None))
+    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: never(None))
 
     def refuse(_config: Any) -> list[str]:
         raise TaskError("tasks.file: not there")
@@ -176,7 +176,7 @@ def _model_of(module: ModuleType) -> Any:
 def test_a_flow_does_not_look_again_at_what_its_command_has_looked_at(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
     seen: list[str] = []
     told: list[list[str]] = []
 
@@ -225,7 +225,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
 def test_without_arguments_the_help_and_the_presets_are_shown_and_nothing_begins(
     flow: str, presets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: never(None))
+    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: never(None))
     module = importlib.import_module(f"flows.{flow}")
     assert run_command(getattr(module, flow), _model_of(module), never, []) == 2  # type: ignore[arg-type]
     shown = capsys.readouterr()
@@ -238,7 +238,7 @@ def test_without_arguments_the_help_and_the_presets_are_shown_and_nothing_begins
 def test_an_evaluation_without_arguments_measures_the_shipped_policy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
     begun: list[Any] = []
 
     def evaluate(config: Any) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from envs.rewards import score
 from envs.types import RewardPart, Trajectory, WebTask
-from tasks_lib.activity import ActivityClock
-from tasks_lib.committing import GroupCommitter
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.worker.committing import GroupCommitter
 from tests.envs.rewards.played import trajectory
 from training.groups import GroupSpec
 from training.journal import read_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envs.types import ConfigError
-from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import (
     PRESETS,
     PROJECT,

@@ -15,10 +15,10 @@ from prefect.logging import disable_run_logger
 from envs.types import StorageError, TrainingError
 from flows.doctor import main
 from tasks_lib.config import TrainConfig
-from tasks_lib.doctor import examine
-from tasks_lib.mending import batch_of, mend_group, mend_run
-from tasks_lib.run import open_run
-from tasks_lib.training import update_policy
+from tasks_lib.folder.repair import batch_of, mend_group, mend_run
+from tasks_lib.loops.run import open_run
+from tasks_lib.preflight.doctor import examine
+from tasks_lib.processes.trainer import update_policy
 from tests.tasks_lib import damaged_run
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch

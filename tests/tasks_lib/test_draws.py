@@ -15,8 +15,8 @@ import pytest
 from envs.tasks import Form, save_tasks, write_tree
 from envs.types import ConfigError, MemoryChange, SeedRange, Split, StopReason, StorageError, TaskError, WebTask
 from tasks_lib.config import RolloutConfig, TrainConfig, resolve
-from tasks_lib.planning import evaluation_groups
-from tasks_lib.run import TrainingRun, open_run
+from tasks_lib.loops.run import TrainingRun, open_run
+from tasks_lib.rollouts.planning import evaluation_groups
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.journal import read_group
 from training.store import RunStore, read_json, write_json
@@ -164,7 +164,7 @@ def test_an_iteration_reads_the_groups_of_the_one_before_alone(tmp_path: Path, m
         read.append(group_id)
         return read_group(store, group_id)
 
-    monkeypatch.setattr("tasks_lib.sampling.read_group", counted)
+    monkeypatch.setattr("tasks_lib.rollouts.sampling.read_group", counted)
     with open_run(make_config(tmp_path, file=str(write_set(tmp_path / "set")))) as run:
         for iteration in range(5):
             play(run, iteration)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tasks_lib.interrupts import NANNY, QuietNannies, is_not_cancelled, is_own_crash
+from tasks_lib.processes.interrupts import NANNY, QuietNannies, is_not_cancelled, is_own_crash
 
 KILLS = "Worker process still alive after 4.0 seconds, killing"
 ENDS: list[type[BaseException]] = [KeyboardInterrupt, ValueError]

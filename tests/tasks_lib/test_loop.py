@@ -11,11 +11,11 @@ import pytest
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
-from tasks_lib.episodes import NOT_NEEDED
-from tasks_lib.loop import SynchronousLoop, _Stopwatch, nothing_to_learn
-from tasks_lib.rollouts import Rollout, late_waves
-from tasks_lib.run import open_run
-from tasks_lib.sampling import phase_name
+from tasks_lib.episode.play import NOT_NEEDED
+from tasks_lib.loops.run import open_run
+from tasks_lib.loops.synchronous import SynchronousLoop, _Stopwatch, nothing_to_learn
+from tasks_lib.rollouts.sampling import phase_name
+from tasks_lib.rollouts.shards import Rollout, late_waves
 from training.batches import TrainingBatch, build_batch
 from training.groups import EpisodeSummary, GroupRecord
 from training.journal import read_group
@@ -157,7 +157,7 @@ def test_nothing_is_estimated_before_an_episode_was_measured_here(
     def evaluated(_rollouts: object, version: int, *_: object, **more: object) -> dict[str, Any]:
         return {"version": version, "mean": 0.5, "low": 0.4, "high": 0.6, "n": 30, "by_kind": {}, "seconds": 60.0}
 
-    monkeypatch.setattr("tasks_lib.loop.evaluate_version", evaluated)
+    monkeypatch.setattr("tasks_lib.loops.synchronous.evaluate_version", evaluated)
     values = {"preset": "quickstart", "root": str(tmp_path), "run_id": "r", "evaluation": {"episodes": 30}}
     with open_run(resolve(TrainConfig, values)) as run:
         run.store.publish_policy(0, PROJECT / "datasets/policies/reader", {"parent": None, "source": "reader"})

@@ -11,13 +11,13 @@ from pathlib import Path
 from envs.browser import BrowserPool
 from envs.sites import MiniWobSite
 from envs.types import ErrorCode, Forget, Memory, MemoryChange, MemoryEntry, Remember, StopReason, Trajectory
-from tasks_lib.activity import ActivityClock
-from tasks_lib.actors import EncodedSituation, Turn
-from tasks_lib.config import RolloutConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.run import resolve_path, select_kinds
-from tasks_lib.turns import encode_stage, turn_pipeline
+from tasks_lib.config import RolloutConfig, resolve_path
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.actors import EncodedSituation, Turn
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.turns import encode_stage, turn_pipeline
+from tasks_lib.folder.task_sets import select_kinds
 from training.groups import EpisodeSummary, GroupSpec
 from training.inference.engine import Generation, GenerationRequest
 from training.store import RunStore

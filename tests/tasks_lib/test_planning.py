@@ -15,16 +15,16 @@ from envs.rewards import read_rubric
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
-from tasks_lib.planning import (
+from tasks_lib.folder.task_sets import freeze_tasks, open_tasks
+from tasks_lib.rollouts.planning import (
     FEW_SEEDS,
     equal_shares,
     evaluation_groups,
-    plan_slots,
     share_groups,
     training_groups,
     with_horizon,
 )
-from tasks_lib.task_sets import freeze_tasks, open_tasks
+from tasks_lib.worker.slots import plan_slots
 from training.groups import GroupSpec
 from training.store import RunStore
 

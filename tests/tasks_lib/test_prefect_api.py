@@ -25,9 +25,10 @@ from prefect.settings import (
 )
 
 from envs.types import ConfigError
-from tasks_lib import command_line, prefect_api
-from tasks_lib.cluster import api_url
 from tasks_lib.config import PROJECT, EvaluateConfig
+from tasks_lib.preflight import command_line
+from tasks_lib.processes import prefect_api
+from tasks_lib.rollouts.cluster import api_url
 from training.trainer.launch import free_port
 
 

@@ -10,21 +10,23 @@ from typing import Any
 import pytest
 
 from envs.types import BrowserError, ConfigError, PolicyError, RollwrightError, StorageError, TaskError
-from tasks_lib.build_config import BuildTasksConfig
-from tasks_lib.building import open_build
-from tasks_lib.checkpoints import check_same, evaluated_version
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.building.shards import open_build
 from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
-from tasks_lib.preflight import (
+from tasks_lib.folder.checkpoints import check_same, evaluated_version
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.values import freeze_config
+from tasks_lib.loops.run import open_run
+from tasks_lib.preflight.flows import (
     look_at_build,
     look_at_evaluation,
     look_at_sweep,
     look_at_training,
     look_at_warm_start,
 )
-from tasks_lib.run import freeze_config, open_run, run_lock
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import open_sweep
-from tasks_lib.warm_start import open_warm_start
+from tasks_lib.warm_start.stages import open_warm_start
 from training.store import RunStore, write_json
 
 READER = "datasets/policies/reader"
@@ -277,7 +279,7 @@ def test_an_unknown_chat_template_is_refused_with_those_that_are_near(
         look_at_training(training(tmp_path, policy=policy, **cluster))  # the trainer is here
     assert look_at_evaluation(evaluation(tmp_path, policy=policy, **cluster)) == ["1 task of 1 kind on 1 site"]
     assert look_at_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"})) == []
-    monkeypatch.setattr("tasks_lib.preflight.template_names", frozenset)
+    monkeypatch.setattr("tasks_lib.preflight.flows.template_names", frozenset)
     assert look_at_training(far) == ["8 tasks of 8 kinds on 1 site"]
     assert not files(tmp_path)
 

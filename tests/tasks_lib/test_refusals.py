@@ -13,10 +13,10 @@ from envs.sites import make_site
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
 from envs.types import ConfigError, TaskError
-from tasks_lib.build_config import BuildTasksConfig
+from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import TrainConfig, WarmStartConfig, merge, parse_assignments, resolve
 from tasks_lib.config.shapes import Shape, assignment
-from tasks_lib.regrading import RegradeConfig
+from tasks_lib.regrading.batches import RegradeConfig
 from tests.tasks_lib.config_trees import MODELS, TREES, Path, walk
 from training.config import Settings
 

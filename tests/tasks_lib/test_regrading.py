@@ -15,10 +15,10 @@ from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.orders import Needs
-from tasks_lib.preflight import look_at_regrading
-from tasks_lib.regraded import Regraded, RegradingStart, read_log, write_end, write_start
-from tasks_lib.regrading import RegradeConfig, Regrading, figure
+from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, write_end, write_start
+from tasks_lib.preflight.flows import look_at_regrading
+from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
+from tasks_lib.worker.requests import Needs
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
 from training.journal import read_group

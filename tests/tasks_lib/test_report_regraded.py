@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from envs.rewards import read_rubric, score
 from envs.rewards.judge import Judgement
 from envs.types import Cost, PartRole, RewardBundle, RewardPart, rubric_hash
-from tasks_lib.regraded import Regraded, RegradingStart, write_end, write_start
+from tasks_lib.folder.regraded import Regraded, RegradingStart, write_end, write_start
 from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import MOST_REGRADED, choose, viewer_data

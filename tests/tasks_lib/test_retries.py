@@ -10,8 +10,8 @@ import pytest
 from distributed.protocol import deserialize, serialize
 
 from envs.types import BrowserError, ConfigError, DiskError, JudgeError, PolicyError, ReadError, SiteError, StorageError
-from tasks_lib.retries import is_not_passed_on, may_help_to_retry
-from tasks_lib.worker_loop import WorkerLoop
+from tasks_lib.processes.retries import is_not_passed_on, may_help_to_retry
+from tasks_lib.worker.event_loop import WorkerLoop
 
 LASTING = (ConfigError, DiskError, PolicyError, StorageError)
 PASSING = (BrowserError, SiteError, JudgeError, ReadError, ValueError, OSError)

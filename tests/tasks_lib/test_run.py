@@ -14,12 +14,12 @@ import pytest
 
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import ConfigError, PolicyError, StorageError
-from tasks_lib.checkpoints import check_checkpoint, publish_base
 from tasks_lib.config import PROJECT, TrainConfig, resolve
-from tasks_lib.evaluation import evaluate_version
-from tasks_lib.frozen_config import COPY
-from tasks_lib.preflight import look_at_training
-from tasks_lib.run import open_run
+from tasks_lib.folder.checkpoints import check_checkpoint, publish_base
+from tasks_lib.folder.frozen_config import COPY
+from tasks_lib.loops.run import open_run
+from tasks_lib.preflight.flows import look_at_training
+from tasks_lib.rollouts.evaluation import evaluate_version
 from training.store import RunStore, read_json, write_json
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from tasks_lib import server_watch
-from tasks_lib.server_watch import ServerWatch
+from tasks_lib.processes import server_watch
+from tasks_lib.processes.server_watch import ServerWatch
 from training.trainer.launch import free_port
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from envs.browser import BrowserPool
 from envs.sites import MiniWobSite
 from envs.types import StopReason, Trajectory
-from tasks_lib.activity import ActivityClock
-from tasks_lib.actors import EncodedSituation, Turn
-from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve
-from tasks_lib.episodes import NOT_NEEDED, EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.rollouts import Rollouts
-from tasks_lib.run import resolve_path, select_kinds
-from tasks_lib.turns import encode_stage, turn_pipeline
-from tasks_lib.worker import RolloutWorker
+from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve, resolve_path
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.actors import EncodedSituation, Turn
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import NOT_NEEDED, EpisodeRunner
+from tasks_lib.episode.turns import encode_stage, turn_pipeline
+from tasks_lib.folder.task_sets import select_kinds
+from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.tasks_lib.test_memory import Letters
 from training.groups import GroupSpec
 from training.journal import read_group

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.types import ConfigError
-from tasks_lib.command_line import run_command
 from tasks_lib.config import PRESETS, resolve
-from tasks_lib.differences import lasting
-from tasks_lib.preflight import look_at_sweep
+from tasks_lib.config.differences import lasting
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import look_at_sweep
 from tasks_lib.sweeps.arms import MOST_ARMS, MOST_NAME, Arm, make_arms, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 

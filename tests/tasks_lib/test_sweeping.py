@@ -15,12 +15,12 @@ from prefect.exceptions import TerminationSignal
 
 from envs.types import ConfigError, PolicyError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.interrupts import interrupted_by
-from tasks_lib.preflight import look_at_sweep
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.preflight.flows import look_at_sweep
+from tasks_lib.processes.interrupts import interrupted_by
 from tasks_lib.report.data import Success
-from tasks_lib.report.sweep import build_sweep_report
-from tasks_lib.run import run_lock
 from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.page import build_sweep_report
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, lines, summarise, table_rows
 from tasks_lib.sweeps.sweeping import open_sweep, run_here
 from tests.tasks_lib.swept import Train, interval

@@ -12,7 +12,7 @@ from envs.rewards import read_rubric
 from envs.tasks import Form, save_tasks, write_tree
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
-from tasks_lib.task_sets import freeze_tasks, open_tasks, task_paths
+from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, task_paths
 from training.store import RunStore
 
 RUBRIC = read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "u", "type": "url", "url": "/done"}]}]})
@@ -45,7 +45,7 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty tasks are many."""
-    monkeypatch.setattr("tasks_lib.task_sets.COPIED", 39)
+    monkeypatch.setattr("tasks_lib.folder.task_sets.COPIED", 39)
 
 
 def test_a_file_a_folder_and_a_glob_name_tasks(tree: Path, tmp_path: Path) -> None:

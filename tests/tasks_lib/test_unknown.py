@@ -14,18 +14,17 @@ import pytest
 from PIL import Image
 
 from envs.types import PolicyError, TrainingError
-from tasks_lib import artifacts
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
-from tasks_lib.evaluation import evaluate_version
-from tasks_lib.loop import _sentence
-from tasks_lib.metrics import MetricsLog, known, share, success, success_by_kind
-from tasks_lib.report import build_report, learning_curve_png
+from tasks_lib.folder.metrics import MetricsLog, known, share, success, success_by_kind
+from tasks_lib.loops.results import one_line, write_result
+from tasks_lib.loops.run import iteration_line
+from tasks_lib.loops.synchronous import _sentence
+from tasks_lib.report import artifacts, build_report, learning_curve_png
 from tasks_lib.report.charts import DrawnSeries
 from tasks_lib.report.data import read_run
 from tasks_lib.report.summary import headline, kind_rows, learning_curves
-from tasks_lib.results import one_line, write_result
-from tasks_lib.run import iteration_line
-from tasks_lib.warm_start import WarmStart, check_gate, measured_rows, measured_words
+from tasks_lib.rollouts.evaluation import evaluate_version
+from tasks_lib.warm_start.stages import WarmStart, check_gate, measured_rows, measured_words
 from training.store import RunStore, read_json, write_json
 
 MakeRun = Callable[..., Any]

@@ -12,9 +12,9 @@ from envs.sites import StaticSite
 from envs.tasks import save_parquet, save_tasks, write_tree
 from envs.types import ConfigError, ErrorCode, SeedRange, Split, TaskError, Upload, WebTask
 from tasks_lib.config import EvaluateConfig, TasksConfig, resolve
-from tasks_lib.preflight import look_at_evaluation
-from tasks_lib.rollouts import Rollouts
-from tasks_lib.task_sets import freeze_tasks
+from tasks_lib.folder.task_sets import freeze_tasks
+from tasks_lib.preflight.flows import look_at_evaluation
+from tasks_lib.rollouts.shards import Rollouts
 from training.groups import GroupSpec
 from training.store import RunStore
 

@@ -21,18 +21,18 @@ from envs.sites.design2code import FOLDER
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
 from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
-from tasks_lib import actors
-from tasks_lib.activity import ActivityClock
-from tasks_lib.blocking import Blocklist
-from tasks_lib.committing import GroupCommitter
-from tasks_lib.config import EvaluateConfig, RewardConfig, resolve
-from tasks_lib.live import Doing, LiveState, WorkerState, shown
-from tasks_lib.orders import RolloutOrder
-from tasks_lib.planning import evaluation_groups
-from tasks_lib.rewards import judge_account
-from tasks_lib.rollouts import Rollouts
-from tasks_lib.run import resolve_path, select_kinds
-from tasks_lib.worker import RolloutWorker
+from tasks_lib.config import EvaluateConfig, RewardConfig, resolve, resolve_path
+from tasks_lib.episode import actors
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.live import Doing, LiveState, WorkerState, shown
+from tasks_lib.episode.reward_stage import judge_account
+from tasks_lib.folder.task_sets import select_kinds
+from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.blocklist import Blocklist
+from tasks_lib.worker.committing import GroupCommitter
+from tasks_lib.worker.requests import RolloutOrder
+from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, fake_judge, judged, says
 from training.batches import build_batch
@@ -122,7 +122,7 @@ def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> Non
 def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_lib.worker_loop.LAST_SECONDS", 0.1)
+    monkeypatch.setattr("tasks_lib.worker.event_loop.LAST_SECONDS", 0.1)
     store = RunStore(tmp_path)
     order = make_order(tmp_path)
     group = order.groups[0]
@@ -146,7 +146,7 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
 
 
 def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.live.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     slot = live.slot()
 
@@ -176,7 +176,7 @@ def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypa
 def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks_lib.live.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     folder = store.live_path("w").parent
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,9 @@ def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
         assert read_live(store)[0].phase == "i000003", "it is tried again"
 
     asyncio.run(main())
-    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.live"] == ["WARNING"], "once"
+    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.episode.live"] == ["WARNING"], (
+        "once"
+    )
     assert "cannot be written" in caplog.text and str(folder) in caplog.text
 
 

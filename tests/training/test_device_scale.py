@@ -14,8 +14,8 @@ from envs.browser import BrowserPool, StepResult
 from envs.browser.context import Device
 from envs.sites import StaticSite
 from envs.types import SeedRange, Split, WebTask
-from tasks_lib.actors import PolicyActor, Situation, Turn
-from tasks_lib.turns import encode_stage, turn_pipeline
+from tasks_lib.episode.actors import PolicyActor, Situation, Turn
+from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.transformers_engine import TransformersEngine

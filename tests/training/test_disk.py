@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from envs.types import DiskError, ReadError, RewardBundle, StopReason, StorageError, Trajectory
-from tasks_lib.metrics import MetricsLog
+from tasks_lib.folder.metrics import MetricsLog
 from training.checkpoint_files import MANIFEST, file_hashes
 from training.disk import REASONS, disk_error, reading, remove_leftovers, write_fault, writing
 from training.journal import Journal

@@ -318,7 +318,7 @@ def test_an_engine_without_a_policy_says_so() -> None:
 def test_storage_that_fails_while_a_policy_loads_is_not_the_checkpoint_s_fault(
     served: Served, copy: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, kind: type[Exception]
 ) -> None:
-    """A fault that may pass is retried (`tasks_lib.retries`) and leaves the engine as it was; a wrong checkpoint is final."""
+    """A fault that may pass is retried (`tasks_lib.processes.retries`) and leaves the engine as it was; a wrong checkpoint is final."""
 
     def fail(*_: object, **__: object) -> None:
         raise fault

@@ -15,9 +15,9 @@ from envs.oracles import Oracle
 from envs.sites import Site, make_site
 from envs.types import Action, Invalid, Observation, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
 from training.groups import GroupSpec
 from training.policy.prompt import user_text
 

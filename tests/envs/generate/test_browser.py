@@ -20,9 +20,9 @@ from envs.tasks.generate.moves import Plan
 from envs.tasks.generate.perform import action_of
 from envs.types import Answer, Invalid, RewardBundle, StopReason, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
 from training.groups import GroupSpec
 
 from .making import by_kind, something_else, world_seed

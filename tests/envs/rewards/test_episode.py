@@ -17,10 +17,10 @@ from envs.rewards import EpisodeEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage
-from tasks_lib.run import iteration_line
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.loops.run import iteration_line
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 from .played import DONE, LAMP, SHOP

@@ -31,10 +31,10 @@ from envs.sites import Design2CodeSite, Site, StaticSite
 from envs.sites.design2code import FOLDER, import_tasks
 from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, Trajectory, WebTask
 from tasks_lib.config import RewardConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.orders import pool_options
-from tasks_lib.rewards import RewardStage
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.requests import pool_options
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.store import RunStore

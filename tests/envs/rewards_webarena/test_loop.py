@@ -42,10 +42,10 @@ from envs.types import (
 from envs.types.evidence import PageText
 from envs.types.webarena import evaluators_hash, placed
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episodes import EpisodeRunner
-from tasks_lib.live import Slot
-from tasks_lib.rewards import RewardStage
-from tasks_lib.task_sets import sealed
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.folder.task_sets import sealed
 from tests.envs.rewards.played import trajectory
 from tests.loopback import Quiet, serving
 from training.groups import GroupSpec

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from envs.types import DiskError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig
-from tasks_lib.training import Trainer
+from tasks_lib.processes.trainer import Trainer
 from training import checkpoint_files
 from training.batches import BatchRow, TrainingBatch
 from training.checkpoint_files import MANIFEST

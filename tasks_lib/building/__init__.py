@@ -1,0 +1,1 @@
+"""A task set, built in shards on Dask and merged: ``flows.build_tasks``."""

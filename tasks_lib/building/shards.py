@@ -1,0 +1,341 @@
+"""A task set as Prefect tasks: one for each shard, on Dask; then the merge, in the flow's process.
+
+The folder of a set::
+
+    config.json            what it was started with; other values are refused
+    shards/<source>/…      tasks, rejected rows and report of each shard
+    replies/               what the writer answered, by content: a shard that is built again asks for nothing twice
+    writer_spent.json      requests and tokens of the writers of all shards; changed in place, under flock
+    difficulty/… or tasks.jsonl or tasks.parquet, rejected.jsonl
+    manifest.json          written last: without it the set is not finished
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
+
+from envs.rewards.judge import Ledger
+from envs.tasks.build import (
+    AnySource,
+    GenerateSource,
+    Layout,
+    SetPlan,
+    ShardOrder,
+    ShardReport,
+    build_shard,
+    fingerprint,
+    is_whole,
+    merge_shards,
+    read_report,
+    requests,
+)
+from envs.tasks.generate import GeneratorSpec, generate
+from envs.tasks.generate.splits import MOST_LOOKED_AT, empty_splits, split_counts, wanted
+from envs.tasks.tree import Form
+from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.config import PROJECT
+from tasks_lib.config.differences import without_budgets
+from tasks_lib.folder.failed_start import first_start, free_name
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.folder.values import check_kind, with_new_keys
+from tasks_lib.processes.retries import may_help_to_retry
+from training.store import RunStore, read_json, write_json
+
+NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
+"""Keys that do not decide what is in a set."""
+
+MAY_CHANGE = frozenset({"give_up"})
+"""Keys that may differ when a build is resumed. It is among what decides a shard, so shards are built anew; what was answered is not asked again."""
+
+
+@task(
+    task_run_name="build-{order.source.name}-{order.shard}",
+    retries=1,
+    retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def build_lot(order: ShardOrder) -> ShardReport:
+    """Build a shard that is not there yet. Idempotent, so Dask and Prefect may run it again."""
+    return build_shard(order)
+
+
+class SetBuild:
+    """One task set, while it is built."""
+
+    def __init__(self, config: BuildTasksConfig) -> None:
+        self.config = config
+        self.folder = config.run_dir
+        self.plan = plan_of(config)
+        found = check_sources(config)
+        self.orders = [self._orders(source, found[source.name]) for source in config.sources]
+        path = self.folder / "config.json"
+        if not path.exists():
+            write_json(path, {"config": self.plan.config, "sources": found})
+        while not self.finished and not self.missing() and self.extend():
+            pass  # of a generator, further shards may be there already
+
+    @property
+    def spent_path(self) -> Path:
+        """Where the writers of all shards count what they spend."""
+        return self.folder / "writer_spent.json"
+
+    def writer_account(self) -> dict[str, dict[str, int | None]]:
+        """What the writers have spent, and what is left (``None``: no limit), of requests and tokens; empty if nothing is written.
+
+        Raises:
+            StorageError: it cannot be read what was spent; names the file, and what to do.
+        """
+        writer = self.config.writer
+        if writer is None or not any(source.needs_writer for source in self.config.sources):
+            return {}
+        return writer.endpoint.limits.account(Ledger(self.spent_path).read())
+
+    def spending(self) -> str:
+        """The writers' account in a sentence; empty if nothing is written. Raises as `writer_account`."""
+        told = [
+            f"{each['spent']:,} {name} spent" + ("" if each["left"] is None else f" ({each['left']:,} left)")
+            for name, each in self.writer_account().items()
+        ]
+        return f"writer: {', '.join(told)}" if told else ""
+
+    @property
+    def finished(self) -> bool:
+        """The set is there and whole; its shards need not be, any more."""
+        return is_whole(self.plan)
+
+    def manifest(self) -> dict[str, Any]:
+        """Of the finished set."""
+        found: dict[str, Any] = read_json(self.plan.manifest)
+        return found
+
+    def missing(self) -> list[ShardOrder]:
+        """Shards that are not there or not whole, in their order."""
+        return [order for orders in self.orders for order in orders if read_report(order) is None]
+
+    def extend(self) -> bool:
+        """Give generators that have too few different requests some more shards; whether any got some.
+
+        Raises:
+            TaskError: the last shards of a generator brought nothing new.
+        """
+        extended = False
+        for number, orders in enumerate(self.orders):
+            source = orders[0].source
+            if not isinstance(source, GenerateSource) or (found := requests(orders)) >= source.spec.count:
+                continue
+            if len(orders) > source.shards and found == requests(orders[: -source.shards]):
+                raise TaskError(
+                    f"source {source.name}: there are {found} different tasks of these kinds in these worlds, {source.spec.count} are "
+                    "wanted; ask for more kinds, splits or worlds"
+                )
+            self.orders[number] = [*orders, *self._orders(source, orders[0].fingerprint, len(orders))]
+            extended = True
+        return extended
+
+    def run(self, progress: RunProgress) -> None:
+        """Build the missing shards on the cluster, and those that generators need besides. Inside a flow with ``rollout_task_runner``.
+
+        Raises:
+            JudgeError: the writer's endpoint left questions open; all other shards are there.
+            StorageError: it cannot be counted what the writer spends; before anything is built.
+            RollwrightError: the first of the other errors, after all shards have ended.
+        """
+        self.writer_account()
+        self._build_missing(progress)
+        while self.extend():
+            self._build_missing(progress)
+
+    def _build_missing(self, progress: RunProgress) -> None:
+        missing = self.missing()
+        total = sum(map(len, self.orders))
+        if done := total - len(missing):
+            progress.say(f"{done} of {total} shards are there already")
+        futures = [(order, build_lot.submit(order)) for order in missing]
+        errors: list[RollwrightError] = []
+        for number, (order, future) in enumerate(futures, start=done + 1):
+            report = _result(future, errors)
+            told = _told(report) if report else str(errors[-1])
+            progress.iteration(number, f"shard {order.shard} of {order.source.name}: {told}")
+        if errors:
+            raise _worst(errors)
+
+    def merge(self) -> dict[str, Any]:
+        """Put the shards together and write the manifest."""
+        return merge_shards(self.plan, self.orders)
+
+    def _orders(self, source: AnySource, found: str, first: int = 0) -> list[ShardOrder]:
+        """So many shards as a source has at a time, from number ``first`` on."""
+        return [
+            ShardOrder(
+                source=source,
+                shard=shard,
+                seed=self.config.seed,
+                fingerprint=found,
+                writer=self.config.writer if source.needs_writer else None,
+                give_up=self.config.give_up,
+                folder=str(self.folder / "shards"),
+                base=str(PROJECT),
+                cache=str(self.folder / "replies"),
+                spent=str(self.spent_path),
+            )
+            for shard in range(first, first + source.shards)
+        ]
+
+
+@contextmanager
+def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
+    """Open (or resume) a set under its lock.
+
+    Raises:
+        ConfigError: it was started with other values, or a source is not there.
+        StorageError: another process is working on it, or the folder holds something else.
+    """
+    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+        yield SetBuild(config)
+
+
+def plan_of(config: BuildTasksConfig) -> SetPlan:
+    """What the set of a configuration is to be."""
+    shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
+    return SetPlan(config.run_dir, Layout(config.layout), Form(config.form), shown)
+
+
+def check_sources(config: BuildTasksConfig) -> dict[str, str]:
+    """Fingerprints of the sources by their names. Nothing is written.
+
+    Raises:
+        ConfigError: a source is not there, or what is in the folder was started with other values or files.
+        StorageError: the folder holds something else.
+    """
+    fingerprints = {source.name: fingerprint(source, PROJECT) for source in config.sources}
+    path, plan = config.run_dir / "config.json", plan_of(config)
+    if path.exists():
+        frozen = check_kind(path, plan.config)
+        before = with_new_keys(BuildTasksConfig, frozen["config"])
+        lasting = [key for key in plan.config if key not in MAY_CHANGE]
+        changed = [key for key in lasting if _lasting(key, plan.config[key]) != _lasting(key, before.get(key))]
+        changed += [
+            f"the files of source {name}"
+            for name, found in fingerprints.items()
+            if found != frozen["sources"].get(name)
+        ]
+        if changed:
+            raise ConfigError(
+                f"the set in {path.parent} was started with other values of: {', '.join(changed)} (see {path}); "
+                f"use those, or another run_id, such as run_id={free_name(path.parent)}"
+            )
+    elif strange := [found.name for found in sorted(config.run_dir.glob("*")) if found.name != "run.lock"]:
+        raise StorageError(
+            f"{path.parent} holds {strange[0]} and is no task set that is being built; choose another run_id or root"
+        )
+    return fingerprints
+
+
+def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifest's counts as rows of a table."""
+    rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
+    splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted(source.spec))}
+    for group, counts in (
+        ("by_difficulty", manifest["by_difficulty"]),
+        ("by_split", {**splits, **manifest["by_split"]}),
+    ):
+        rows += [{"what": f"{group}: {name}", "count": count} for name, count in counts.items()]
+    for name, counts in manifest["by_source"].items():
+        rows += [{"what": f"{name}: {what}", "count": counts[what]} for what in ("read", "written", "parts", "tasks")]
+        rows += [{"what": f"{name}: rejected, {stage}", "count": count} for stage, count in counts["rejected"].items()]
+    return rows
+
+
+def check_splits(config: BuildTasksConfig) -> list[str]:
+    """Check before a set is built that each split that its generators share out will have tasks.
+
+    Only small sets are looked at (`MOST_LOOKED_AT`): their tasks are made, which takes seconds, and kept nowhere.
+
+    Returns:
+        A warning for each generator with an empty split, where another kind of source may fill it.
+
+    Raises:
+        ConfigError: a split will have no task, or there are not as many different tasks; with what to set.
+    """
+    specs = {each.name: _seeded(each, config.seed) for each in config.sources if isinstance(each, GenerateSource)}
+    counts: Counter[Split] = Counter()
+    for name, spec in specs.items():
+        if spec.count > MOST_LOOKED_AT:
+            counts.update(wanted(spec))  # taken to have all; the finished set is counted (`split_warnings`)
+            continue
+        try:
+            counts.update(split_counts(generate(spec), spec))
+        except TaskError as error:
+            raise ConfigError(f"source {name}: {error}") from error
+    warnings = [f"source {name}: {empty}" for name, spec in specs.items() if (empty := empty_splits(spec, counts))]
+    if warnings and len(specs) == len(config.sources):
+        raise ConfigError(f"{warnings[0]}. For a set without that split, set its share in splits to 0")
+    return [f"warning: {warning}" for warning in warnings]
+
+
+def split_warnings(manifest: dict[str, Any]) -> list[str]:
+    """Of each generator that has a share for a split of which there is no task in the whole set: why, and what to set."""
+    found = []
+    for source in _generators(manifest):
+        if warning := empty_splits(_seeded(source, manifest["config"]["seed"]), manifest["by_split"]):
+            found.append(f"source {source.name}: {warning}")
+    return found
+
+
+def _seeded(source: GenerateSource, seed: int) -> GeneratorSpec:
+    """The spec that a source is built by in a set of this seed."""
+    return source.spec.model_copy(update={"seed": source.spec.seed + seed})
+
+
+def _generators(manifest: dict[str, Any]) -> list[GenerateSource]:
+    sources = manifest["config"]["sources"]
+    return [GenerateSource.model_validate(source) for source in sources if source["kind"] == "generate"]
+
+
+def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -> ShardReport | None:
+    """The report, or ``None`` and one more error. What is no error of ours ends the build at once."""
+    try:
+        return future.result()
+    except RollwrightError as error:
+        errors.append(error)
+        return None
+
+
+def _worst(errors: list[RollwrightError]) -> RollwrightError:
+    """An error that another start does not mend, if there is one; else all open questions in one."""
+    lasting = [error for error in errors if not isinstance(error, JudgeError)]
+    if lasting:
+        return lasting[0]
+    return JudgeError(f"{len(errors)} shards are not complete:\n" + "\n".join(map(str, errors)))
+
+
+def _told(report: ShardReport) -> str:
+    rejected = sum(report.rejected.values())
+    parts = [f"{report.tasks:,} tasks"]
+    parts += [
+        f"{count:,} {what}"
+        for count, what in ((report.parts, "of them parts"), (report.written, "rubrics written"))
+        if count
+    ]
+    parts += [f"{rejected:,} rejected"] if rejected else []
+    parts += [f"{report.requests:,} requests"] if report.requests else []
+    return ", ".join(parts)
+
+
+def _lasting(key: str, value: Any) -> Any:
+    """A value of the configuration, without what may change."""
+    if key != "writer" or not value:
+        return value
+    return {**value, "endpoint": without_budgets(value["endpoint"])}

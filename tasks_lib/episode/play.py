@@ -1,0 +1,188 @@
+"""One episode: the policy and the browser take turns until the page, the horizon or a failure ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from envs.actions.parsing import parse
+from envs.actions.parsing.extensions import Reader
+from envs.browser import StepResult, WebSession
+from envs.browser.pool import BrowserPool
+from envs.episodes import WebEpisode
+from envs.episodes.looks import PageEvidence
+from envs.memory import EpisodeMemory
+from envs.rewards.webarena import Helper
+from envs.scope import Scope
+from envs.sites import LiveOptions
+from envs.sites.base import Site
+from envs.types import BrowserError, StepSeconds, StopReason, Trajectory
+from envs.types.actions import ACTIONS, WITH_MEMORY
+from tasks_lib.config import RolloutConfig
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.actors import Actor, Situation
+from tasks_lib.episode.live import Doing, Slot
+from tasks_lib.episode.oversampling import Spares
+from tasks_lib.episode.turns import TurnPipeline
+from training.groups import GroupSpec
+
+NOT_NEEDED = "enough other episodes of its group were over"
+"""Cause of the abstention of an episode that was given up (`rollout.spare`)."""
+
+
+@dataclass(slots=True)
+class EpisodeRunner:
+    """What the episodes of one rollout share on a worker. ``run`` is called concurrently on one event loop."""
+
+    pool: BrowserPool
+    sites: Mapping[str, Site]
+    """By name; started."""
+    actor: Actor
+    turns: TurnPipeline
+    """Of the actor."""
+    clock: ActivityClock
+    rollout: RolloutConfig
+    live: LiveOptions = field(default_factory=LiveOptions)
+    evidence: PageEvidence | None = None
+    """Keeps what steps change in documents (``rollout.dom_diffs``)."""
+    keep: Callable[[bytes], str] | None = None
+    """Stores a blob and gives its name, for the last page's picture; ``None``: that is not kept."""
+    helpers: Mapping[str, Helper] = field(default_factory=dict)
+    """What WebArena's checks may call beside those that need no site."""
+    parse: Reader = parse
+    """Reads the action of a turn (`rollout.parser`)."""
+    spares: Spares = field(default_factory=Spares)
+    """Of the lot, for all its runners."""
+
+    async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
+        """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
+        returned, graded and stored by the caller.
+
+        What it does at each moment is written into ``slot``.
+        """
+        attempts: list[Trajectory] = []
+        for attempt in range(self.rollout.attempts):
+            attempts.append(await self._attempt(group, sample, attempt, slot))
+            last = attempts[-1]
+            # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
+            if last.error is None or last.wall or last.stop_reason is StopReason.ABANDONED:
+                break
+        if last.error is None:
+            self.spares.one_more(group)
+        return attempts
+
+    async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
+        episode = _Episode(self, group, sample, attempt, slot)
+        web = episode.web
+        started = time.perf_counter()
+        limit = Scope(self.rollout.episode_deadline)
+        try:
+            if self.spares.has_enough(group):
+                web.abstain(StopReason.ABANDONED, NOT_NEEDED)
+                return episode.trajectory(0.0)
+            async with limit:
+                with self.spares.running(group, limit):
+                    await episode.play()
+        except BrowserError as error:
+            web.fail(error)
+        except TimeoutError:
+            if not limit.expired:
+                raise  # of something within, whose deadline says nothing of the episode
+            if limit.was_cut:
+                web.abstain(StopReason.ABANDONED, NOT_NEEDED)
+            else:
+                web.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
+        return episode.trajectory(time.perf_counter() - started)
+
+
+class _Episode:
+    """The state of one attempt while it is played."""
+
+    def __init__(self, runner: EpisodeRunner, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> None:
+        self.runner = runner
+        self.slot = slot
+        self.group = group
+        self.sample = sample
+        self.attempt = attempt
+        self.episode_id = group.episode_id(sample, attempt)
+        self.version = runner.actor.policy_version
+        self.final_dom = ""
+        self.final_screenshot = ""
+        rollout = runner.rollout
+        self.web = WebEpisode(
+            group.task,
+            group.seeds[sample],
+            repeats=rollout.repeats,
+            stop_on_invalid=rollout.stop_on_invalid,
+            memory=EpisodeMemory(group.memory) if rollout.memory != "off" else None,
+        )
+
+    async def play(self) -> None:
+        """Reset, then step until done. Raises ``BrowserError``."""
+        task = self.group.task
+        self.slot.begin(self.episode_id, task.kind, task.horizon)
+        async with self.runner.pool.lease(self.runner.sites[task.site]) as session:
+            await self._play(session)
+
+    async def _play(self, session: WebSession) -> None:
+        runner, web = self.runner, self.web
+        started = time.perf_counter()
+        with runner.clock("browser"):
+            frame = await web.begin(session)
+        observed = time.perf_counter() - started
+        while not web.over:
+            frame, observed = await self._step(frame, observed)
+        if runner.evidence is not None and web.task.reference:
+            with runner.clock("browser"):
+                frame = await web.inspected()
+            self.final_dom = await asyncio.to_thread(runner.evidence.page, frame)
+        if runner.keep is not None and web.steps and frame.screenshot:
+            self.final_screenshot = await asyncio.to_thread(runner.keep, frame.screenshot)
+        with runner.clock("browser"):
+            await web.read_end(runner.live.addresses, runner.helpers)
+
+    async def _step(self, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
+        web, clock = self.web, time.perf_counter()
+        self.slot.now(Doing.TURN)
+        memory = web.memory.entries if web.memory is not None else None
+        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory))
+        generated = time.perf_counter()
+        parsed = self.runner.parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
+        self.slot.now(Doing.ACT)
+        with self.runner.clock("browser"):
+            after = await web.act(parsed.action)
+        acted = time.perf_counter()
+        evidence = self.runner.evidence
+        dom_diff = "" if evidence is None else await asyncio.to_thread(evidence.change, frame, after)
+        web.record(
+            parsed.action,
+            {
+                "screenshot": turn.asked.screenshot,
+                "prompt": turn.asked.prompt,
+                "prompt_ids": turn.asked.prompt_ids,
+                "response": turn.response,
+                "response_ids": turn.response_ids,
+                "logprobs": turn.logprobs,
+                "policy_version": turn.policy_version,
+                "form": parsed.form,
+                "dom_diff": dom_diff,
+                "seconds": StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
+            },
+        )
+        self.slot.step = len(web.steps)
+        return after, 0.0  # the look at the new page is part of the action's time
+
+    def trajectory(self, seconds: float) -> Trajectory:
+        """The record of the episode as it stands, not graded yet; an abstention if it failed for a reason that is not the policy's."""
+        return self.web.trajectory(
+            episode_id=self.episode_id,
+            group_id=self.group.group_id,
+            sample=self.sample,
+            attempt=self.attempt,
+            policy_version=self.version,
+            final_dom=self.final_dom,
+            final_screenshot=self.final_screenshot,
+            seconds=seconds,
+        )

@@ -1,0 +1,45 @@
+"""The lock of a folder: one process works in it at a time."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from envs.types import StorageError
+from tasks_lib.config import resolve_path as resolve_path
+from training.disk import remove_leftovers, writing
+
+
+@contextmanager
+def run_lock(run_dir: Path) -> Iterator[None]:
+    """Hold ``run.lock`` and delete what killed processes were writing. The lock dies with its process.
+
+    Raises:
+        StorageError: Another process holds it.
+        DiskError: The folder cannot be made or written to.
+    """
+    with writing(run_dir / "run.lock"):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        lock = open(run_dir / "run.lock", "w")  # noqa: SIM115 - closed below
+    with lock as file:
+        _take(file, run_dir)
+        remove_leftovers(run_dir)
+        yield
+
+
+def check_unlocked(run_dir: Path) -> None:
+    """``StorageError`` when another process works in this folder. Nothing is made."""
+    path = run_dir / "run.lock"
+    if path.exists():
+        with open(path) as file:
+            _take(file, run_dir)
+
+
+def _take(file: IO[str], run_dir: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StorageError(f"another process is working on {run_dir}; wait for it, or give another run_id") from None

@@ -1,0 +1,142 @@
+"""The values a folder was started with: written once, and compared at each later start."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from envs.types import ConfigError, StorageError
+from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
+from tasks_lib.config import resolve_path as resolve_path
+from tasks_lib.config.differences import differences, lasting
+from tasks_lib.folder.checkpoints import with_template
+from tasks_lib.folder.failed_start import free_name
+from tasks_lib.folder.frozen_config import read_frozen, write_frozen
+from training.store import RunStore, read_json
+
+PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
+"""Whose versions are kept with a run."""
+
+
+MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
+"""Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge`` (`lasting`)."""
+
+
+MOST_DIFFERENCES = 12
+"""Keys with other values that an error names one by one."""
+
+
+KINDS = {
+    "grid": "a sweep",
+    "sources": "a task set",
+    "recipe": "a warm start",
+    "iterations": "a training run",
+    "episodes": "an evaluation",
+}
+"""What a folder is of, by the first of these keys that its configuration has."""
+
+
+def check_kind(path: Path, wanted: Collection[str]) -> dict[str, Any]:
+    """The document of a ``config.json``, or of its copy.
+
+    Args:
+        path: Of the file; it or its copy is there.
+        wanted: Keys of the configuration that the folder is to be used for.
+
+    Raises:
+        ConfigError: it is of something of another kind.
+        StorageError: it is damaged, and its copy too.
+    """
+    document = read_frozen(path)
+    if document is None:
+        raise StorageError(f"{path} does not exist")
+    found, own = (
+        next((kind for key, kind in KINDS.items() if key in keys), "") for keys in (document["config"], wanted)
+    )
+    if found != own:
+        raise ConfigError(
+            f"{path.parent} is the folder of {found or 'something else'}, not of {own}; use another run_id, such as "
+            f"run_id={free_name(path.parent)}"
+        )
+    return document
+
+
+class OtherValuesError(ConfigError):
+    """A run is to go on with other values than those that it was started with."""
+
+
+def check_values(
+    config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
+) -> None:
+    """Check that the run in this folder was not started with other values of keys that may not change.
+
+    Raises:
+        OtherValuesError: It was; names each.
+        StorageError: Nothing says what it was started with.
+    """
+    if read_frozen(store.config_path) is None:
+        if store.group_ids("i*"):
+            raise StorageError(
+                f"{store.config_path} is gone, so nothing says what the run in {store.root} was started with; "
+                f"put back a copy of that file from a backup, or use another run_id"
+            )
+        return
+    values = lasting(with_template(config).model_dump(mode="json"))
+    frozen = lasting(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
+    changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
+    if changed:
+        then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))
+        lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
+        raise OtherValuesError(
+            f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
+            f"use those, or another run_id, such as run_id={free_name(store.root)}{''.join(lines[:MOST_DIFFERENCES])}"
+        )
+
+
+def freeze_config(
+    config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
+) -> None:
+    """Keep what a run was started with in its folder. Raises as `check_values`."""
+    check_values(config, store, may_change)
+    values = config.model_dump(mode="json")
+    write_frozen(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+
+
+def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:
+    """``result.json`` of a run that has all its updates; ``None`` while some are to be done or told of, as of a run that is made longer."""
+    if not store.result_path.exists():
+        return None
+    try:
+        result: dict[str, Any] = read_json(store.result_path)
+        newest = store.latest_policy()
+        if newest is not None and newest < result["updates"]:
+            return None  # its last policy was damaged and moved aside: it is made again
+        return result if result["updates"] >= config.iterations else None
+    except (StorageError, KeyError, TypeError):  # damaged: the run is opened, and writes it again
+        return None
+
+
+def with_new_keys(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
+    """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
+    preset = {"preset": frozen["preset"]} if "preset" in frozen else {}
+    try:
+        known: dict[str, Any] = kind.model_validate({**frozen, **dict.fromkeys(preset, "")}).model_dump(mode="json")
+    except ValidationError:
+        return frozen
+    return {**known, **preset}
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that decide results."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def git_commit() -> str | None:
+    """Commit of the checkout, ``None`` outside of one."""
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None if found.returncode == 0 else None

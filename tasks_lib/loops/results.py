@@ -1,0 +1,72 @@
+"""``result.json``: the figures of a finished run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tasks_lib.config import split_told
+from tasks_lib.folder.metrics import told
+from tasks_lib.folder.values import versions
+from tasks_lib.loops.run import TrainingRun
+from tasks_lib.rollouts.evaluation import read_evaluation
+from training.store import write_json
+
+
+def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: float) -> dict[str, Any]:
+    """Compute, write and return the result of a run whose last version is evaluated.
+
+    Args:
+        run: The run.
+        set_up: Seconds from the start of this process's flow run to its loop.
+        loop: Seconds of the loop, earlier processes of the run included.
+        peak_rss_mb: Most memory of all processes together.
+    """
+    last = run.version
+    before, after = (read_evaluation(run.store, version) for version in (0, last))
+    lines = run.metrics.lines("iteration")
+    phases: defaultdict[str, float] = defaultdict(float)
+    inside: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        for name, value in line["seconds"].items():
+            if name != "total":
+                phases[name] += value
+        for name, value in line["rollout_split"].items():
+            inside[name] += value
+    evaluations = sum(line["seconds"] for line in run.metrics.lines("evaluation"))
+    result = {
+        "run_id": run.config.run_id,
+        "preset": run.config.preset,
+        "split": run.config.evaluation.split,
+        "success_before": _interval(before),
+        "success_after": _interval(after),
+        "success_by_kind": {
+            kind: {"before": before["by_kind"][kind]["mean"], "after": entry["mean"], "n": entry["n"]}
+            for kind, entry in after["by_kind"].items()
+        },
+        "seconds": {"total": set_up + loop, "set_up": set_up, "evaluate": evaluations, **phases},
+        "rollout_seconds": inside,
+        "orchestration_share": phases["orchestrate"] / max(sum(line["seconds"]["total"] for line in lines), 1e-9),
+        "peak_rss_mb": peak_rss_mb,
+        "episodes": run.journal.episodes(),
+        "abstentions": run.journal.abstentions(),
+        "updates": last,
+        "seed": run.config.seed,
+        "versions": versions(),
+    }
+    write_json(run.store.result_path, result)
+    return result
+
+
+def one_line(result: dict[str, Any]) -> str:
+    """The result as a sentence."""
+    before, after = result["success_before"], result["success_after"]
+    split = split_told(result.get("split", "held_out"))  # which older results do not say
+    return (
+        f"{split} success {told(before, 2)} -> {told(after, 2)} over {len(result['success_by_kind'])} task kinds "
+        f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"
+    )
+
+
+def _interval(evaluation: dict[str, Any]) -> dict[str, Any]:
+    return {name: evaluation[name] for name in ("mean", "low", "high", "n")}

@@ -1,0 +1,112 @@
+"""A training run's folder, opened by the one flow process that may write its ledger. Opening an existing one resumes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from envs.types import Memory, StorageError
+from tasks_lib.config import TrainConfig
+from tasks_lib.folder.checkpoints import with_template
+from tasks_lib.folder.failed_start import first_start
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.metrics import MetricsLog
+from tasks_lib.folder.repair import mend_run
+from tasks_lib.folder.task_sets import freeze_tasks
+from tasks_lib.folder.values import freeze_config
+from tasks_lib.rollouts.evaluation import doubt_evaluations
+from tasks_lib.rollouts.sampling import Draws
+from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.requests import RolloutOrder
+from training.groups import GroupRecord, GroupSpec
+from training.journal import Journal, read_group
+from training.store import RunStore
+
+
+class TrainingRun:
+    """One run: its store, ledger, metrics and frozen tasks."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        config = with_template(config)
+        self.config = config
+        self.store = RunStore(config.run_dir)
+        if (newest := self.store.latest_policy()) is not None:
+            self.store.check_policy(newest)
+        self.tasks = freeze_tasks(config.tasks, self.store)
+        freeze_config(config, self.store)
+        doubt_evaluations(self.store)
+        self.mended = mend_run(self.store, config)
+        """What was done about damaged files when it was opened; a line each."""
+        self._draws = Draws(self.store, self.tasks, config)
+        self.rollouts = Rollouts(
+            self.store, config.policy, config.rollout, config.seed, config.rewards, config.tasks.live
+        )
+        self.journal = Journal(self.store.journal_path)
+        self.journal.rebuild(self.store)
+        self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
+
+    @property
+    def version(self) -> int:
+        """The newest published policy version."""
+        version = self.store.latest_policy()
+        if version is None:
+            raise StorageError(f"{self.store.root} has no policy yet")
+        return version
+
+    def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
+        """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.
+
+        They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
+        """
+        return self._draws.groups(iteration, draw)
+
+    def memories(self, version: int) -> dict[str, Memory]:
+        """What the task families remember when a version is there, by family; nothing without a memory of families."""
+        return self._draws.memories(version)
+
+    def warm_order(self) -> RolloutOrder:
+        """What the workers are told when they start."""
+        return self.rollouts.warm_order(self.tasks[0], self.version)
+
+    def records(self, group_ids: list[str]) -> list[GroupRecord]:
+        """Commit records of these groups."""
+        return [read_group(self.store, group_id) for group_id in group_ids]
+
+    def close(self) -> None:
+        self.journal.close()
+        self.metrics.close()
+
+
+@contextmanager
+def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
+    """Open (or resume) the run under its lock."""
+    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+        run = TrainingRun(config)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[str, Any]:
+    """The metrics line of an iteration, from its groups and what else is known of it."""
+    from tasks_lib.folder.metrics import mean, success, success_by_kind
+
+    episodes = [episode for record in records for episode in record.episodes]
+    usable = [episode for episode in episodes if episode.score is not None]
+    return {
+        "kind": "iteration",
+        "success": success(episodes)["mean"],
+        "success_by_kind": success_by_kind(records),
+        "steps_mean": mean([float(episode.steps) for episode in usable]),
+        "response_tokens_mean": mean([episode.response_tokens / max(episode.steps, 1) for episode in usable]),
+        "stop_reasons": {
+            str(reason): sum(e.stop_reason == reason for e in episodes) for reason in {e.stop_reason for e in episodes}
+        },
+        "forms": dict(sum((Counter(episode.forms) for episode in episodes), Counter())),
+        "action_errors": dict(sum((Counter(episode.action_errors) for episode in episodes), Counter())),
+        "settled": dict(sum((Counter(episode.settled) for episode in episodes), Counter())),
+        **details,
+    }

@@ -1,0 +1,145 @@
+"""``python -m flows.<name>``: presets, ``--set key=value``, ``--dry-run``; errors of ours in one paragraph, once and without a traceback.
+
+Exit status: 0, 1 for what went wrong on the way, 2 for what was refused before anything began, 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+from prefect.logging.configuration import ensure_logging_setup
+from prefect.logging.handlers import PrefectConsoleHandler
+
+from envs.types import ConfigError, DiskError, RollwrightError
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.config import (
+    EvaluateConfig,
+    TrainConfig,
+    WarmStartConfig,
+    check_preset,
+    load_preset,
+    merge,
+    parse_assignments,
+    presets_of,
+    resolve,
+)
+from tasks_lib.preflight.flows import looked_at
+from tasks_lib.processes.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
+from tasks_lib.processes.interrupts import is_own_crash
+from tasks_lib.processes.prefect_api import check_api
+from tasks_lib.processes.retries import is_not_passed_on
+from tasks_lib.processes.server_watch import watched_server
+from tasks_lib.regrading.batches import RegradeConfig
+from tasks_lib.rollouts.cluster import api_url, own_server
+from tasks_lib.sweeps.config import SweepConfig
+
+Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
+
+
+def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], list[str]], arguments: list[str]) -> int:
+    """Resolve the configuration, ``look(config)`` at what it names, and run ``flow(config)``; the exit status."""
+    parser = _parser(model, sys.modules[flow.__module__].__doc__)
+    if not arguments and not model.bare:
+        parser.print_help()
+        print(f"error: nothing is given; {_beginning(model)}", file=sys.stderr)
+        return 2
+    options = parser.parse_args(arguments)
+    try:
+        raise_on_interrupt()
+        config = _resolved(model, options)
+        found = look(config)  # before a server is started
+    except KeyboardInterrupt:
+        print(NOTHING_HAS_BEGUN, file=sys.stderr)
+        return STATUS
+    except RollwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.dry_run:
+        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+        print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found)), end="")
+        return 0
+    try:
+        check_api()
+        api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
+        with told_once(), looked_at(config, found), watched_server(api, own_server()):
+            flow(config)
+    except KeyboardInterrupt:
+        print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
+        return STATUS
+    except RollwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    return 0
+
+
+def _parser(model: Model, description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {model.flow}", description=description, formatter_class=_Paragraphs
+    )
+    offered = "preset" in model.model_fields  # where there are none, the one that is asked for is still looked at
+    presets = f"values of deployments/presets/NAME.yaml; there are: {', '.join(presets_of(model.model_fields))}"
+    parser.add_argument("--preset", metavar="NAME", help=presets if offered else argparse.SUPPRESS)
+    parser.add_argument(
+        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
+    )
+    return parser
+
+
+def _beginning(model: Model) -> str:
+    """How a command of this flow may begin, with a preset where it has some."""
+    found = presets_of(model.model_fields) if "preset" in model.model_fields else []
+    given = f"--preset {found[0]}" if found else "--set KEY=VALUE"
+    return f"begin with: python -m {model.flow} {given}"
+
+
+def _resolved(model: Model, options: argparse.Namespace) -> Any:
+    given = parse_assignments(options.assignments)
+    if options.preset:
+        check_preset(load_preset(options.preset), model.flow, model.model_fields)
+        given = merge({"preset": options.preset}, given)
+    return resolve(model, given)
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """A module's docstring as it is written: its paragraphs are wrapped one by one, commands (indented) stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
+
+
+class _NotOurs(logging.Filter):
+    """Leaves out what Prefect says of a flow or task that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        # A task that failed is tried again, which is said here alone; on a disk that cannot be written to nothing is tried again.
+        ours = isinstance(
+            error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": DiskError}.get(record.name, ())
+        )
+        return not ours and not is_own_crash(record) and is_not_passed_on(record)
+
+
+@contextmanager
+def told_once() -> Iterator[None]:
+    """On the console only: in Prefect's own log of the flow run the error stands with its traceback."""
+    ensure_logging_setup()  # which Prefect does itself when the first flow begins
+    consoles = [each for each in logging.getLogger().handlers if isinstance(each, PrefectConsoleHandler)]
+    quiet = _NotOurs()
+    for console in consoles:
+        console.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for console in consoles:
+            console.removeFilter(quiet)

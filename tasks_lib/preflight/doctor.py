@@ -1,0 +1,338 @@
+"""Checks a run's folder: every reference of one file to another, and every hash. Reads only; may be used while the run goes on.
+
+Records are followed to trajectories and blobs, batches to groups, manifests to checkpoint files; the ledger is made anew in memory and
+compared with ``journal.sqlite``, the metrics and the result. Opening a run makes the cheap ones of these checks itself (`tasks_lib.folder.repair`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import ValidationError
+
+from envs.types import ConfigError, StorageError, Trajectory
+from tasks_lib.config import TrainConfig
+from tasks_lib.folder.regraded import read_log, read_regraded
+from tasks_lib.folder.repair import (
+    REMEDY,
+    Stored,
+    batch_of,
+    by_group,
+    damaged_in,
+    missing_trajectories,
+    named_groups,
+    rebuilt_record,
+)
+from tasks_lib.folder.values import KINDS
+from tasks_lib.rollouts.sampling import Start
+from training.checkpoint_files import MANIFEST
+from training.evidence import blobs_of
+from training.groups import EpisodeSummary, GroupRecord
+from training.journal import Journal, published_batch, read_batch, read_group
+from training.store import RunStore, first_fault, move_aside, phase_of, read_json, sha256_of
+
+OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
+LEAVE = "nothing: it counts for nothing"
+COPY = "put the file back from a copy of the run"
+
+SUMMARY = ("seed", "sample", "score", "passed", "steps", "response_tokens", "stop_reason", "abstained")
+"""What a record says of an episode and can be found in its trajectory; records of older runs have no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that the doctor found."""
+
+    path: str
+    """The file, from the run's folder on."""
+    what: str
+    todo: str
+    severity: Literal["fault", "note"] = "fault"
+    """A note is no damage: what a killed process left, or what is put right by itself."""
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.path}: {self.what}; {self.todo}"
+
+
+def examine(run_dir: Path) -> list[Finding]:
+    """All that is wrong in a run's folder, and what to do about it.
+
+    Raises:
+        ConfigError: the folder is not there, or nothing in it is a run's.
+    """
+    store = RunStore(run_dir)
+    if not any((store.root / name).exists() for name in ("config.json", "groups", "policies", "trajectories")):
+        raise ConfigError(f"--run: {store.root} is no folder of a run; give one such as runs/quickstart-seed0")
+    return list(_Doctor(store).findings())
+
+
+def as_json(run_dir: Path, findings: list[Finding]) -> str:
+    """The findings for scripts: ``{"run": …, "faults": n, "findings": [{path, what, todo, severity}, …]}``."""
+    faults = sum(each.severity == "fault" for each in findings)
+    document = {"run": str(run_dir), "faults": faults, "findings": [asdict(each) for each in findings]}
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+
+
+class _Doctor:
+    """The checks of one run; what one of them has read the others use."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self.newest = store.latest_policy() or 0
+        self.stored: Stored = by_group(store)
+        self.config: TrainConfig | None = None
+        self.records: dict[str, GroupRecord] = {}
+        self.wanted: dict[int, str | None] = {}
+        """The sha256 of the batch that each version was trained on, where its manifest can be read."""
+        self._blobs: set[str] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self._configuration()
+        yield from self._policies()
+        groups = list(self._groups())
+        yield from groups
+        for record in self.records.values():
+            yield from self._trajectories(record)
+        yield from self._leftovers()
+        yield from self._documents()
+        yield from self._regradings()
+        if self.config is None:
+            return
+        batches = list(self._batches())
+        yield from batches
+        if groups or batches:  # what follows from them has no advice of its own
+            yield self._found(
+                self.store.journal_path, "was not compared with the files", "mend the faults above first", "note"
+            )
+        else:
+            yield from self._ledger()
+
+    def _found(self, path: Path, what: object, todo: str, severity: Literal["fault", "note"] = "fault") -> Finding:
+        words = str(what).replace(f"{self.store.root}/", "")
+        name = str(path.relative_to(self.store.root))
+        return Finding(name, words.removeprefix(f"{name}: ").removeprefix(f"{name} "), todo, severity)
+
+    def _configuration(self) -> Iterator[Finding]:
+        path = self.store.config_path
+        try:
+            frozen = read_json(path)["config"]
+            kind = next((kind for key, kind in KINDS.items() if key in frozen), "")
+            if kind == "a training run":
+                self.config = TrainConfig.model_validate({**frozen, "preset": ""})
+        except (KeyError, TypeError, StorageError, ValidationError) as error:
+            what = first_fault(error) if isinstance(error, ValidationError) else error
+            yield self._found(path, f"is no configuration: {what}", COPY)
+
+    def _policies(self) -> Iterator[Finding]:
+        for folder in sorted((self.store.root / "policies").glob("v*")):
+            path = folder / MANIFEST
+            if not path.exists():
+                yield self._found(folder, "has no manifest: it was not published", LEAVE, "note")
+                continue
+            try:
+                files = read_json(path)["files"].items()
+                wrong = [name for name, known in files if _differs(folder / name, known)]
+            except (AttributeError, KeyError, TypeError, StorageError) as error:
+                yield self._found(path, f"is no manifest: {error}", COPY)
+                continue
+            self.wanted[int(folder.name[1:])] = read_json(path).get("batch")
+            for name in wrong:
+                yield self._found(folder / name, "is missing or not the file that its manifest names (sha256)", COPY)
+        # The folder of an evaluation holds the one version that was evaluated.
+        missing = set(range(self.newest)) - set(self.store.versions()) if self.config is not None else set[int]()
+        for version in sorted(missing):
+            yield self._found(self.store.policy_path(version), "is missing, and later versions are there", COPY)
+
+    def _groups(self) -> Iterator[Finding]:
+        for group_id in sorted({*self.store.group_ids(), *named_groups(self.store, self.newest)}):
+            path = self.store.group_path(group_id)
+            try:
+                self.records[group_id] = read_group(self.store, group_id)
+            except StorageError as error:
+                yield self._found(path, error, self._group_remedy(group_id))
+
+    def _group_remedy(self, group_id: str) -> str:
+        if self.config is None or not group_id.startswith("i"):
+            return f"{COPY}; without one it is missing from the report, and a group that no result depends on is rolled out again"
+        try:
+            size = self.config.algorithm.group_size + self.config.rollout.spare
+            rebuilt_record(self.store, group_id, self.stored, size=size, attempts=self.config.rollout.attempts)
+        except StorageError as lost:
+            if int(phase_of(group_id)[1:]) < self.newest:
+                return f"{str(lost).replace(f'{self.store.root}/', '')}. {REMEDY}"
+            return "start the run again: the group is rolled out again"
+        return OPEN_AGAIN
+
+    def _trajectories(self, record: GroupRecord) -> Iterator[Finding]:
+        trained = record.group_id.startswith("i") and int(phase_of(record.group_id)[1:]) < self.newest
+        todo = REMEDY if trained else f"{COPY}; without it the report and the batch are made without the episode"
+        at = self.store.group_path(record.group_id)
+        shallow = missing_trajectories(self.store, record, self.stored)
+        for what in shallow:
+            yield self._found(at, what, todo)
+        for episode in record.episodes:
+            path = self.store.trajectory_path(episode.episode_id, record.token)
+            try:
+                found = self.store.trajectory(episode.episode_id)
+            except StorageError as error:
+                if not any(episode.episode_id in what for what in shallow):
+                    yield self._found(path, error, todo)
+                continue
+            summary = EpisodeSummary.of(found)
+            wrong = [key for key in SUMMARY if getattr(summary, key) != getattr(episode, key)]
+            if wrong or found.group_id != record.group_id:
+                yield self._found(
+                    path, f"does not agree with its group's record in {', '.join(wrong) or 'its group'}", todo
+                )
+            yield from self._blobs_of(found, path)
+
+    def _blobs_of(self, trajectory: Trajectory, path: Path) -> Iterator[Finding]:
+        for sha256 in blobs_of(trajectory):
+            if sha256 in self._blobs:
+                continue
+            self._blobs.add(sha256)
+            try:
+                self.store.blob(sha256)
+            except StorageError as error:
+                todo = f"{COPY}; without it rows that need it are left out of a batch, and the report shows a gap"
+                yield self._found(path, f"needs what is damaged: {error}", todo)
+
+    def _leftovers(self) -> Iterator[Finding]:
+        for episode_id, token in self.store.orphans():
+            path = self.store.trajectory_path(episode_id, token)
+            yield self._found(path, "is of an attempt that did not commit its group", LEAVE, "note")
+        for path in sorted(self.store.root.glob("**/*.damaged")):
+            yield self._found(path, "was put aside when the run was opened", LEAVE, "note")
+
+    def _documents(self) -> Iterator[Finding]:
+        store = self.store
+        for path in sorted((store.root / "starts").glob("*.json")):
+            try:
+                Start.model_validate(read_json(path))
+            except (StorageError, ValidationError):
+                todo = f"{move_aside(path)}: it is made again from the groups before it"
+                yield self._found(path, "is no start of an iteration", todo)
+        for path in sorted((store.root / "rubrics").glob("*.json")):
+            try:
+                store.rubric(path.stem)
+            except StorageError as error:
+                yield self._found(path, error, COPY)
+        for path in [
+            *sorted((store.root / "evaluations").glob("*.json")),
+            *sorted((store.root / "left_out").glob("*.json")),
+        ]:
+            try:
+                read_json(path)
+            except StorageError as error:
+                yield self._found(path, error, COPY)
+        if store.result_path.exists():
+            try:
+                read_json(store.result_path)
+            except StorageError as error:
+                yield self._found(store.result_path, error, OPEN_AGAIN)
+
+    def _regradings(self) -> Iterator[Finding]:
+        for folder in sorted((self.store.root / "regraded").glob("*/")):
+            try:
+                read_log(self.store, folder.name)
+            except StorageError as error:
+                yield self._found(self.store.regrading_path(folder.name), error, COPY)
+            for path in sorted(folder.glob("*/*.json")):
+                try:
+                    if read_regraded(path).episode_id != path.stem:
+                        raise StorageError(f"{path} is the reward of another episode")
+                except StorageError as error:
+                    todo = f"{move_aside(path)} and start that regrading again: only this episode is graded"
+                    yield self._found(path, str(error).partition(";")[0], todo)
+
+    def _batches(self) -> Iterator[Finding]:
+        assert self.config is not None
+        versions = {int(path.stem[1:]) for path in (self.store.root / "batches").glob("v*.json")}
+        for version in sorted(versions | {each for each in self.store.versions() if each > 0}):
+            try:
+                self._check_batch(version)
+            except StorageError as error:
+                yield self._found(self.store.batch_path(version), error, OPEN_AGAIN)
+
+    def _check_batch(self, version: int) -> None:
+        """``StorageError`` unless it is the batch that a version was trained on, or would be."""
+        assert self.config is not None
+        batch, published = read_batch(self.store, version), version <= self.newest
+        if published:
+            wanted = self.wanted.get(version)
+            if wanted not in (None, sha256_of(self.store.batch_path(version))):
+                raise StorageError(f"is not what version {version} was trained on (sha256)")
+        elif batch != batch_of(self.store, version, self.config.algorithm, damaged_in(batch)):
+            raise StorageError("is not what its groups give")
+
+    def _ledger(self) -> Iterator[Finding]:
+        """Every episode is in one state by the files, and journal, metrics and result say the same."""
+        with closing(Journal(Path(":memory:"))) as journal:
+            for group_id, record in self.records.items():
+                if group_id.startswith("i"):
+                    try:
+                        journal.accept([record])
+                    except StorageError as error:
+                        yield self._found(self.store.group_path(group_id), error, COPY)
+            for version in self.store.versions()[1:]:
+                try:
+                    journal.record_update(*published_batch(self.store, version))
+                except StorageError as error:
+                    yield self._found(self.store.batch_path(version), error, REMEDY)
+            yield from self._journal(journal)
+            yield from self._metrics(journal)
+
+    def _journal(self, journal: Journal) -> Iterator[Finding]:
+        path = self.store.journal_path
+        if not path.exists():
+            return
+        query = "SELECT episode_id, state, coalesce(version, -1) FROM events"
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+                kept = set(connection.execute(query).fetchall())
+        except sqlite3.Error as error:
+            yield self._found(path, f"is no ledger of this version ({error})", OPEN_AGAIN, "note")
+            return
+        files = {
+            (each.episode_id, str(each.state), -1 if each.version is None else each.version)
+            for each in journal.events()
+        }
+        if kept != files:
+            episode = min(kept ^ files)[0]
+            yield self._found(path, f"and the files differ, first in episode {episode}", OPEN_AGAIN, "note")
+
+    def _metrics(self, journal: Journal) -> Iterator[Finding]:
+        path = self.store.metrics_path
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        known: set[int] = set()
+        for number, line in enumerate(lines, start=1):
+            try:
+                value: Any = orjson.loads(line) if line else {"kind": ""}
+                if value["kind"] == "iteration":
+                    known.add(value["iteration"])
+                    yield from self._line(journal, path, number, value)
+            except (orjson.JSONDecodeError, KeyError, TypeError):
+                if number == len(lines):
+                    yield self._found(path, "ends in the middle of a line", OPEN_AGAIN, "note")
+                else:
+                    yield self._found(path, f"line {number} is damaged", OPEN_AGAIN)
+        for iteration in sorted(set(range(self.newest)) - known):
+            yield self._found(path, f"has no line of iteration {iteration}", OPEN_AGAIN, "note")
+
+    def _line(self, journal: Journal, path: Path, number: int, line: dict[str, Any]) -> Iterator[Finding]:
+        counted, files = line["episodes"], journal.episodes(f"i{line['iteration']:06d}")
+        wanted = files if "zero_variance" in counted else {name: files[name] for name in ("started", "consumed")}
+        if any(counted.get(name) != value for name, value in wanted.items()):
+            yield self._found(
+                path, f"line {number} counts other episodes than the files have: {counted}, not {wanted}", COPY
+            )
+
+
+def _differs(path: Path, known: dict[str, Any]) -> bool:
+    return not path.is_file() or path.stat().st_size != known["size"] or sha256_of(path) != known["sha256"]

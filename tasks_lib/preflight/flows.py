@@ -1,0 +1,305 @@
+"""What a flow is asked for, looked at before anything is written or started: by the flow itself, and by ``--dry-run``.
+
+Each function raises what the flow would be refused for (``RollwrightError`` with the key and the fix), and otherwise gives lines of what was found.
+Endpoints, clusters and live sites are not asked: they need not be there yet. Nor is what only other machines have.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from envs.browser import find_chromium
+from envs.tasks import TaskIndex
+from envs.tasks.build import is_whole
+from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
+from envs.types.near import near
+from tasks_lib.building.config import BuildTasksConfig
+from tasks_lib.building.shards import check_sources, check_splits, plan_of
+from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config.refusals import told
+from tasks_lib.episode.reward_stage import judge_account
+from tasks_lib.folder.checkpoints import (
+    check_checkpoint,
+    check_model_template,
+    check_same,
+    evaluated_version,
+    with_template,
+)
+from tasks_lib.folder.lock import check_unlocked
+from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
+from tasks_lib.folder.values import OtherValuesError, check_values, finished_result
+from tasks_lib.preflight.extensions import check_extensions
+from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
+from tasks_lib.regrading.batches import RegradeConfig, Regrading
+from tasks_lib.rollouts.evaluation import is_outdated
+from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
+from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
+from training.config import Settings
+from training.policy.templates import template_names, template_source
+from training.store import RunStore
+
+NOTHING = ".nothing"
+"""Of a folder that is never made."""
+
+_looked_at: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_looked_at", default=None)
+
+
+@contextmanager
+def looked_at(config: Settings, found: list[str]) -> Iterator[None]:
+    """Inside, `look_once` takes what was found for this configuration, and looks at any other."""
+    token = _looked_at.set((config, found))
+    try:
+        yield
+    finally:
+        _looked_at.reset(token)
+
+
+def look_once(look: Callable[[Any], list[str]], config: Settings) -> list[str]:
+    """``look(config)``, unless the command line that started this flow has just done it: a large set is long to read."""
+    known = _looked_at.get()
+    return known[1] if known is not None and known[0] == config else look(config)
+
+
+def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = True) -> list[str]:
+    """Of ``flows.train``.
+
+    Args:
+        in_use: Another process may be working on the run.
+        here: It will run on this machine, with its LLaMA-Factory and, without a cluster elsewhere, its browser.
+
+    Raises:
+        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, there is no such chat template, or the run was
+            started with other values.
+        TaskError: task files that cannot be read.
+        PolicyError: no checkpoint.
+        BrowserError: no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
+        StorageError: another process works on the run, or it cannot be counted what the judge spends.
+    """
+    folder = RunStore(config.run_dir)
+    _check_place(folder.root, in_use=in_use)
+    config = with_template(config)
+    refused, store = _as_found(folder, lambda: check_values(config, folder))
+    version, evaluated = store.latest_policy(), Split(config.evaluation.split)
+    if finished_result(config, store):
+        return [f"{store.root} is finished: only its result is read"]
+    lines = _look(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
+    if version is None:
+        check_checkpoint(resolve_path(config.policy.checkpoint))
+        check_model_template(resolve_path(config.policy.checkpoint), config.policy.template)
+    else:
+        store.check_policy(version)
+        lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
+    if here:
+        _check_template(config.policy.template)
+    if refused is not None:
+        raise refused
+    if here:
+        _check_browser(config.rollout, config.cluster)
+    return lines
+
+
+def look_at_evaluation(config: EvaluateConfig) -> list[str]:
+    """Of ``flows.evaluate``. Raises as `look_at_training`."""
+    folder = RunStore(config.run_dir)
+    _check_place(folder.root)
+    config = with_template(config)
+    refused, store = _as_found(folder, lambda: check_values(config, folder))
+    checkpoint = resolve_path(config.policy.checkpoint).resolve()
+    version = evaluated_version(store, checkpoint)
+    check_same(store, version, checkpoint)
+    if store.evaluation_path(version).exists() and not is_outdated(store, version):
+        return [f"{store.root} is finished: only its result is read"]
+    split = Split(config.split)
+    lines = _look(config, store, (split,), config.episodes, split)
+    if store.latest_policy() is None:
+        check_checkpoint(checkpoint)
+        check_model_template(checkpoint, config.policy.template)
+    else:
+        store.check_policy(version)
+    if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
+        _check_template(config.policy.template)
+    if refused is not None:
+        raise refused
+    _check_browser(config.rollout, config.cluster)
+    return lines
+
+
+def look_at_warm_start(config: WarmStartConfig) -> list[str]:
+    """Of ``flows.warm_start``.
+
+    Raises:
+        ConfigError: a kind without an oracle, too few pages, a folder that is not replaced, no such chat template, or a warm start that
+            began with other values.
+        TaskError: task files that cannot be read.
+        PolicyError: no base.
+        BrowserError: as `look_at_training`.
+        StorageError: another process works on it.
+    """
+    folder = RunStore(config.run_dir)
+    _check_place(folder.root)
+    config = with_template(config)
+    refused, store = _as_found(folder, lambda: check_values(config, folder, MAY_CHANGE))
+    check_output(config)
+    check_extensions(config)
+    tasks = select_demonstrable(config)
+    check_enough(tasks, config)
+    if config.base and store.latest_policy() is None:
+        check_checkpoint(resolve_path(config.base), "base")
+        check_model_template(resolve_path(config.base), config.policy.template)
+    lines = [_told(TaskIndex.build(tasks))]
+    if refused is not None:
+        _check_template(config.policy.template)
+        raise refused
+    if output_of(config).exists():
+        return [*lines, f"{output_of(config)} is finished: only its record is read"]
+    _check_writable(output_of(config).parent, "choose another output")
+    _check_template(config.policy.template)
+    _check_browser(config.rollout, config.cluster)
+    return lines
+
+
+def look_at_build(config: BuildTasksConfig) -> list[str]:
+    """Of ``flows.build_tasks``.
+
+    Raises:
+        ConfigError: a source is not there, a split would have no task, or the set was started with other values.
+        StorageError: another process works on it, or the folder holds something else.
+    """
+    _check_place(config.run_dir)
+    check_sources(config)
+    if is_whole(plan_of(config)):
+        return [f"{config.run_dir} is finished: only its manifest is read"]
+    begun = (config.run_dir / "config.json").exists()  # its values cannot be changed any more
+    return [] if begun else check_splits(config)
+
+
+def look_at_regrading(config: RegradeConfig) -> list[str]:
+    """Of ``flows.regrade``.
+
+    Raises:
+        ConfigError: a folder without episodes, or tasks that are not those that were attempted.
+        StorageError: another process grades under that name, or it cannot be counted what the judge spends.
+    """
+    regrading = Regrading(config)
+    _check_place(regrading.folder)
+    regrading.check_settings()
+    regrading.account()
+    return [f"{len(regrading.left())} of {len(regrading.episodes)} episodes are to be graded"]
+
+
+def look_at_sweep(config: SweepConfig) -> list[str]:
+    """Of ``flows.sweep``, started by a person: every arm that is not finished as `look_at_training`; they may be under way elsewhere, and those of
+    a deployment will run elsewhere.
+
+    The flow itself starts what it can: there an arm that is refused is one that failed.
+
+    Raises:
+        ConfigError: an arm would be refused, with its name, or has begun with other values.
+        StorageError: another process works on the sweep.
+    """
+    _check_place(config.run_dir)
+    refused: ConfigError | None = None
+    try:
+        arms = arms_of(config)
+        lines = [dropped_told(record) for record in dropped_arms(config, arms)]
+    except OtherValuesError as error:  # told after slips in the values
+        refused, arms, lines = error, config.all_arms(), []
+    for arm in arms:
+        try:
+            *_, last = look_at_training(arm.config, in_use=True, here=not config.deployment)
+        except RollwrightError as error:
+            told_of = ConfigError(f"arm {arm.run_id}: {error}")
+            if not isinstance(error, OtherValuesError):
+                raise told_of from error
+            refused = refused or told_of
+            continue
+        lines += [last] if arm.config.run_dir.exists() else []
+    if refused is not None:
+        raise refused
+    return lines
+
+
+def _as_found(folder: RunStore, check: Callable[[], None]) -> tuple[ConfigError | None, RunStore]:
+    """Why a run may not go on in its folder, and the folder as it counts for these values: an empty one if it may not. So a slip in the values is
+    named before that they are others than the run's."""
+    try:
+        check()
+    except ConfigError as error:
+        return error, RunStore(folder.root / NOTHING)
+    return None, folder
+
+
+def _look(
+    config: TrainConfig | EvaluateConfig, store: RunStore, splits: tuple[Split, ...], episodes: int, evaluated: Split
+) -> list[str]:
+    try:
+        tasks = tasks_of(config.tasks, store)
+    except TaskError as error:
+        raise TaskError(str(error) if str(error).startswith("tasks.") else f"tasks.file: {error}") from error
+    lines = [_told(tasks)]
+    check_extensions(config)
+    if not store.config_path.exists():  # a run has copies
+        check_uploads(tasks, task_root(config.tasks.file))
+    check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
+    check_gradable(tasks, Gradable(config.rollout, config.rewards, config.tasks.live), splits, lines.append)
+    try:
+        evaluation_groups(tasks, phase="e000000", episodes=episodes, split=evaluated)
+    except ConfigError as error:
+        key = "evaluation.episodes" if isinstance(config, TrainConfig) else "episodes"
+        raise ConfigError(f"{key}: {error}") from error
+    judge_account(config.rollout.judge, store.spent_path())
+    return lines
+
+
+def _check_template(template: str) -> None:
+    """``ConfigError`` if LLaMA-Factory has no such chat template. Where its names are not known, none is refused."""
+    names = template_names()
+    if names and template not in names:
+        raise ConfigError(
+            f"policy.template: got {told(template)}; {near(template, names)}"
+            f"allowed: one of LLaMA-Factory's {len(names)} chat templates (in {template_source()})"
+        )
+
+
+def _check_browser(rollout: RolloutConfig, cluster: ClusterConfig) -> None:
+    """``BrowserError`` if a browser is to be started on this machine, and there is none."""
+    if not rollout.browser_address and not cluster.address:
+        find_chromium()
+
+
+def _check_place(folder: Path, *, in_use: bool = False) -> None:
+    """A folder that is not there can be made, and nobody else works in one that is, unless ``in_use``."""
+    _check_writable(folder, "choose another root or run_id")
+    if not in_use:
+        check_unlocked(folder)
+
+
+def _check_writable(folder: Path, fix: str) -> None:
+    """``StorageError`` with the ``fix`` if a folder may not be written to, or is not there and cannot be made. Nothing is left behind."""
+    try:
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            what = "may not be written to" if there.is_dir() else "is no folder"
+            raise StorageError(f"{folder} cannot be used: {there} {what}; {fix}")
+        if there != folder:
+            # Only trying shows it: /proc says that it may be written to, and some names are too long. In a folder of our own, that nobody else uses.
+            with tempfile.TemporaryDirectory(prefix=".rollwright-", dir=there) as trial:
+                (Path(trial) / folder.relative_to(there)).mkdir(parents=True)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error.strerror}; {fix}") from error
+
+
+def _told(tasks: TaskIndex) -> str:
+    rows, kinds, sites = (
+        f"{count:,} {word}{'s' * (count != 1)}"
+        for count, word in ((len(tasks), "task"), (len(tasks.kinds), "kind"), (len(tasks.sites), "site"))
+    )
+    return f"{rows} of {kinds} on {sites}"

@@ -1,0 +1,415 @@
+"""Checks that the tasks of a set can be solved: plays a known solution of each, and grades it by the task's own rubric.
+
+Tasks of bundled applications are played over HTTP (26 ms each), in the browser where a fact needs one. Tasks of MiniWoB++ are played by
+the kind's scripted oracle in a browser. What has no known solution (live sites, facts for a judge) is counted with the reason, never guessed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from envs.actions.parsing import format_action
+from envs.browser import BrowserPool
+from envs.browser.pipeline import Stage
+from envs.episodes import part_sources
+from envs.oracles import ORACLES, Oracle, follow, is_generated
+from envs.sites import Site, make_site
+from envs.sites.bundled import APPLICATIONS
+from envs.tasks import TaskIndex
+from envs.tasks.build.finish import check_difficulty
+from envs.tasks.generate.check import Checker, NoStartPage, checker
+from envs.tasks.generate.drafts import Draft
+from envs.tasks.generate.generate import draft_of
+from envs.types import (
+    Invalid,
+    JudgeFact,
+    RewardBundle,
+    RollwrightError,
+    Rubric,
+    SeedRange,
+    StopReason,
+    TaskError,
+    Trajectory,
+    WebTask,
+)
+from envs.types.rubrics import AnswerFact, HttpFact, SqlFact, TextFact, UrlFact
+from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
+from tasks_lib.episode.live import Slot
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.episode.turns import turn_pipeline
+from tasks_lib.folder.task_sets import check_uploads, read_index, sealed, task_paths, task_root
+from tasks_lib.preflight.tasks import ALL, SAMPLE
+from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
+from training.groups import GroupSpec
+
+SEEDS_OF_SPLIT = 2
+"""Page seeds of each split that are played: a task that is wrong is wrong on most seeds, and each costs an episode in a browser."""
+SESSIONS = 4
+"""Episodes at once in the browser: enough for two cores."""
+SHOWN = 300
+"""Characters of a reason that are printed."""
+
+MINIWOB, DESIGNS = "miniwob", "design2code"
+
+LIVE = "live site"
+JUDGED = "facts for a judge"
+NO_SOLUTION = "no known solution"
+NO_ORACLE = "no scripted oracle for the kind"
+SOME_SEEDS = "oracle fails on some seeds"
+UNAVAILABLE = "facts that cannot be observed here"
+NOT_PLAYED = "the browser failed"
+NO_GRADING = "it has no rubric and no evaluators, and pages of its site declare no reward; give it a rubric"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a task cannot be solved, or contradicts itself."""
+
+    task_id: str
+    what: str
+    split: str = ""
+    """Empty where it is so in every split."""
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        where = f" (split {self.split}, seed {self.seed})" if self.split else ""
+        what = " ".join(self.what.split())
+        return f"{self.task_id}{where}: {what if len(what) <= SHOWN else what[:SHOWN] + '…'}"
+
+
+@dataclass
+class SetCheck:
+    """What is known of the tasks of a set. Each task is counted once."""
+
+    tasks: int = 0
+    solved: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    """One for each faulty task."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Tasks of which it cannot be known, by reason."""
+    unplayed: int = 0
+    """Tasks of a large set outside of the sample that was played."""
+
+    def lines(self, file: str) -> Iterator[str]:
+        """A line for each faulty task, then the summary."""
+        for fault in self.faults:
+            yield f"faulty: {fault}"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.unknown.items()))
+        unknown = f"{self.unknown.total():,} cannot be known" + (f" ({reasons})" if reasons else "")
+        sampled = f", {self.unplayed:,} were not played (a sample of {SAMPLE:,} was)" if self.unplayed else ""
+        yield (
+            f"{self.tasks:,} tasks of {file}: {self.solved:,} can be solved, {len(self.faults):,} cannot or are faulty, "
+            f"{unknown}{sampled}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """An episode to be played in a browser."""
+
+    task: WebTask
+    split: str
+    seed: int
+    oracle: Oracle
+
+
+Verdict = Fault | str | None
+"""The fault, the reason why it cannot be known, or ``None``: solved."""
+
+
+def check_command(file: str) -> int:
+    """Check the tasks of ``file`` (as ``tasks.file``) and print what is found.
+
+    Returns:
+        0, 1 if a task cannot be solved, 2 if the files cannot be read, 130 after Ctrl-C, with the browser closed.
+    """
+    try:
+        raise_on_interrupt()
+        index = read_index(task_paths(file))
+        found = asyncio.run(check_set(index, task_root(file)))
+    except RollwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written", file=sys.stderr)
+        return STATUS
+    print("\n".join(found.lines(file)))
+    return 1 if found.faults else 0
+
+
+def file_to_check(arguments: Sequence[str]) -> str | None:
+    """What ``--check`` names on a command line; ``None`` without one. What stands beside it ends the process, as argparse does."""
+    parser = argparse.ArgumentParser(prog="python -m flows.build_tasks", add_help=False, allow_abbrev=False)
+    parser.add_argument("--check", metavar="FILE")
+    options, others = parser.parse_known_args(arguments)
+    if options.check is not None and others:
+        parser.error(f"--check FILE takes no further arguments; leave out {' '.join(others)}")
+    file: str | None = options.check
+    return file
+
+
+async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
+    """Check every task for contradictions, and play those that have a known solution (of more than `ALL` a fixed sample).
+
+    Args:
+        root: Folder that ``files`` of tasks are relative to.
+
+    Raises:
+        BrowserError: there is no browser.
+        SiteError: a site cannot be served.
+    """
+    found = SetCheck(tasks=len(tasks))
+    played = {tasks[int(row)].task_id for row in tasks.stratified(SAMPLE, 0)} if len(tasks) > ALL else None
+    verdicts: dict[str, Verdict] = {}
+    in_browser: list[_Play] = []
+    async with checker() as check:
+        for row in tasks:
+            verdict: Verdict
+            task, verdict = _contradiction(row, root)
+            if verdict is None and played is not None and task.task_id not in played:
+                found.unplayed += 1
+                continue
+            if verdict is None:
+                outcome = await _over_http(check, task) if task.site in APPLICATIONS else _by_oracle(task)
+                if isinstance(outcome, list):
+                    in_browser += outcome
+                    verdict = None
+                else:
+                    verdict = outcome
+            verdicts[task.task_id] = verdict
+    by_task: dict[str, list[tuple[str, Verdict]]] = {}
+    for play, verdict in zip(in_browser, await _play_all(in_browser), strict=True):
+        by_task.setdefault(play.task.task_id, []).append((play.split, verdict))
+    verdicts |= {task_id: _of_plays(played_seeds) for task_id, played_seeds in by_task.items()}
+    for verdict in verdicts.values():
+        if verdict is None:
+            found.solved += 1
+        elif isinstance(verdict, Fault):
+            found.faults.append(verdict)
+        else:
+            found.unknown[verdict] += 1
+    return found
+
+
+def _contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
+    """The task with its hashes, and what is wrong with it whatever is played."""
+    problems = [f"{name} {reason}" for name, reason in check_difficulty(task)]
+    if not task.seeds:
+        problems.append("seeds: it has none, so no split can draw it")
+    try:
+        check_uploads([task], root)
+        task = sealed(task)
+    except TaskError as error:
+        problems.append(str(error))
+    declares = task.site in (MINIWOB, DESIGNS) or bool(task.reference)
+    if task.rubric is None and task.evaluators is None and not declares:
+        problems.append(NO_GRADING)
+    return task, Fault(task.task_id, "; ".join(problems)) if problems else None
+
+
+def _seeds(task: WebTask) -> Iterator[tuple[str, int]]:
+    """(split, seed) of what is played, spread over the seeds of each split."""
+    for split, seeds in task.seeds.items():
+        for seed in _spread(seeds):
+            yield str(split), seed
+
+
+def _spread(seeds: SeedRange) -> Iterable[int]:
+    count = min(SEEDS_OF_SPLIT, len(seeds))
+    return (seeds.start + number * len(seeds) // count for number in range(count))
+
+
+async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
+    """Of a task of a bundled application: what its solution comes to, or what has to be played in the browser to know."""
+    if task.rubric is None:
+        return NO_SOLUTION
+    draft, part = _draft(task)
+    plan = draft.plan if draft is not None else ()
+    for split, seed in _seeds(task):
+        try:
+            reward = await check.play(task, plan, seed)
+        except TaskError as error:
+            if isinstance(error, NoStartPage) or _is_ours(task, draft, part):
+                return Fault(task.task_id, str(error), split, seed)
+            return NO_SOLUTION
+        if draft is None:
+            continue
+        if _needs_browser(task.rubric):
+            return [_Play(task, split, seed, follow(plan)) for split, seed in _seeds(task)]
+        verdict = _graded(task, reward, split, seed)
+        if isinstance(verdict, Fault) and not _is_ours(task, draft, part):
+            return NO_SOLUTION
+        if verdict is not None:
+            return verdict
+        if len(plan) > task.horizon:
+            if part:  # less than the whole task's solution may do
+                return NO_SOLUTION
+            return Fault(
+                task.task_id,
+                f"horizon {task.horizon} is less than the {len(plan)} steps of its solution; set horizon to {len(plan)} or more",
+                split,
+                seed,
+            )
+    return None if draft is not None else NO_SOLUTION
+
+
+def _draft(task: WebTask) -> tuple[Draft | None, bool]:
+    """The draft that a generated task was made from, or that the task was which it is a part of; and whether it is a part."""
+    whole, tilde, _ = task.task_id.partition("~")
+    kind, _, rest = whole.partition("/")
+    seed, _, number = rest.partition("/")
+    if not (is_generated(task) and kind == task.kind and seed.isdigit() and number.isdigit()):
+        return None, bool(tilde)
+    return draft_of(kind, int(seed), int(number)), bool(tilde)
+
+
+def _is_ours(task: WebTask, draft: Draft | None, part: bool) -> bool:
+    """Whether the draft's plan is what the instruction asks for: else its failing says nothing of the task."""
+    return draft is not None and (part or task.instruction in draft.wordings)
+
+
+def _needs_browser(rubric: Rubric) -> bool:
+    """Whether a fact is about more than the last page's words, the answer and the server."""
+    plain = (UrlFact, TextFact, AnswerFact, SqlFact, HttpFact, JudgeFact)
+    return any(not isinstance(fact, plain) or getattr(fact, "when", "end") == "ever" for fact in rubric.facts())
+
+
+def _by_oracle(task: WebTask) -> Verdict | list[_Play]:
+    """Of a task of another site: the episodes to be played in the browser, or why there are none."""
+    if task.site == MINIWOB:
+        if task.kind not in ORACLES:
+            return NO_ORACLE
+        return [_Play(task, split, seed, ORACLES[task.kind]) for split, seed in _seeds(task)]
+    return NO_SOLUTION if task.site == DESIGNS else LIVE
+
+
+def _graded(task: WebTask, reward: RewardBundle, split: str, seed: int) -> Verdict:
+    """What the reward of a solution says of its task."""
+    missed = [part for part in reward.parts if part.value is not None and part.value < 1]
+    told = "; ".join(f"{part.name}: {part.evidence}" for part in missed) or "; ".join(reward.failed)
+    judged = task.rubric is not None and any(isinstance(fact, JudgeFact) for fact in task.rubric.facts())
+    if reward.abstained is not None:
+        return JUDGED if judged else UNAVAILABLE
+    if not reward.passed:
+        return Fault(task.task_id, f"its solution does not pass: {told}", split, seed)
+    if any(part.value is None for part in reward.parts):
+        return JUDGED if judged else UNAVAILABLE
+    return None
+
+
+async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
+    """Play episodes in a browser, as a rollout does, with oracles in the place of the policy."""
+    if not plays:
+        return []
+    actor = _Scripted({_group_id(number): play.oracle for number, play in enumerate(plays)})
+    clock = ActivityClock(("browser", "reward"))
+    stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")
+    async with AsyncExitStack() as stack:
+        sites: dict[str, Site] = {}
+        for name in sorted({play.task.site for play in plays}):
+            sites[name] = make_site(name)
+            stack.push_async_callback(sites[name].close)
+            await sites[name].start()
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        pool = await stack.enter_async_context(BrowserPool(max_sessions=SESSIONS, screenshots=False))
+        runner = EpisodeRunner(
+            pool=pool,
+            sites=sites,
+            actor=actor,
+            turns=turn_pipeline(Stage("record", _unrecorded), actor, SESSIONS),
+            clock=clock,
+            rollout=RolloutConfig(),
+        )
+
+        turns = asyncio.Semaphore(SESSIONS)
+
+        async def play(number: int, each: _Play) -> Verdict:
+            async with turns:
+                if each.task.site == MINIWOB:
+                    answer = await client.get(f"{sites[MINIWOB].origin}{each.task.path}")
+                    if answer.status_code != httpx.codes.OK:
+                        what = f"its start page {each.task.path} answers {answer.status_code}; correct path"
+                        return Fault(each.task.task_id, what, each.split, each.seed)
+                group = GroupSpec(group_id=_group_id(number), task=each.task, seeds=(each.seed,))
+                ended = (await runner.run(group, 0, Slot()))[-1]
+                return _ended(each, await stage.grade(each.task, ended))
+
+        try:
+            # A group waits for all of them when one fails, or when Ctrl-C cancels them: the browser is closed after that.
+            async with asyncio.TaskGroup() as group:
+                played = [group.create_task(play(number, each)) for number, each in enumerate(plays)]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [each.result() for each in played]
+
+
+def _of_plays(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
+    """Of a task's episodes as (split, verdict): the first fault of a split of which no seed that was played was solved.
+
+    An oracle is no proof: what it fails on beside seeds that it solves may be its own fault.
+    """
+    for split, verdict in plays:
+        of_split = [each for other, each in plays if other == split and each != NOT_PLAYED]
+        if isinstance(verdict, Fault) and all(isinstance(each, Fault) for each in of_split):
+            return verdict
+    if any(isinstance(verdict, Fault) for _, verdict in plays):
+        return SOME_SEEDS
+    return next((verdict for _, verdict in plays if verdict is not None), None)
+
+
+def _ended(play: _Play, ended: Trajectory) -> Verdict:
+    if ended.error is not None:
+        return NOT_PLAYED
+    verdict = _graded(play.task, ended.reward, play.split, play.seed)
+    if not isinstance(verdict, Fault):
+        return verdict
+    if ended.stop_reason is StopReason.HORIZON:
+        more = f"not over after the {play.task.horizon} steps of its horizon; set a longer horizon if the page is right"
+    elif ended.stop_reason is StopReason.INVALID_ACTION:
+        more = f"its oracle is at a loss: {ended.steps[-1].response}"
+    else:
+        return verdict
+    return Fault(play.task.task_id, f"{more} ({verdict.what})", play.split, play.seed)
+
+
+async def _unrecorded(now: Situation) -> EncodedSituation:
+    """A situation of which nothing is kept: no prompt and no picture."""
+    return EncodedSituation(now, prompt="", prompt_ids=(0,), screenshot="0" * 64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scripted:
+    """The `Actor` of scripted oracles, without a model."""
+
+    oracles: Mapping[str, Oracle]
+    """By group id."""
+
+    @property
+    def policy_version(self) -> int:
+        return 0
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    async def act(self, asked: EncodedSituation) -> Turn:
+        now = asked.situation
+        action = self.oracles[now.group.group_id](now.frame.observation, [step.action for step in now.steps])
+        # An oracle at a loss says why, which is no action and ends the episode.
+        response = action.reason if isinstance(action, Invalid) else format_action(action)
+        return Turn(asked, response, response_ids=(0,), logprobs=(0.0,), policy_version=0)
+
+
+def _group_id(number: int) -> str:
+    return f"i000000-g{number:04d}"

@@ -1,0 +1,1 @@
+"""Stored episodes graded again, in batches on Dask: ``flows.regrade``."""

@@ -1,0 +1,270 @@
+"""Stored episodes graded again, in batches: when a judge did not answer, when another one is to be asked, or when weights are tried.
+
+The trajectories are never changed, and neither is what was trained on them. The new rewards lie beside them, one file an episode.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import dask
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from pydantic import Field
+
+from envs.rewards.judge import JudgeConfig
+from envs.sites import LiveOptions
+from envs.tasks import TaskIndex
+from envs.types import ConfigError, Cost, Split, TaskError, WebTask
+from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
+from tasks_lib.config.differences import differences
+from tasks_lib.config.parts import check_measured
+from tasks_lib.episode.reward_stage import judge_account
+from tasks_lib.folder.frozen_config import read_frozen
+from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
+from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, sealed
+from tasks_lib.processes.retries import may_help_to_retry
+from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
+from tasks_lib.worker.requests import GradeOrder, GradeReport
+from tasks_lib.worker.rollout_worker import RolloutWorker
+from training.config import Settings
+from training.journal import read_group
+from training.store import RunStore, write_json
+
+
+class RegradeConfig(Settings):
+    """Which episodes of which run are graded again, and by what."""
+
+    flow: ClassVar[str] = "flows.regrade"
+    bare: ClassVar[bool] = False
+
+    run: str = Field(description="Folder of a training run or an evaluation.")
+    name: str = Field(
+        "again",
+        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
+        description="The results are in regraded/NAME of the run.",
+    )
+    which: Literal["abstained", "all"] = Field(
+        "abstained", description="Episodes without a reward, or all; browser failures stay without."
+    )
+    batch: int = Field(64, ge=1, le=4096, description="Episodes of one Prefect task.")
+    judge: JudgeConfig | None = Field(None, description="Judge to ask; null: the run's.")
+    rewards: RewardConfig | None = Field(None, description="Weights; null: the run's.")
+    tasks: TasksConfig | None = Field(None, description="Tasks of an evaluation that were moved; null: the run's.")
+    cluster: ClusterConfig = ClusterConfig()
+
+    @property
+    def run_id(self) -> str:
+        """Of the flow run."""
+        return f"{self.run_dir.name}-{self.name}"
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return Path(self.run).expanduser().resolve()
+
+    def plan(self) -> str:
+        """What this configuration would do, in a sentence."""
+        episodes = "every episode" if self.which == "all" else "the episodes without a reward"
+        return f"would grade {episodes} of {self.run_dir} again, into {self.run_dir / 'regraded' / self.name}"
+
+
+@task(
+    task_run_name="grade-{order.name}-{order.episodes[0]}",
+    retries=2,
+    retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def grade_batch(order: GradeOrder) -> GradeReport:
+    """Grade the stored episodes of ``order`` that have not been yet. Idempotent, so Dask and Prefect may run it again."""
+    return RolloutWorker.of_this_process().grade(order)
+
+
+class Regrading:
+    """The episodes of one run, to be graded again."""
+
+    def __init__(self, config: RegradeConfig) -> None:
+        """Raises `ConfigError` if there is nothing to grade, or a task is not the one that was attempted."""
+        self.config = config
+        self.store = RunStore(config.run_dir)
+        self.folder = self.store.root / "regraded" / config.name
+        self._records = [read_group(self.store, name) for name in self.store.group_ids()]
+        groups = {
+            episode.episode_id: record
+            for record in self._records
+            for episode in record.episodes
+            if config.which == "all" or episode.abstained is not None
+        }
+        chosen = {episode_id: record.task_id for episode_id, record in groups.items()}
+        self._phases = {episode_id: record.phase for episode_id, record in groups.items()}
+        if not self._records:
+            raise ConfigError(f"run: {config.run_dir} has no groups; name the folder of a run that has played episodes")
+        self.episodes = chosen
+        self._run = _started_with(self.store)
+        try:
+            check_measured(self._rewards(), self._rollout())
+        except ValueError as error:
+            raise ConfigError(f"{error} of the run") from error
+        self._tasks = self._open_tasks(set(chosen.values()))
+
+    def left(self) -> list[str]:
+        """Episodes that were not graded yet."""
+        return [each for each in self.episodes if not self.store.regraded_path(self.config.name, each).exists()]
+
+    def orders(self) -> list[GradeOrder]:
+        """A batch each."""
+        rollout, rewards = self._rollout(), self._rewards()
+        live: LiveOptions = self._tasks_config().live
+        names = list(self.episodes)
+        batches = [names[at : at + self.config.batch] for at in range(0, len(names), self.config.batch)]
+        return [
+            GradeOrder(
+                run_dir=str(self.store.root),
+                rollout=rollout,
+                rewards=rewards,
+                live=live,
+                name=self.config.name,
+                episodes=tuple(batch),
+                tasks={task_id: self._tasks[task_id] for task_id in {self.episodes[each] for each in batch}},
+                horizons=self._horizons(batch),
+            )
+            for batch in batches
+        ]
+
+    def run(self) -> list[GradeReport]:
+        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report.
+
+        Raises:
+            StorageError: it cannot be counted what the judge spends; before anything is graded.
+        """
+        self.account()
+        self.begin()
+        with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+            futures = [grade_batch.submit(order) for order in self.orders()]
+        reports = [future.result() for future in futures]
+        write_end(self.store, self.config.name, time.time())
+        return reports
+
+    def begin(self) -> None:
+        """Keep when and by what the episodes are graded that are left, and their rubrics. Nothing if none is."""
+        name = self.config.name
+        self.check_settings()
+        if not self.left():
+            return
+        for attempted in self._tasks.values():
+            if attempted.rubric is not None:
+                self.store.put_rubric(attempted.rubric)
+        start = RegradingStart(
+            at=time.time(), which=self.config.which, episodes=len(self.episodes), settings=self._settings()
+        )
+        write_start(self.store, name, start)
+
+    def check_settings(self) -> None:
+        """``ConfigError`` if all is graded already, by other values than those that are given now: nothing would be graded by these."""
+        starts = read_log(self.store, self.config.name).starts
+        if self.left() or not starts:
+            return
+        lines = [
+            f"\n  {key}: {old} then, {new} now" for key, new, old in differences(self._settings(), starts[-1].settings)
+        ]
+        if lines:
+            raise ConfigError(
+                f"name: all episodes are graded as {self.config.name!r} already, with other values; give another name{''.join(lines)}"
+            )
+
+    def _settings(self) -> dict[str, Any]:
+        settings = {"judge": self._rollout().judge, "rewards": self._rewards(), "tasks": self.config.tasks}
+        return {key: value.model_dump(mode="json") if value else None for key, value in settings.items()}
+
+    def summary(self) -> dict[str, Any]:
+        """What it came to, also in ``summary.json`` of the folder. ``StorageError`` if a reward is not there or damaged."""
+        results = [read_regraded(self.store.regraded_path(self.config.name, each)) for each in self.episodes]
+        scores = [each.reward.score for each in results if each.reward.score is not None]
+        cost = sum((each.reward.cost for each in results), Cost())
+        found = {
+            "episodes": len(results),
+            "with_reward": len(scores),
+            "newly": sum(each.before.score is None and each.reward.score is not None for each in results),
+            "mean": sum(scores) / len(scores) if scores else None,
+            "passed": sum(each.reward.passed for each in results),
+            "passed_before": sum(each.before.passed for each in results),
+            "verdict_changed": sum(
+                each.before.score is not None
+                and each.reward.score is not None
+                and each.before.passed != each.reward.passed
+                for each in results
+            ),
+            "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
+            "tokens": cost.tokens,
+            "dollars": cost.dollars,
+            **self.account(),
+        }
+        write_json(self.folder / "summary.json", found)
+        return found
+
+    def account(self) -> dict[str, Any]:
+        """What the judge has spent on it. ``StorageError`` if that cannot be counted."""
+        return judge_account(self._rollout().judge, self.store.spent_path(self.config.name))
+
+    def _rollout(self) -> RolloutConfig:
+        """The run's, with the judge that is to be asked."""
+        rollout = self._run.rollout if self._run is not None else RolloutConfig()
+        return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
+
+    def _rewards(self) -> RewardConfig:
+        return self.config.rewards or (self._run.rewards if self._run is not None else RewardConfig())
+
+    def _horizons(self, episodes: Sequence[str]) -> dict[str, int]:
+        """What the run's policy of horizons gave them, which depends on their split and iteration; nothing without one."""
+        run, policy = self._run, self._rollout().horizon
+        if run is None or policy is None:
+            return {}
+        evaluated = Split(run.split if isinstance(run, EvaluateConfig) else run.evaluation.split)
+        found = {}
+        for episode_id in episodes:
+            phase, task = self._phases[episode_id], self._tasks[self.episodes[episode_id]]
+            trained = phase.startswith("i")
+            split, iteration = (Split.TRAIN, int(phase[1:])) if trained else (evaluated, 0)
+            found[episode_id] = policy.steps(task.difficulty, split, iteration)
+        return found
+
+    def _tasks_config(self) -> TasksConfig:
+        run = self._run
+        if isinstance(run, TrainConfig):  # whose tasks are frozen in its folder
+            return run.tasks
+        return self.config.tasks or (run.tasks if run is not None else TasksConfig())
+
+    def _open_tasks(self, wanted: set[str]) -> dict[str, WebTask]:
+        store, tasks = self.store, self._tasks_config()
+        frozen = store.tasks_path.exists() or store.task_set_path.exists()
+        index: TaskIndex = freeze_tasks(tasks, store) if frozen else open_tasks(tasks)
+        found = {}
+        for task_id in sorted(wanted):
+            try:
+                row = index.row_of(task_id)
+            except TaskError as error:
+                raise ConfigError(f"tasks.file: {error}; name the file that was evaluated") from error
+            found[task_id] = sealed(index[row])
+        return found
+
+
+def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
+    """The configuration in a run's folder; ``None`` of an evaluation of before it was kept."""
+    document = read_frozen(store.config_path)
+    if document is None:
+        return None
+    frozen = document["config"]
+    if "iterations" not in frozen:
+        return EvaluateConfig.model_validate(frozen)
+    return TrainConfig.model_validate({**frozen, "preset": ""})
+
+
+def figure(value: object) -> str:
+    """A value of a summary as it is read; nothing known is no number."""
+    return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,205 @@
+"""The Dask cluster of a run: a local one, or one that is already there.
+
+``DaskTaskRunner`` makes its cluster at the first ``submit``, from a callable that takes no arguments; ``use_cluster`` tells that callable
+what the run's configuration wants, so that one flow definition serves a laptop and a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from multiprocessing import resource_tracker
+from typing import Any
+
+import dask
+import distributed
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect_dask import DaskTaskRunner
+
+from envs.types import ConfigError
+from tasks_lib.config import ClusterConfig
+from tasks_lib.processes.interrupts import QuietNannies
+from tasks_lib.processes.orphans import end_with_us
+from tasks_lib.processes.prefect_api import check_home
+from tasks_lib.worker.requests import RolloutOrder
+from tasks_lib.worker.rollout_worker import RolloutWorker
+from training.environment import TORCH_ENVIRONMENT
+
+BROWSER_RESOURCE = "browser"
+"""Dask resource that a worker offers when it may run rollouts; one lot takes one."""
+
+_current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
+
+
+@contextmanager
+def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[int]:
+    """Have a cluster with the rollout plugin on every worker; gives the number of workers that can run rollouts.
+
+    Raises:
+        ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource.
+    """
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    dask.config.set(
+        {
+            "distributed.scheduler.allowed-failures": 5,
+            "distributed.admin.tick.limit": "30s",
+            **worker_settings(config.workers),
+        }
+    )
+    prefect_api = api_url()
+    with _cluster(config) as cluster, _client(cluster) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        able = sum(BROWSER_RESOURCE in worker.get("resources", {}) for worker in workers)
+        if not able:
+            raise ConfigError(
+                f"no worker of the Dask cluster at {config.address} offers the resource {BROWSER_RESOURCE!r}; "
+                f"start workers with: dask worker {config.address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
+            )
+        client.register_plugin(RolloutWorker(warm))
+        token = _current.set(cluster)
+        try:
+            with temporary_settings({PREFECT_API_URL: prefect_api}):
+                yield able
+        finally:
+            _current.reset(token)
+
+
+def worker_settings(workers: int) -> dict[str, Any]:
+    """Dask's settings for a local cluster's workers. OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded."""
+    return {
+        "distributed.nanny.pre-spawn-environ": {
+            **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
+            **TORCH_ENVIRONMENT,
+            "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
+            "DASK_LOGGING__DISTRIBUTED": "warning",
+        },
+        # A profile of an event loop in a thread says nothing, and is taken a hundred times a second; whether the worker's own loop is alive is
+        # asked fifty times. Together they took .3 ms of a step. Not by the environment: all settings of ours overrule it in a nanny's worker.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "100ms",
+    }
+
+
+def _client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
+    try:
+        return distributed.Client(cluster, set_as_default=False)
+    except OSError as error:
+        raise ConfigError(f"cluster.address: no Dask scheduler answers at {cluster} ({error})") from error
+
+
+@contextmanager
+def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str]:
+    if config.address:
+        yield config.address
+        return
+    before = dict(os.environ)
+    try:
+        with (
+            QuietNannies() as nannies,
+            closing(_empty_cluster()) as cluster,
+            nannies.noticing(),
+        ):
+            cluster.worker_spec = dict.fromkeys(range(config.workers), cluster.new_spec)
+            # Not by Dask's own ``sync``: at Ctrl-C it cancels the start, and workers that are half started cannot be closed.
+            asyncio.run_coroutine_threadsafe(_started(cluster), cluster.loop.asyncio_loop).result()
+            yield cluster
+    finally:
+        # Nannies set what workers are spawned with in this process too, and leave it there.
+        for name in dask.config.get("distributed.nanny.pre-spawn-environ"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+def _empty_cluster() -> distributed.LocalCluster:
+    """A scheduler without workers. Those that it starts ignore SIGINT, from their first instruction.
+
+    Ctrl-C reaches all processes of a terminal. A worker that it hit while it imported modules would print a traceback, and its
+    nanny another. This process alone is to be interrupted, at any moment after this one, and it closes the workers.
+    """
+    resource_tracker.ensure_running()  # a thread of Dask's that started it would unblock SIGINT for itself
+    with _interrupts_held_back():  # Dask's threads inherit it, and the workers from them
+        return distributed.LocalCluster(
+            n_workers=0,
+            threads_per_worker=2,
+            processes=True,
+            resources={BROWSER_RESOURCE: 1},
+            dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
+            host="127.0.0.1",
+            memory_limit=0,
+        )
+
+
+async def _started(cluster: distributed.LocalCluster) -> None:
+    """Its workers are there. Raises what keeps one from starting."""
+    await cluster
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """SIGINT waits in this thread; threads and processes that are started meanwhile inherit that for good."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def api_url() -> str:
+    """Address of the Prefect API that this process uses; the ephemeral server is started when there is none.
+
+    Prefect sends its settings along with each task; without the address in them, every worker would start an ephemeral server of its own.
+
+    Raises:
+        ConfigError: the ephemeral server does not start.
+    """
+    configured = PREFECT_API_URL.value()
+    if configured:
+        return str(configured)
+    check_home()
+    from prefect.server.api.server import (
+        SubprocessASGIServer,
+    )  # imports all of the server: seconds, in every worker too
+
+    server = SubprocessASGIServer()
+    # Ctrl-C reaches all processes of a terminal, and what we report when we are interrupted needs a server.
+    try:
+        with _interrupts_held_back():
+            server.start()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the Prefect server of this run did not start ({' '.join(str(error).split())}); its database is in PREFECT_HOME="
+            f"{PREFECT_HOME.value()}: set that to an empty folder, or start a server (prefect server start) and set PREFECT_API_URL to its address"
+        ) from error
+    if server.server_process is not None:
+        end_with_us(server.server_process.pid)
+    return str(server.api_url)
+
+
+def own_server() -> int | None:
+    """Pid of the ephemeral server that `api_url` started; ``None`` where it was there before."""
+    if PREFECT_API_URL.value():
+        return None
+    from prefect.server.api.server import SubprocessASGIServer
+
+    process = SubprocessASGIServer().server_process
+    return None if process is None else process.pid
+
+
+@contextmanager
+def _current_cluster() -> Iterator[distributed.deploy.Cluster | str]:
+    """What ``DaskTaskRunner`` enters in place of a cluster class."""
+    cluster = _current.get()
+    if cluster is None:
+        raise ConfigError("no cluster: submit rollouts inside `with use_cluster(...)`")
+    yield cluster
+
+
+def rollout_task_runner() -> DaskTaskRunner:
+    """The task runner of flows that roll out: submits to the cluster of ``use_cluster``."""
+    return DaskTaskRunner(cluster_class=_current_cluster)

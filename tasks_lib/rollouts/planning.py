@@ -1,0 +1,112 @@
+"""Pure decisions of the loop: which groups to roll out, and which slot of a worker runs which episode."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from envs.ends import HorizonPolicy
+from envs.tasks import TaskIndex
+from envs.types import ConfigError, Split, WebTask
+from tasks_lib.folder.task_sets import sealed
+from training.groups import GroupSpec
+
+FEW_SEEDS = 1000
+"""Page seeds of a task up to which it is seen to that it does not come twice in a draw with the same; of more it hardly happens."""
+
+EVALUATION_SEED = 0
+"""Of the choice of tasks when there are more than episodes: the same for all runs, so that they can be compared."""
+
+
+def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iteration: int = 0) -> WebTask:
+    """The task with the horizon that a policy gives it; its own without one."""
+    if policy is None:
+        return task
+    return task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)})
+
+
+def training_groups(
+    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int, spare: int = 0
+) -> list[GroupSpec]:
+    """A group for each task, page seeds drawn uniformly. A task of few seeds that comes again gets another one while there is one.
+
+    Args:
+        spare: Episodes that a group starts beyond its size, in case some are slow.
+    """
+    groups = []
+    used: defaultdict[str, set[int]] = defaultdict(set)
+    for index, task in enumerate(tasks):
+        seeds = task.seeds[Split.TRAIN]
+        page_seed = chances.randrange(seeds.start, seeds.stop)
+        if len(seeds) <= FEW_SEEDS:
+            taken = used[task.task_id]
+            if len(taken) == len(seeds):
+                taken.clear()
+            while page_seed in taken:
+                page_seed = chances.randrange(seeds.start, seeds.stop)
+            taken.add(page_seed)
+        seeds_of_all, enough = (page_seed,) * (group_size + spare), group_size if spare else 0
+        groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=sealed(task), seeds=seeds_of_all, enough=enough))
+    return groups
+
+
+def evaluation_groups(
+    tasks: TaskIndex | Sequence[WebTask],
+    *,
+    phase: str,
+    episodes: int,
+    split: Split = Split.HELD_OUT,
+    greedy: bool = True,
+    horizon: HorizonPolicy | None = None,
+) -> list[GroupSpec]:
+    """The first page seeds of ``split`` for the tasks that have any, ``episodes`` in all and the same each time.
+
+    Every task gets an equal share, or all of its seeds where those are fewer. Of more tasks than episodes, as many as there are
+    episodes are drawn, each difficulty bucket of each site in its share, by a fixed seed.
+
+    Raises:
+        ConfigError: there are fewer seeds than ``episodes``.
+        TaskError: a task's rubric is not the one that was frozen.
+    """
+    index = tasks if isinstance(tasks, TaskIndex) else TaskIndex.build(tasks)
+    rows = np.flatnonzero(index.seeds_of(split) > 0)
+    if len(rows) > episodes:
+        rows = np.sort(rows[index.only(rows).stratified(episodes, EVALUATION_SEED)])
+    sizes = index.seeds_of(split)[rows].astype(np.int64)
+    if sizes.sum() < episodes:
+        raise ConfigError(
+            f"{episodes} {split} episodes are wanted, and of {len(rows)} task{'s' * (len(rows) != 1)} there are {sizes.sum()} {split} seeds in all; "
+            f"lower the number of episodes, or take a set with more (a generated one has a share of {split} in its spec.splits)"
+        )
+    groups = []
+    for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):
+        task = with_horizon(sealed(row), horizon, split)
+        first = task.seeds[split].start
+        page_seeds = tuple(range(first, first + share))
+        groups.append(GroupSpec(group_id=f"{phase}-g{number:04d}", task=task, seeds=page_seeds, greedy=greedy))
+    return groups
+
+
+def equal_shares(total: int, most: Sequence[int]) -> list[int]:
+    """``total`` (at most the sum of ``most``) shared out as equally as ``most`` of each allows; what is left over goes to the first ones."""
+    level, top = 0, max(most, default=0)
+    while level < top:  # the highest level that all can be filled to
+        middle = (level + top + 1) // 2
+        if sum(min(limit, middle) for limit in most) <= total:
+            level = middle
+        else:
+            top = middle - 1
+    shares = [min(limit, level) for limit in most]
+    deeper = [place for place, limit in enumerate(most) if limit > level]
+    for place in deeper[: total - sum(shares)]:
+        shares[place] += 1
+    return shares
+
+
+def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int) -> list[list[GroupSpec]]:
+    """Cut groups into the lots of the Prefect tasks: ``groups_per_task`` each, or an equal lot for each worker when it is 0."""
+    size = groups_per_task or -(-len(groups) // max(workers, 1))
+    return [list(groups[start : start + size]) for start in range(0, len(groups), size)]

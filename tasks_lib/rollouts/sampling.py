@@ -1,0 +1,249 @@
+"""What a run draws: the groups of each iteration, from the sampler of its configuration, with what their task families remember.
+
+A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `Start`: the state that
+an iteration's first draw begins from. `Draws` makes it from the one before and the groups that came since, and keeps it as a file, so that an
+iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
+
+All episodes of an iteration begin with the memories of its start, whoever finishes first: so the members of a group stay comparable, and what
+they change is merged when the next start is made.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from envs.memory import Contribution, merged
+from envs.tasks import TaskIndex
+from envs.tasks.index import Rows
+from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
+from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
+from tasks_lib.config import TrainConfig
+from tasks_lib.rollouts.planning import training_groups, with_horizon
+from tasks_lib.worker.blocklist import Blocklist
+from training.advantages import has_signal
+from training.groups import GroupRecord, GroupSpec
+from training.journal import read_group
+from training.store import RunStore, first_fault, move_aside, read_json, write_json
+
+KEPT = 2
+"""Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
+
+
+TRIES = 20
+"""Times that rows of blocked sites are drawn again, before rows of the others are taken as they come."""
+
+
+ONCE = (SequentialSampler, NoRepeatSampler)
+"""Samplers that promise every row once. What they give of a blocked site is kept until the site is free again; the others come back to it."""
+
+
+class Start(Record):
+    """What the draws of an iteration begin from. The same on every machine that has the same earlier groups."""
+
+    iteration: int
+    sampler: dict[str, Any]
+    """State of the sampler."""
+    passed: tuple[int, ...] = ()
+    """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`); they come before its next ones."""
+    memories: dict[str, Memory] = Field(default_factory=dict)
+    """What each task family remembers (`family_of`); none without ``rollout.memory=family``."""
+
+
+class Draws:
+    """The draws of one run. Used by its flow process alone."""
+
+    def __init__(self, store: RunStore, tasks: TaskIndex, config: TrainConfig) -> None:
+        """Raises `ConfigError` if no task has training seeds, and `TaskError` if the sampler does not fit the tasks."""
+        self._store, self._config = store, config
+        self._tasks = trainable(tasks)
+        self._sampler = make_sampler(
+            config.tasks.sampler,
+            self._tasks,
+            config.seed,
+            memory=config.tasks.memory,
+            exploration=config.tasks.exploration,
+        )
+        self._blocklist = Blocklist(store)
+        self._first = Start(iteration=0, sampler=self._sampler.state())
+        self._newest = self._first
+        self._passed: list[int] = []
+        """As in `Start`, at the draw that is being made."""
+
+    def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
+        """The groups of an iteration's draw."""
+        config = self._config
+        start = self.start(iteration)
+        self._resume(start)
+        for number in range(draw + 1):
+            phase = phase_name(iteration, number)
+            left_out = self._blocklist.left_out(phase, self._tasks.sites, config.tasks.blocklist_hours)
+            chances, rows = self._draw(phase, left_out)
+        horizon = config.rollout.horizon
+        tasks = [with_horizon(task, horizon, Split.TRAIN, iteration) for task in self._tasks.take(rows)]
+        groups = training_groups(
+            tasks,
+            chances,
+            phase=phase_name(iteration, draw),
+            group_size=config.algorithm.group_size,
+            spare=config.rollout.spare,
+        )
+        return with_memories(groups, start.memories)
+
+    def memories(self, version: int) -> dict[str, Memory]:
+        """What the task families remember when a version is there: after the iterations that made it."""
+        return self.start(version).memories if self._config.rollout.memory == "family" else {}
+
+    def start(self, iteration: int) -> Start:
+        """What an iteration's draws begin from.
+
+        Raises:
+            StorageError: its file, or a group's record, cannot be read.
+            TaskError: the file is of another sampler or of other tasks.
+        """
+        start = self._newest if self._newest.iteration <= iteration else self._first
+        for known in range(iteration, start.iteration, -1):
+            if self._store.start_path(known).exists():
+                start = _read(self._store, known)
+                break
+        while start.iteration < iteration:
+            start = self._after(start)
+        self._keep(start)
+        return start
+
+    def _after(self, start: Start) -> Start:
+        """The start of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
+        records = [read_group(self._store, name) for name in self._store.group_ids(f"i{start.iteration:06d}")]
+        self._resume(start)
+        for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
+            phase = phase_name(start.iteration, number)
+            self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
+        for record in records:
+            tell(self._sampler, record)
+        memories = self._merged(start.memories, records)
+        return Start(
+            iteration=start.iteration + 1,
+            sampler=self._sampler.state(),
+            passed=tuple(self._passed),
+            memories=memories,
+        )
+
+    def _resume(self, start: Start) -> None:
+        self._sampler.resume(start.sampler)
+        self._passed = list(start.passed)
+
+    def _merged(self, memories: dict[str, Memory], records: list[GroupRecord]) -> dict[str, Memory]:
+        """What the families remember after these groups. Episodes without a reward add nothing."""
+        if self._config.rollout.memory != "family":
+            return memories
+        added: defaultdict[str, list[Contribution]] = defaultdict(list)
+        for record in records:
+            found = [
+                Contribution(episode.score, episode.episode_id, episode.memory)
+                for episode in record.usable
+                if episode.score is not None and episode.memory
+            ]
+            if found:
+                added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += found
+        return memories | {name: merged(memories.get(name, ()), found) for name, found in added.items()}
+
+    def _keep(self, start: Start) -> None:
+        self._newest = start
+        path = self._store.start_path(start.iteration)
+        if start.iteration and not path.exists():
+            write_json(path, start)
+            for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
+                old.unlink()
+
+    def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
+        """The rows of one draw, and the chances that its page seeds are to be drawn with.
+
+        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any. Rows that were passed over in earlier
+        draws come first, once their sites are free.
+        """
+        chances = random.Random(f"groups/{self._config.seed}/{phase}")
+        count = self._config.rollout.groups_per_iteration
+        if not left_out and not self._passed:
+            return chances, self._rows(count, chances)
+        codes = [code for code, site in enumerate(self._tasks.sites) if site in left_out]
+        free = ~np.isin(self._tasks.site_code, codes)
+        waited = [row for row in self._passed if free[row]][:count]
+        taken = set(waited)
+        self._passed = [row for row in self._passed if row not in taken]
+        rows = np.array(waited, dtype=np.int64)
+        for _ in range(TRIES):
+            if len(rows) == count:
+                return chances, rows
+            drawn = self._rows(count - len(rows), chances)
+            rows = np.concatenate([rows, drawn[free[drawn]]])
+            self._pass_over(drawn[~free[drawn]])
+        others = np.flatnonzero(free)
+        more = [int(others[chances.randrange(len(others))]) for _ in range(count - len(rows))]
+        return chances, np.concatenate([rows, np.array(more, dtype=np.int64)])
+
+    def _pass_over(self, rows: Rows) -> None:
+        """Keep rows for later, each once."""
+        if isinstance(self._sampler, ONCE):
+            self._passed = list(dict.fromkeys([*self._passed, *rows.tolist()]))
+
+    def _rows(self, count: int, chances: random.Random) -> Rows:
+        """The sampler's next rows."""
+        if isinstance(self._sampler, SuccessSampler):
+            return self._sampler.choose(count, chances)
+        # Samplers without replacement give no more than there are tasks: a larger draw goes round.
+        whole, rest = divmod(count, len(self._tasks))
+        parts = [self._sampler.draw(len(self._tasks)) for _ in range(whole)] + [self._sampler.draw(rest)]
+        return np.concatenate(parts)
+
+
+def trainable(tasks: TaskIndex) -> TaskIndex:
+    """The tasks that have training seeds.
+
+    Raises:
+        ConfigError: none has.
+    """
+    rows = np.flatnonzero(tasks.seeds_of(Split.TRAIN) > 0)
+    if not len(rows):
+        raise ConfigError(
+            f"tasks.file: none of {len(tasks)} tasks has seeds of the split {Split.TRAIN}; name other files, or set the split when importing"
+        )
+    return tasks if len(rows) == len(tasks) else tasks.only(rows)
+
+
+def family_of(task: WebTask) -> str:
+    """The task family whose memory a task's episodes begin with: the kind, on its site."""
+    return f"{task.site}/{task.kind}"
+
+
+def with_memories(groups: Sequence[GroupSpec], memories: Mapping[str, Memory]) -> list[GroupSpec]:
+    """The groups, each with what its task family remembers."""
+    return [
+        group.model_copy(update={"memory": memories[name]}) if (name := family_of(group.task)) in memories else group
+        for group in groups
+    ]
+
+
+def tell(sampler: Sampler, record: GroupRecord) -> None:
+    """Have a sampler take in what came of a group; one without any reward says nothing."""
+    scores = [episode.score for episode in record.usable if episode.score is not None]
+    if record.mean is not None:
+        sampler.observe_group(record.kind, record.task_id, min(max(record.mean, 0.0), 1.0), has_signal(scores))
+
+
+def phase_name(iteration: int, draw: int) -> str:
+    """``i000003``, and ``i000003-r1`` for its second draw."""
+    return f"i{iteration:06d}" + (f"-r{draw}" if draw else "")
+
+
+def _read(store: RunStore, iteration: int) -> Start:
+    path = store.start_path(iteration)
+    remedy = f"{move_aside(path)} and start the same command again: it is made again from the groups before it"
+    try:
+        return Start.model_validate(read_json(path, remedy))
+    except ValidationError as error:
+        raise StorageError(f"{path} is no start of an iteration ({first_fault(error)}); {remedy}") from error

@@ -1,0 +1,142 @@
+"""Rollouts as Prefect tasks: one lot of groups on one Dask worker."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_logger
+
+from envs.sites import LiveOptions
+from envs.types import RollwrightError, WebTask
+from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.folder.repair import mend_group
+from tasks_lib.processes.retries import may_help_to_retry
+from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
+from tasks_lib.rollouts.planning import share_groups
+from tasks_lib.worker.requests import ActorName, RolloutOrder, RolloutReport
+from tasks_lib.worker.rollout_worker import RolloutWorker
+from training.config import PolicyConfig
+from training.groups import GroupRecord, GroupSpec
+from training.journal import read_group
+from training.store import RunStore
+
+logger = get_logger(__name__)
+
+
+def late_waves(waves: Mapping[str, float], deadline: float) -> str:
+    """What is to be said of generation batches that closed without a slow page; empty if none did."""
+    late = int(waves.get("late_waves", 0))
+    if not late:
+        return ""
+    return (
+        f"{late} of {waves['waves']:.0f} generation batches closed without a page that was slower than rollout.wave_deadline ({deadline:g} s): "
+        f"another run with this seed may differ in the last digits; give a greater one (60 at most) for runs that are to be repeated exactly"
+    )
+
+
+@task(
+    task_run_name="roll-out-{order.groups[0].group_id}",
+    retries=2,
+    retry_delay_seconds=2,
+    retry_condition_fn=may_help_to_retry,
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def roll_out_lot(order: RolloutOrder) -> RolloutReport:
+    """Roll out the groups of ``order`` that are not committed yet. Idempotent, so Dask and Prefect may run it again."""
+    return RolloutWorker.of_this_process().roll_out(order)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What a call of ``roll_out`` gave."""
+
+    records: list[GroupRecord]
+    seconds: dict[str, float]
+    """By activity of the workers (mean over lots that run side by side), and ``wall``."""
+    browsers: list[dict[str, Any]] = field(default_factory=list)
+    """Counters and connection states of each lot's browser pool, at its end."""
+    pipelines: list[dict[str, Any]] = field(default_factory=list)
+    """What the stages between capture and generation, the generation batches, and the stage of rewards did in each lot."""
+
+    @property
+    def waves(self) -> dict[str, float]:
+        """What the generation batches of all lots did (`WaveStatistics`)."""
+        total: Counter[str] = Counter()
+        for pipeline in self.pipelines:
+            total.update(pipeline.get("waves", {}))
+        return dict(total)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """How groups are rolled out in one run folder: everything but the groups and the version."""
+
+    store: RunStore
+    policy: PolicyConfig
+    rollout: RolloutConfig
+    seed: int
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    live: LiveOptions = field(default_factory=LiveOptions)
+
+    def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
+        """The order of one lot for a version that the run published."""
+        return RolloutOrder(
+            run_dir=str(self.store.root),
+            version=version,
+            checkpoint=str(self.store.policy_path(version)),
+            groups=tuple(groups),
+            policy=self.policy,
+            rollout=self.rollout,
+            rewards=self.rewards,
+            seed=self.seed,
+            live=self.live,
+            actor=actor,
+        )
+
+    def warm_order(self, task: WebTask, version: int) -> RolloutOrder:
+        """Tells workers what they will need, so that they prepare while the rest starts."""
+        return self.order([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
+
+    def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
+        """Roll out groups on the cluster with a policy version, and wait. Inside a flow with ``rollout_task_runner``.
+
+        Raises:
+            RollwrightError: a group is not there although its task finished.
+        """
+        started = time.perf_counter()
+        for group in groups:
+            size, attempts = len(group.seeds), self.rollout.attempts
+            if said := mend_group(self.store, group.group_id, None, size=size, attempts=attempts):
+                logger.warning(said)
+        lots = [
+            self.order(lot, version, actor)
+            for lot in share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
+        ]
+        with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+            futures = [roll_out_lot.submit(lot) for lot in lots]
+        reports = [future.result() for future in futures]
+        wall = time.perf_counter() - started
+        missing = [group.group_id for group in groups if not self.store.group_path(group.group_id).exists()]
+        if missing:
+            raise RollwrightError(
+                f"groups {missing[:3]} were not committed; is {self.store.root} the same folder on every worker?"
+            )
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for report in reports:
+            for name, value in report.seconds.items():
+                seconds[name] += value / min(workers, len(lots))
+        records = [read_group(self.store, group.group_id) for group in groups]
+        return Rollout(
+            records,
+            {**seconds, "wall": wall},
+            [report.browser for report in reports if report.browser],
+            [report.pipeline for report in reports if report.pipeline],
+        )

@@ -1,0 +1,1 @@
+"""A warm start in stages: pre-train, demonstrate, clone, measure, publish: ``flows.warm_start``."""

@@ -1,0 +1,371 @@
+"""A warm start as resumable parts: pre-train, demonstrate, clone, measure, publish. Each is skipped when its product is there.
+
+Its folder is that of a training run (docs/architecture.md) without ledger and metrics, and with::
+
+    pretrain/stage-1/ …        checkpoints of the recipe's stages, pretrain.log
+    demonstrations.json        success of the scripted oracles; their groups are those of phase i000000
+    evaluations/sampled-v….json   what the gate looks at, phase s……
+    output/                    the published checkpoint, unless the configuration names another folder
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from envs.oracles import is_generated, oracle_of
+from envs.tasks import load_tasks, save_tasks
+from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
+from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.folder.checkpoints import check_checkpoint, with_template
+from tasks_lib.folder.failed_start import first_start
+from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.metrics import known, share, success, success_by_kind
+from tasks_lib.folder.task_sets import select_kinds
+from tasks_lib.folder.values import freeze_config, git_commit, versions
+from tasks_lib.processes.trainer import Trainer, update_policy
+from tasks_lib.rollouts.evaluation import begin_evaluation, evaluate_version
+from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.shards import Rollout, Rollouts
+from tasks_lib.worker.requests import RolloutOrder
+from training.batches import build_batch
+from training.checkpoint_files import MANIFEST, RECIPE, file_hashes
+from training.config import AlgorithmConfig
+from training.disk import folder_bytes, temporary_name, writing
+from training.environment import TORCH_ENVIRONMENT
+from training.journal import read_group
+from training.store import RunStore, policy_name, read_json, write_json
+from training.warm_start.recipe import Recipe, stage_path
+
+MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
+"""Keys that may differ when a warm start is resumed: they do not change what was already done."""
+WHERE = {"root", "output", "cluster"}
+"""Keys that say where a warm start ran, which is not written into what it publishes."""
+DEMONSTRATIONS = "i000000"
+"""Phase of the demonstrations' groups."""
+LOG_TAIL = 2000
+"""Characters of pretrain.log in an error."""
+
+
+class WarmStart:
+    """One warm start, opened by the one flow process that may write its folder. Opening an existing one resumes it."""
+
+    def __init__(self, config: WarmStartConfig) -> None:
+        config = with_template(config)
+        self.config = config
+        self.store = RunStore(config.run_dir)
+        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)
+        self.output = output_of(config)
+        check_output(config)
+        self.tasks = self._freeze_tasks()
+        freeze_config(config, self.store, MAY_CHANGE)
+
+    @property
+    def finished(self) -> bool:
+        """The checkpoint is published."""
+        return (self.output / RECIPE).exists()
+
+    @property
+    def version(self) -> int:
+        """The version that is measured and published: the base, or the last one of cloning."""
+        return self.config.cloning_updates
+
+    def pre_train(self) -> None:
+        """Have version 0: the base, or what the recipe makes."""
+        if 0 in self.store.versions():
+            self.store.check_policy(0)
+            return
+        if self.config.base:
+            source = resolve_path(self.config.base)
+            check_checkpoint(source, "base")
+        else:
+            source = run_recipe(self.config.recipe, self.store.root / "pretrain", self.config.seed)
+        self.store.publish_policy(0, source, {"parent": None, "source": source.name})
+
+    def warm_order(self) -> RolloutOrder:
+        """What the workers are told when they start."""
+        return self.rollouts.warm_order(self.tasks[0], 0)
+
+    def demonstrate(self, workers: int) -> dict[str, Any]:
+        """Have the oracles' episodes on demonstration seeds; ``{mean, low, high, n, by_kind, seconds}``.
+
+        Raises:
+            TrainingError: None of them succeeded.
+        """
+        path = self.store.root / "demonstrations.json"
+        if not path.exists():
+            groups = evaluation_groups(
+                self.tasks, phase=DEMONSTRATIONS, episodes=self.config.demonstrations, split=Split.DEMO
+            )
+            write_json(path, _summary(self.rollouts.run(groups, version=0, workers=workers, actor="oracle")))
+        result: dict[str, Any] = read_json(path)
+        if not result["n"]:
+            raise TrainingError(
+                f"none of {result['abstained']} demonstrations has a reward, so nothing is known of them; see why in {self.store.root / 'groups'}"
+            )
+        if not result["mean"]:
+            raise TrainingError(
+                f"none of {result['n']} demonstrations succeeded, so there is nothing to clone; see {self.store.root / 'groups'}"
+            )
+        return result
+
+    def clone(self) -> list[dict[str, Any]]:
+        """Have the versions of cloning; their manifests. Every update passes over all successful demonstrations."""
+        config = self.config
+        algorithm = AlgorithmConfig(name="filtered_bc")
+        if self.version and self.store.latest_policy() != self.version:
+            episodes = [read_group(self.store, group_id).episodes for group_id in self.store.group_ids(DEMONSTRATIONS)]
+            settings = TrainConfig(
+                policy=config.policy,
+                algorithm=algorithm,
+                trainer=config.trainer,
+                iterations=config.cloning_updates,
+                seed=config.seed,
+            )
+            with Trainer(self.store, settings) as trainer:
+                for version in range((self.store.latest_policy() or 0) + 1, self.version + 1):
+                    update_policy(self.store.root, build_batch(version, episodes, algorithm), trainer)
+        return [self.store.manifest(version) for version in range(1, self.version + 1)]
+
+    def measure(self, workers: int, *, greedy: bool) -> dict[str, Any]:
+        """Success of the version on validation seeds, as it samples in training or greedily."""
+        config, version = self.config, self.version
+        begin_evaluation(self.store, version)
+        if greedy:
+            return evaluate_version(
+                self.rollouts,
+                version,
+                self.tasks,
+                episodes=config.gate_episodes,
+                workers=workers,
+                split=Split.VALIDATION,
+            )
+        path = self.store.root / "evaluations" / f"sampled-{policy_name(version)}.json"
+        if not path.exists():
+            groups = evaluation_groups(
+                self.tasks,
+                phase=f"s{version:06d}",
+                episodes=config.gate_episodes,
+                split=Split.VALIDATION,
+                greedy=False,
+            )
+            summary = _summary(self.rollouts.run(groups, version=version, workers=workers))
+            write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
+        return known(read_json(path))
+
+    def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
+        """Copy the checkpoint to the output folder, which appears whole or not at all; its ``recipe.json``."""
+        source = self.store.policy_path(self.version)
+        self.store.check_policy(self.version)
+        temporary = temporary_name(self.output)
+        record = self._record(sampled, greedy)
+        with writing(self.output, needed=folder_bytes(source)):
+            try:
+                shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE))
+                write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
+                os.replace(temporary, self.output)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+        return self.record()
+
+    def record(self) -> dict[str, Any]:
+        """``recipe.json`` of the published checkpoint."""
+        found: dict[str, Any] = read_json(self.output / RECIPE)
+        return found
+
+    def _record(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
+        folder = self.store.root / "pretrain"
+        stages = [read_json(path) for path in sorted(folder.glob("stage-*/stage.json"))]
+        manifests = self.clone()
+        demonstrations = self.demonstrate(0) if manifests else None
+        return {
+            "run_id": self.config.run_id,
+            "seed": self.config.seed,
+            "config": self.config.model_dump(mode="json", exclude=WHERE),
+            "git_commit": git_commit(),
+            "versions": versions(),
+            "pre_training": [{name: stage[name] for name in ("stage", "held_out", "seconds")} for stage in stages],
+            "demonstrations": demonstrations,
+            "cloning": [
+                {"version": m["version"], "loss": m["metrics"]["loss"], "rows": m["metrics"]["rows"]} for m in manifests
+            ],
+            "validation": {"sampled": _shown(sampled), "greedy": _shown(greedy)},
+            "seconds": {
+                "pre_train": sum(stage["seconds"] for stage in stages),
+                "demonstrate": demonstrations["seconds"] if demonstrations else 0.0,
+                "clone": sum(sum(manifest["seconds"].values()) for manifest in manifests),
+                "measure": sampled["seconds"] + greedy["seconds"],
+            },
+        }
+
+    def _freeze_tasks(self) -> list[WebTask]:
+        if not self.store.tasks_path.exists():
+            tasks = select_demonstrable(self.config)
+            check_enough(tasks, self.config)
+            save_tasks(self.store.tasks_path, tasks)
+        return load_tasks(self.store.tasks_path)
+
+
+@contextmanager
+def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
+    """Open (or resume) the warm start under its run's lock."""
+    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+        yield WarmStart(config)
+
+
+def output_of(config: WarmStartConfig) -> Path:
+    """The folder that a warm start publishes to."""
+    return resolve_path(config.output) if config.output else config.run_dir / "output"
+
+
+def check_output(config: WarmStartConfig) -> None:
+    """``ConfigError`` if it holds a checkpoint that is not this run's, which is never replaced."""
+    output = output_of(config)
+    if output.exists():
+        made_by = read_json(output / RECIPE)["run_id"] if (output / RECIPE).exists() else None
+        if made_by != config.run_id:
+            raise ConfigError(f"output: {output} is there and not of this run; name another folder")
+
+
+def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
+    """The tasks of the configured kinds, or all that have an oracle.
+
+    Raises:
+        ConfigError: There is cloning to do, and a task of a named kind cannot be demonstrated, or no task at all.
+    """
+    tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
+    silent = {task.task_id: reason for task in tasks if (reason := why_silent(task))}
+    if config.cloning_updates and silent and (config.tasks.kinds or len(silent) == len(tasks)):
+        kinds = sorted({task.kind for task in tasks if task.task_id in silent})
+        generated = next((silent[task.task_id] for task in tasks if is_generated(task) and task.task_id in silent), "")
+        raise ConfigError(
+            f"tasks.kinds: no scripted oracle for {', '.join(kinds)}; leave them out, or set cloning_updates=0"
+            + (f" ({generated})" if generated else "")
+        )
+    return tasks if config.tasks.kinds else [task for task in tasks if task.task_id not in silent]
+
+
+def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
+    """Check that there are pages for every episode that will be wanted, before hours go into what comes first.
+
+    Raises:
+        ConfigError: There are too few of demonstration or of validation.
+    """
+    if config.cloning_updates:
+        evaluation_groups(tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
+    evaluation_groups(tasks, phase="s000000", episodes=config.gate_episodes, split=Split.VALIDATION)
+
+
+def why_silent(task: WebTask) -> str:
+    """Why no oracle shows how a task is done; empty if one does."""
+    try:
+        oracle_of(task)
+    except TaskError as error:
+        return str(error)
+    return ""
+
+
+@task(task_run_name="pre-train", cache_policy=NO_CACHE, persist_result=False)
+def run_recipe(recipe: Recipe, folder: Path, seed: int) -> Path:
+    """Pre-train in a process of its own, so that no torch is in the flow's; the last stage's checkpoint. Goes on after the last whole stage.
+
+    Raises:
+        PolicyError: The process failed; the end of its log.
+    """
+    write_json(folder / RECIPE, recipe)
+    owner = psutil.Process()
+    command = [sys.executable, "-m", "training.warm_start.pretrain", str(folder), "--recipe", str(folder / RECIPE)]
+    command += ["--seed", str(seed), "--owner-pid", str(owner.pid), "--owner-started", str(owner.create_time())]
+    environment = {**os.environ, **TORCH_ENVIRONMENT, "OMP_NUM_THREADS": str(recipe.threads)}
+    log_path = folder / "pretrain.log"
+    with open(log_path, "ab") as log:
+        process = subprocess.Popen(
+            command, cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        code = process.wait()
+    finally:
+        process.kill()  # harmless once it has ended
+        process.wait()
+    if code:
+        raise PolicyError(
+            f"pre-training failed (exit code {code}); the end of {log_path}:\n{log_path.read_text(errors='replace')[-LOG_TAIL:]}"
+        )
+    return stage_path(folder, len(recipe.stages))
+
+
+def check_gate(sampled: dict[str, Any], gate: float) -> None:
+    """Refuse a policy that RL could not improve: groups in which every sample fails have nothing to learn from.
+
+    Sampled, not greedy: a policy with .5 greedy success may have none when it samples (its format is not sharp yet), and then no
+    number of iterations helps.
+
+    Raises:
+        PolicyError: Mean success is below ``gate``; names the kinds that are. Or no episode has a reward: what is unknown does not pass.
+    """
+    if not sampled["n"]:
+        raise PolicyError(
+            f"sampled success on validation seeds is unknown, which does not pass the gate of {gate:g}: none of {sampled['abstained']} episodes "
+            f"has a reward. Look at why in groups/ of the run's folder, mend that, and start with another run_id"
+        )
+    if sampled["mean"] >= gate:
+        return
+    measured = {kind: entry["mean"] for kind, entry in sampled["by_kind"].items() if entry["mean"] is not None}
+    below = sorted((mean, kind) for kind, mean in measured.items() if mean < gate)
+    kinds = ", ".join(
+        [f"{kind} {mean:.2f}" for mean, kind in below]
+        + [f"{kind} unknown" for kind in sampled["by_kind"] if kind not in measured]
+    )
+    raise PolicyError(
+        f"sampled success on validation seeds is {sampled['mean']:.3f} [{sampled['low']:.3f}, {sampled['high']:.3f}] "
+        f"(n = {sampled['n']}), below the gate of {gate:g}; kinds below it: {kinds}. Raise cloning_updates or demonstrations, pre-train "
+        f"longer (recipe.stages) or leave those kinds out (tasks.kinds), with another run_id; or lower gate and start this run again"
+    )
+
+
+def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sampled and greedy success of each kind, ``None`` where it is unknown."""
+    ways = {"sampled": sampled["by_kind"], "greedy": greedy["by_kind"]}
+    return [
+        {
+            "kind": kind,
+            **{
+                way: None if (mean := by_kind[kind]["mean"]) is None else round(mean, 3)
+                for way, by_kind in ways.items()
+            },
+        }
+        for kind in sampled["by_kind"]
+    ]
+
+
+def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
+    """Sampled and greedy success in a sentence."""
+    return (
+        f"validation success {share(sampled['mean'])} sampled, {share(greedy['mean'])} greedy "
+        f"(n = {sampled['n']} and {greedy['n']})"
+    )
+
+
+def _summary(rollout: Rollout) -> dict[str, Any]:
+    episodes = [episode for record in rollout.records for episode in record.episodes]
+    return {
+        **success(episodes),
+        "by_kind": success_by_kind(rollout.records),
+        "abstained": sum(episode.score is None for episode in episodes),
+        "seconds": rollout.seconds["wall"],
+    }
+
+
+def _shown(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: result[name] for name in ("mean", "low", "high", "n", "by_kind", "abstained", "seconds")}

@@ -1,0 +1,103 @@
+"""Playing the episodes of a slot, and keeping what became of them: graded, stored, and committed as groups.
+
+A group may be played by two workers at once. Each stores its trajectories under its own token; the first to make the group's record
+wins, and the other one deletes what it stored of that group. What a worker that died has stored stays, as `RunStore.orphans`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+from envs.types import Trajectory
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.live import LiveState
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.blocklist import Blocklist
+from training.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.journal import read_group
+from training.store import RunStore, write_json_once
+
+logger = logging.getLogger(__name__)
+
+
+async def play_slot(
+    plan: list[tuple[int, int]],
+    groups: list[GroupSpec],
+    runner: EpisodeRunner,
+    committer: GroupCommitter,
+    live: LiveState,
+    tasks: asyncio.TaskGroup,
+) -> None:
+    """Play the episodes of a slot. They are graded and stored beside it, in ``tasks``: the slot goes on at once."""
+    slot = live.slot()
+    async with runner.actor.slot():
+        for index, sample in plan:
+            attempts = await runner.run(groups[index], sample, slot)
+            live.ended(attempts)
+            tasks.create_task(committer.add(groups[index], attempts))
+        slot.rest()
+
+
+class GroupCommitter:
+    """Has trajectories graded and stores them as they come, and commits a group once all its episodes are stored."""
+
+    def __init__(
+        self,
+        groups: list[GroupSpec],
+        store: RunStore,
+        clock: ActivityClock,
+        files: ThreadPoolExecutor,
+        stage: RewardStage,
+        ours: Collection[str] = (),
+    ) -> None:
+        """
+        Args:
+            ours: Sites that we serve ourselves: no judge's word blocks them.
+        """
+        self.token = os.urandom(6).hex()
+        """Of this attempt at its groups: in the names of their trajectories' files, and in the records of the groups that it wins."""
+        self._open = {group.group_id: len(group.seeds) for group in groups}
+        self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
+        self._store = store
+        self._blocklist = Blocklist(store, ours)
+        self._clock = clock
+        self._files = files
+        self._stage = stage
+
+    async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
+        """Store the attempts of an episode, graded, and commit the group with its last one."""
+        attempts = [await self._stage.grade(group.task, attempt) for attempt in attempts]
+        with self._clock("store"):
+            loop = asyncio.get_running_loop()
+            for trajectory in attempts:
+                sha256 = await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory, self.token)
+                if trajectory.wall:
+                    await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
+                self._summaries[group.group_id].append(EpisodeSummary.of(trajectory, sha256))
+            self._open[group.group_id] -= 1
+            if self._open[group.group_id] == 0:
+                version = attempts[-1].policy_version
+                await loop.run_in_executor(self._files, self._commit, group, version)
+
+    def _commit(self, group: GroupSpec, version: int) -> None:
+        """Make the group's record, unless another attempt has."""
+        if group.task.rubric is not None:
+            self._store.put_rubric(group.task.rubric)
+        record = GroupRecord(
+            group_id=group.group_id,
+            token=self.token,
+            task_id=group.task.task_id,
+            kind=group.task.kind,
+            policy_version=version,
+            episodes=tuple(sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)),
+        )
+        write_json_once(self._store.group_path(group.group_id), record)
+        if read_group(self._store, group.group_id).token != self.token:
+            logger.warning("another worker committed group %s first: this worker's episodes of it go", group.group_id)
+            for episode in record.episodes:
+                self._store.trajectory_path(episode.episode_id, self.token).unlink(missing_ok=True)

@@ -1,0 +1,307 @@
+"""What lives in a Dask worker for as long as the worker does: site, browser pool and inference engine, on one event loop.
+
+A Prefect task that runs on the worker gets at it with ``RolloutWorker.of_this_process()`` and waits for ``roll_out``; the episodes
+themselves are coroutines of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import logging
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import distributed
+
+from envs.actions.parsing.extensions import as_parsed
+from envs.browser import BrowserPool
+from envs.episodes import part_sources
+from envs.episodes.looks import LookSources, PageEvidence
+from envs.rewards.design2code import Clip
+from envs.rewards.design2code.source import SITE as DESIGNS
+from envs.rewards.functions import extra_sources
+from envs.rewards.judge import Judge, Ledger
+from envs.rewards.webarena import Helper, site_helpers
+from envs.sites import Design2CodeSite, LiveSite, make_site
+from envs.sites.base import Site
+from envs.types import BrowserError
+from tasks_lib.config import resolve_path
+from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
+from tasks_lib.episode.clip import load_clip
+from tasks_lib.episode.live import LiveState, shown
+from tasks_lib.episode.oversampling import Spares
+from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.episode.reward_stage import RewardStage, judge_account
+from tasks_lib.episode.turns import encode_stage, stage_metrics, turn_pipeline
+from tasks_lib.folder.regraded import Regraded
+from tasks_lib.processes.interrupts import STATES, is_not_cancelled
+from tasks_lib.processes.retries import is_not_passed_on
+from tasks_lib.worker.committing import GroupCommitter, play_slot
+from tasks_lib.worker.event_loop import WorkerLoop
+from tasks_lib.worker.requests import (
+    GradeOrder,
+    GradeReport,
+    Needs,
+    RolloutOrder,
+    RolloutReport,
+    WebOrder,
+)
+from tasks_lib.worker.slots import plan_slots
+from training.groups import GroupSpec
+from training.inference.engine import InferenceEngine
+from training.inference.waves import WaveBatcher, WaveStatistics
+from training.store import RunStore, write_json_once
+
+ACTIVITIES = ("generate", "browser", "reward", "store")
+"""What a worker's wall time is charged to, first match wins; the rest is idle."""
+
+COLLECT_AFTER = 50_000
+"""New objects after which Python looks for garbage. A snapshot of a page is made of ten thousand small lists, none of them garbage: with Python's
+own 700, looking costs two fifths of the time that an observation takes (measured on benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this)."""
+
+
+class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
+    """Dask worker plugin. Costs nothing until the first order; ``warm`` starts the slow parts (model libraries, Chromium) early."""
+
+    name = "rollwright-rollout"
+    idempotent = True
+    """A cluster of the user's own keeps the plugin it has: another run may be using it."""
+    _instance: ClassVar[RolloutWorker | None] = None
+
+    def __init__(self, warm: RolloutOrder | None = None) -> None:
+        self._warm = warm
+
+    def setup(self, worker: Any) -> None:
+        """Called by Dask in the worker."""
+        self._loop = WorkerLoop()
+        self._files = ThreadPoolExecutor(2, "store")
+        self._encoding = ThreadPoolExecutor(1, "encode")
+        self._grading = ThreadPoolExecutor(2, "grade")
+        self._sites: dict[str, Site] = {}
+        self._pool: BrowserPool | None = None
+        self._engine: InferenceEngine | None = None
+        self._judge: Judge | None = None
+        self._clip: Clip | None = None
+        self._looks: LookSources | None = None
+        self._helpers: Mapping[str, Helper] = {}
+        self._made_for: Needs | None = None
+        self._preparing = threading.Lock()
+        RolloutWorker._instance = self
+        logging.getLogger(STATES).addFilter(is_not_cancelled)
+        logging.getLogger("prefect.task_runs").addFilter(is_not_passed_on)
+        collect_seldom()
+        # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
+        atexit.register(gc.freeze)
+        self._warming: threading.Thread | None = None
+        if self._warm is not None:
+            self._warming = threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True)
+            self._warming.start()
+
+    def teardown(self, worker: Any) -> None:
+        """Called by Dask when the worker stops: no Chromium is left behind, and no episode that our own end broke off is stored."""
+        RolloutWorker._instance = None
+        self._loop.end_orders()
+        if self._warming is not None:
+            # Loading a model cannot be broken off, and a plugin that takes this one's place must not load beside it.
+            self._warming.join()
+        self._loop.wait(self._close())
+        self._loop.stop()
+        self._files.shutdown()
+        self._encoding.shutdown()
+        self._grading.shutdown(
+            wait=False, cancel_futures=True
+        )  # an expression may never end, and its deadline has passed
+
+    @classmethod
+    def of_this_process(cls) -> RolloutWorker:
+        """The plugin of the worker that the caller runs in."""
+        if cls._instance is None:
+            raise BrowserError(
+                f"no {cls.name} plugin in this process: rollouts run on Dask workers that it is registered with"
+            )
+        return cls._instance
+
+    def roll_out(self, order: RolloutOrder) -> RolloutReport:
+        """Run the groups of ``order`` that are not committed yet. Blocks; called from a Dask task's thread."""
+        store = RunStore(Path(order.run_dir))
+        missing = [group for group in order.groups if not store.group_path(group.group_id).exists()]
+        seconds: dict[str, float] = {}
+        pipeline: dict[str, dict[str, Any]] = {}
+        if missing:
+            judge_account(order.rollout.judge, order.spent_path)
+            self._prepare(order)
+            seconds, pipeline = self._loop.carry_out(self._roll_out(order, missing, store))
+        return RolloutReport(
+            group_ids=tuple(group.group_id for group in order.groups),
+            already_committed=len(order.groups) - len(missing),
+            seconds=seconds,
+            browser=self._pool.metrics() if self._pool else {},
+            pipeline=pipeline,
+        )
+
+    def grade(self, order: GradeOrder) -> GradeReport:
+        """Grade the episodes of ``order`` that have not been yet. Blocks; called from a Dask task's thread. No model is loaded."""
+        store = RunStore(Path(order.run_dir))
+        missing = [each for each in order.episodes if not store.regraded_path(order.name, each).exists()]
+        stage: dict[str, Any] = {}
+        if missing:
+            judge_account(order.rollout.judge, order.spent_path)
+            with self._preparing:
+                self._meet(Needs.of(order))
+                self._loop.wait(self._start_web({task.site for task in order.tasks.values()}, order))
+            stage = self._loop.carry_out(self._grade(order, missing, store))
+        return GradeReport(graded=len(missing), already_graded=len(order.episodes) - len(missing), stage=stage)
+
+    # -- in the worker's own loop
+
+    async def _roll_out(
+        self, order: RolloutOrder, groups: list[GroupSpec], store: RunStore
+    ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+        """Seconds by activity, and what the stages of the turns did."""
+        engine, pool, rollout = self._engine, self._pool, order.rollout
+        assert engine is not None and pool is not None
+        clock = ActivityClock(ACTIVITIES)
+        thread = ThreadPoolExecutor(1, "generate")
+        mode = order.policy.observation if order.actor == "policy" else "text"
+        diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
+        encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
+
+        def make_runner() -> EpisodeRunner:
+            batcher = WaveBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
+            batchers.append(batcher)
+            actor: Actor = (
+                PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
+            )
+            turns = turn_pipeline(encode, actor, rollout.concurrency)
+            return EpisodeRunner(
+                pool,
+                self._sites,
+                actor,
+                turns,
+                clock,
+                rollout,
+                order.live,
+                diffs,
+                store.put_blob,
+                self._helpers,
+                as_parsed(rollout.parser),
+                spares,
+            )
+
+        batchers: list[WaveBatcher] = []
+        spares = Spares()
+        cohorts = [make_runner() for _ in range(rollout.cohorts)]
+        stage = self._stage(order, store, clock)
+        ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
+        committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
+        live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
+        try:
+            async with shown(live, store), asyncio.TaskGroup() as slots:
+                for number, plan in enumerate(plan_slots(groups, rollout.concurrency)):
+                    runner = cohorts[number % len(cohorts)]
+                    slots.create_task(play_slot(plan, groups, runner, committer, live, slots))
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+        stages = stage_metrics(runner.turns for runner in cohorts)
+        waves = asdict(sum((batcher.statistics for batcher in batchers), WaveStatistics()))
+        return clock.seconds(), {**stages, "reward": stage.counts.metrics(), "waves": waves}
+
+    async def _grade(self, order: GradeOrder, episodes: list[str], store: RunStore) -> dict[str, Any]:
+        """What the stage of rewards did."""
+        stage = self._stage(order, store, ActivityClock(ACTIVITIES))
+        loop = asyncio.get_running_loop()
+
+        async def grade(episode_id: str) -> None:
+            trajectory = await loop.run_in_executor(self._files, store.trajectory, episode_id)
+            graded = await stage.grade(order.attempted(episode_id, trajectory.task_id), trajectory)
+            result = Regraded(
+                episode_id=episode_id,
+                task_id=trajectory.task_id,
+                reward=graded.reward,
+                before=trajectory.reward,
+                wall=graded.wall,
+                judgement=graded.judgement,
+            )
+            path = store.regraded_path(order.name, episode_id)
+            # Another worker may grade the same episode: a judge may say something else, and the first one counts.
+            await loop.run_in_executor(self._files, write_json_once, path, result)
+
+        async with asyncio.TaskGroup() as batch:
+            for episode_id in episodes:
+                batch.create_task(grade(episode_id))
+        return stage.counts.metrics()
+
+    def _stage(self, order: WebOrder, store: RunStore, clock: ActivityClock) -> RewardStage:
+        assert self._pool is not None
+        if self._looks is None:
+            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip, order.rewards.similarity)
+        return RewardStage(
+            order.rewards,
+            clock,
+            sources=[
+                *part_sources(order.live.addresses, self._judge),
+                *self._looks.sources,
+                *extra_sources(order.rewards.extra),
+            ],
+            measure=self._looks.measured,
+            threads=self._grading,
+            judge=self._judge,
+            screenshot=store.blob,
+            keep=store.put_blob,
+        )
+
+    def _prepare(self, order: RolloutOrder) -> None:
+        """Have the sites, the pool and the right policy version in place. Orders of different runs may follow each other."""
+        with self._preparing:
+            self._meet(Needs.of(order))
+            if self._engine is None:
+                from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
+
+                self._engine = TransformersEngine(order.policy.template)
+                gc.freeze()  # what the libraries made stays, and is not looked through again
+            self._engine.load(order.version, Path(order.checkpoint))
+            self._loop.wait(self._start_web({group.task.site for group in order.groups}, order))
+
+    def _meet(self, needs: Needs) -> None:
+        if needs != self._made_for:
+            self._loop.wait(self._close())
+            self._engine, self._made_for = None, needs
+            self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
+
+    async def _start_web(self, sites: set[str], order: WebOrder) -> None:
+        for name in sorted(sites - self._sites.keys()):
+            designs = resolve_path(order.rollout.designs)
+            site = Design2CodeSite(designs) if name == DESIGNS else make_site(name, order.live)
+            await site.start()
+            self._sites[name] = site
+        if self._pool is None:
+            self._pool = BrowserPool(order.pool_options())
+            # For as long as the log-ins are the same: the shop's token is asked for once.
+            self._helpers = site_helpers(order.live.addresses, order.live.logins)
+        if self._judge is None and order.rollout.judge is not None:
+            self._judge = await Judge(order.rollout.judge, Ledger(order.spent_path)).__aenter__()
+
+    async def _close(self) -> None:
+        """Close all of them, also where closing one fails; raises what failed."""
+        async with AsyncExitStack() as stack:
+            for site in self._sites.values():
+                stack.push_async_callback(site.close)
+            if self._pool is not None:
+                stack.push_async_callback(self._pool.close)
+            if self._judge is not None:
+                stack.push_async_callback(self._judge.__aexit__)
+            self._sites, self._pool, self._judge, self._looks = {}, None, None, None
+
+
+def collect_seldom() -> None:
+    """Have this process look for garbage less often than Python does by itself."""
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
