@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import Figure
 from envs.types import RollwrightError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 
 SEEDS = (0, 1, 2)
 

@@ -11,8 +11,8 @@ from tasks_lib.rollouts.sampling import Draws
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.batches import BatchRow, TrainingBatch
+from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
-from training.store import RunStore, write_json
 from training.trainer.spec import TrainerSpec
 
 # As the trainer has it, so that both sides are alike; OpenMP reads it when torch is imported, which the functions below do.

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import Figure
 from benchmarks.rows import ROWS, make_spec, make_store, quickstart, write_batch
 from tasks_lib.config import TrainConfig
-from training.store import RunStore
+from training.ledger.store import RunStore
 from training.trainer.launch import TrainerProcess
 
 UPDATES = 3

@@ -29,7 +29,7 @@ from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 from tasks_lib.rollouts.evaluation import doubt_evaluations, evaluate_version
 from tasks_lib.rollouts.shards import Rollouts, late_waves
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 
 @flow(name="evaluate", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)

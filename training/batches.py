@@ -16,7 +16,7 @@ from envs.types import Record
 from training.advantages import group_advantages, has_signal, named_advantages, step_advantages
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
-from training.states import EpisodeState, LeftOut
+from training.ledger.states import EpisodeState, LeftOut
 
 NO_STEP = LeftOut(state=EpisodeState.FAILED_FILTER, reason="it has no step")
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pydantic import Field
 
 from envs.types import Cost, Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
-from training.store import phase_of
+from training.ledger.store import phase_of
 
 
 class GroupSpec(Record):

@@ -49,7 +49,7 @@ from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import check_kind, with_new_keys
 from tasks_lib.processes.retries import may_help_to_retry
-from training.store import RunStore, read_json, write_json
+from training.ledger.store import RunStore, read_json, write_json
 
 NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
 """Keys that do not decide what is in a set."""

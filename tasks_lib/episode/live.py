@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import Field
 
 from envs.types import DiskError, Record, StopReason, Trajectory
-from training.store import RunStore, atomic_write_bytes
+from training.ledger.store import RunStore, atomic_write_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from envs.browser.pipeline import Pipeline, Stage
 from envs.types import BrowserError
 from tasks_lib.episode.actors import Actor, EncodedSituation, Situation, Turn
 from training.inference.engine import InferenceEngine
+from training.ledger.store import RunStore
 from training.policy.prompt import MEMORY_BUDGET, ObservationMode, user_text
-from training.store import RunStore
 
 EncodeStage = Stage[Situation, EncodedSituation]
 TurnPipeline = Pipeline[Situation, Turn]

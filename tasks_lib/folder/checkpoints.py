@@ -9,9 +9,9 @@ from typing import TypeVar, cast
 from envs.types import ConfigError, PolicyError, ReadError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
-from training.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
+from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
+from training.ledger.store import RunStore
 from training.policy.templates import MODEL_TEMPLATES, derive_template, model_type, template_names
-from training.store import RunStore
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Files of which a checkpoint has one at least."""

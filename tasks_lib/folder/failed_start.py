@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 MADE_BY_START = frozenset(
     {

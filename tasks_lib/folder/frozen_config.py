@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import StorageError
-from training.store import read_json, write_json
+from training.ledger.store import read_json, write_json
 
 COPY = "config.copy.json"
 """Beside ``config.json``, written after it."""

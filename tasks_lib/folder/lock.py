@@ -10,7 +10,7 @@ from typing import IO
 
 from envs.types import StorageError
 from tasks_lib.config import resolve_path as resolve_path
-from training.disk import remove_leftovers, writing
+from training.ledger.disk import remove_leftovers, writing
 
 
 @contextmanager

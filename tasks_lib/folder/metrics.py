@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import psutil
 
-from training.disk import writing
 from training.groups import EpisodeSummary, GroupRecord
-from training.store import atomic_write_bytes
+from training.ledger.disk import writing
+from training.ledger.store import atomic_write_bytes
 
 logger = logging.getLogger(__name__)
 

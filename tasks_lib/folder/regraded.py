@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import Record, RewardBundle, StorageError
-from training.store import BACKUP, RunStore, first_fault, move_aside, write_json
+from training.ledger.store import BACKUP, RunStore, first_fault, move_aside, write_json
 
 
 class Regraded(Record):

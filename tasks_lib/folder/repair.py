@@ -18,11 +18,11 @@ from envs.types import StopReason, StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
-from training.evidence import lost_evidence
 from training.groups import EpisodeSummary, GroupRecord, play_order
-from training.journal import read_batch, read_group
-from training.states import EpisodeState
-from training.store import RunStore, atomic_write_bytes, group_of, json_bytes, phase_of, sha256_of, write_json
+from training.ledger.evidence import lost_evidence
+from training.ledger.journal import read_batch, read_group
+from training.ledger.states import EpisodeState
+from training.ledger.store import RunStore, atomic_write_bytes, group_of, json_bytes, phase_of, sha256_of, write_json
 
 Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of the trajectories that are stored of each group, by group id."""

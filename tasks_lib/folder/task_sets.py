@@ -22,7 +22,7 @@ from envs.tasks.stream import json_row
 from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, rubric_hash
 from envs.types.webarena import evaluators_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
-from training.store import BACKUP, RunStore, atomic_write_bytes, first_fault, read_json, write_json
+from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fault, read_json, write_json
 
 COPIED = 10_000
 """Tasks up to which a set is copied into the run: some megabytes, read in a second."""

@@ -17,7 +17,7 @@ from tasks_lib.config.differences import differences, lasting
 from tasks_lib.folder.checkpoints import with_template
 from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 
 PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
 """Whose versions are kept with a run."""

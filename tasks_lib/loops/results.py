@@ -10,7 +10,7 @@ from tasks_lib.folder.metrics import told
 from tasks_lib.folder.values import versions
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.rollouts.evaluation import read_evaluation
-from training.store import write_json
+from training.ledger.store import write_json
 
 
 def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: float) -> dict[str, Any]:

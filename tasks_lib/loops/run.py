@@ -21,8 +21,8 @@ from tasks_lib.rollouts.sampling import Draws
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutOrder
 from training.groups import GroupRecord, GroupSpec
-from training.journal import Journal, read_group
-from training.store import RunStore
+from training.ledger.journal import Journal, read_group
+from training.ledger.store import RunStore
 
 
 class TrainingRun:

@@ -23,7 +23,7 @@ from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout, late_waves
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
-from training.journal import published_batch, read_batch
+from training.ledger.journal import published_batch, read_batch
 
 DRAWS = 2
 """Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if

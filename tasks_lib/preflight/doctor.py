@@ -31,11 +31,11 @@ from tasks_lib.folder.repair import (
 )
 from tasks_lib.folder.values import KINDS
 from tasks_lib.rollouts.sampling import Start
-from training.checkpoint_files import MANIFEST
-from training.evidence import blobs_of
 from training.groups import EpisodeSummary, GroupRecord
-from training.journal import Journal, published_batch, read_batch, read_group
-from training.store import RunStore, first_fault, move_aside, phase_of, read_json, sha256_of
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.evidence import blobs_of
+from training.ledger.journal import Journal, published_batch, read_batch, read_group
+from training.ledger.store import RunStore, first_fault, move_aside, phase_of, read_json, sha256_of
 
 OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
 LEAVE = "nothing: it counts for nothing"

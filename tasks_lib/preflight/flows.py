@@ -43,8 +43,8 @@ from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from training.config import Settings
+from training.ledger.store import RunStore
 from training.policy.templates import template_names, template_source
-from training.store import RunStore
 
 NOTHING = ".nothing"
 """Of a folder that is never made."""

@@ -12,10 +12,10 @@ from prefect.cache_policies import NO_CACHE
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch
-from training.checkpoint_files import MANIFEST
-from training.evidence import lost_evidence
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.evidence import lost_evidence
+from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
-from training.store import RunStore, write_json
 from training.trainer.launch import TrainerProcess
 from training.trainer.spec import TrainerSpec
 

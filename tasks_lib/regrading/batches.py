@@ -32,8 +32,8 @@ from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.worker.requests import GradeOrder, GradeReport
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import Settings
-from training.journal import read_group
-from training.store import RunStore, write_json
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, write_json
 
 
 class RegradeConfig(Settings):

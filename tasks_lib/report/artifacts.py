@@ -10,7 +10,7 @@ from prefect.artifacts import create_image_artifact, create_table_artifact
 from tasks_lib.folder.metrics import share
 from tasks_lib.processes.server_watch import reached
 from tasks_lib.report import learning_curve_png
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 
 def artifact_key(run_id: str, name: str) -> str:

@@ -10,7 +10,7 @@ from envs.types.paths import AnyPath
 from tasks_lib.report.charts import rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.summary import SMOOTH
-from training.store import RunStore, atomic_write_bytes
+from training.ledger.store import RunStore, atomic_write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

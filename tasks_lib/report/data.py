@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationError, model_validato
 from envs.types import StorageError, WebTask
 from envs.types.paths import AnyPath
 from training.groups import GroupRecord
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 
 
 def _numbers(value: Any) -> Any:

@@ -28,7 +28,7 @@ from tasks_lib.report.data import RunData, place
 from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut
 from tasks_lib.report.regraded import Grade, GradedAgain, GradedEpisode, change
 from training.groups import EpisodeSummary, GroupRecord
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 MOST_EPISODES = 40
 """A page that a person can leaf through, and about a megabyte."""

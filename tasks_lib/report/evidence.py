@@ -18,7 +18,7 @@ from envs.rewards.judge import CallRecord, Judgement
 from envs.types import Recorded, StorageError, Trajectory, WebTask, rubric_hash
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.facts import rubric_facts
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 MOST_EVIDENCE = 60_000
 """Characters of blobs and records that one episode shows. With the forty episodes of a page: as much as its screenshots, at most."""

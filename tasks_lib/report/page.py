@@ -18,7 +18,7 @@ from tasks_lib.report.charts import duration, number
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
 from tasks_lib.report.regraded import CHANGES, GradedAgain, read_regradings
-from training.store import RunStore, atomic_write_bytes
+from training.ledger.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("evidence.js", "regraded.js", "page.js")

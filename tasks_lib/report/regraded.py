@@ -18,7 +18,7 @@ from tasks_lib.folder.regraded import Regraded, RegradingLog, RegradingStart, re
 from tasks_lib.report.data import RunData, place
 from tasks_lib.report.evidence import cut
 from tasks_lib.report.grading import plain_cause
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 SAME = "as before"
 CHANGES = ("passes no more", "passes now", "reward now", "no reward now", "other score", "other parts", SAME)

@@ -94,7 +94,7 @@ STATES = {
     "abandoned": "given up: its group had enough others",
     "in_flight": "not settled when last counted",
 }
-"""States of episodes (`training.states`), in the order of the table, and what they mean."""
+"""States of episodes (`training.ledger.states`), in the order of the table, and what they mean."""
 
 SETTLED: dict[str, str] = {
     SettleReason.RESTED: "nothing was left to wait for",

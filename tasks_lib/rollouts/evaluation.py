@@ -1,6 +1,6 @@
 """Evaluation as a unit: greedy success of one policy version on held-out seeds.
 
-A version that was damaged is made again, and may have other weights then (`training.store.RunStore.check_policy`). So what its
+A version that was damaged is made again, and may have other weights then (`training.ledger.store.RunStore.check_policy`). So what its
 evaluation is of is written down, and an evaluation of other weights is moved to ``outdated/``, with its groups.
 """
 
@@ -19,8 +19,8 @@ from tasks_lib.folder.metrics import causes, known, success, success_by_kind
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
 from tasks_lib.rollouts.shards import Rollouts
-from training.journal import read_group
-from training.store import RunStore, move_aside, policy_name, read_json, sha256_of, write_json
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, move_aside, policy_name, read_json, sha256_of, write_json
 
 PHASES = "es"
 """First letters of the phases that play to measure a version: an evaluation, and a warm start's as it samples in training."""

@@ -28,8 +28,8 @@ from tasks_lib.rollouts.planning import training_groups, with_horizon
 from tasks_lib.worker.blocklist import Blocklist
 from training.advantages import has_signal
 from training.groups import GroupRecord, GroupSpec
-from training.journal import read_group
-from training.store import RunStore, first_fault, move_aside, read_json, write_json
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, first_fault, move_aside, read_json, write_json
 
 KEPT = 2
 """Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""

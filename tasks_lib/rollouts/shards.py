@@ -24,8 +24,8 @@ from tasks_lib.worker.requests import ActorName, RolloutOrder, RolloutReport
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
-from training.journal import read_group
-from training.store import RunStore
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore
 
 logger = get_logger(__name__)
 

@@ -21,7 +21,7 @@ from tasks_lib.report.data import Evaluation, read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import told
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
-from training.store import RunStore, atomic_write_bytes, first_fault, move_aside, read_json
+from training.ledger.store import RunStore, atomic_write_bytes, first_fault, move_aside, read_json
 
 COLOURS, DASHES = 8, 3
 """Of the style sheet; more settings than their product share a look."""

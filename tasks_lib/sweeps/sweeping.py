@@ -35,7 +35,7 @@ from tasks_lib.sweeps.arms import Arm, told, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.page import build_sweep_report, read_summary, summary_path
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 MAY_CHANGE = frozenset({"run_id", "iterations", "cluster", "root"})
 """Keys of the arms that may differ when a sweep is started again. Not ``evaluation``, as in a run: all arms are measured alike."""

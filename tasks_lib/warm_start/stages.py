@@ -39,12 +39,12 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollout, Rollouts
 from tasks_lib.worker.requests import RolloutOrder
 from training.batches import build_batch
-from training.checkpoint_files import MANIFEST, RECIPE, file_hashes
 from training.config import AlgorithmConfig
-from training.disk import folder_bytes, temporary_name, writing
 from training.environment import TORCH_ENVIRONMENT
-from training.journal import read_group
-from training.store import RunStore, policy_name, read_json, write_json
+from training.ledger.checkpoint_files import MANIFEST, RECIPE, file_hashes
+from training.ledger.disk import folder_bytes, temporary_name, writing
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, policy_name, read_json, write_json
 from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})

@@ -19,8 +19,8 @@ from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.worker.blocklist import Blocklist
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
-from training.journal import read_group
-from training.store import RunStore, write_json_once
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, write_json_once
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from envs.types import Record, WebTask
 from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
 from training.config import PolicyConfig
 from training.groups import GroupSpec
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 ActorName = Literal["policy", "oracle"]
 """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""

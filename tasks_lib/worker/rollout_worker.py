@@ -59,7 +59,7 @@ from tasks_lib.worker.slots import plan_slots
 from training.groups import GroupSpec
 from training.inference.engine import InferenceEngine
 from training.inference.waves import WaveBatcher, WaveStatistics
-from training.store import RunStore, write_json_once
+from training.ledger.store import RunStore, write_json_once
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""

@@ -18,7 +18,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tasks_lib.config import PROJECT
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 from .services import PrefectServer, Services, as_from_a_terminal
 

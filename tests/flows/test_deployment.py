@@ -13,7 +13,7 @@ import yaml
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, parse_assignments
 from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.sweeps.config import SweepConfig
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 from training.trainer.launch import free_port
 
 from .conftest import SMALL

@@ -29,7 +29,7 @@ from tasks_lib.preflight.flows import look_at_evaluation, look_once, looked_at
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.rollouts.cluster import use_cluster, worker_settings
 from training.groups import GroupSpec
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 from training.trainer.launch import free_port
 
 SYNTHETIC_RUN = Path(__file__).parents[1] / "tasks_lib" / "synthetic_run.py"

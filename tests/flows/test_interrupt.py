@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from training.journal import read_group
-from training.store import RunStore, read_json
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, read_json
 
 from .services import as_from_a_terminal
 

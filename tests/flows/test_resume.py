@@ -14,10 +14,10 @@ import orjson
 import pytest
 
 from envs.types import StopReason
-from training.checkpoint_files import MANIFEST
-from training.journal import Journal, read_group
-from training.states import EpisodeState
-from training.store import RunStore, read_json
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.journal import Journal, read_group
+from training.ledger.states import EpisodeState
+from training.ledger.store import RunStore, read_json
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 

@@ -23,7 +23,7 @@ from tasks_lib.folder.regraded import Regraded, read_log
 from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.report import build_report
 from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 
 RUBRIC = read_rubric(
     {

@@ -30,7 +30,7 @@ from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import Say, Sweep
 from tests.tasks_lib.swept import Train
-from training.store import RunStore, read_json
+from training.ledger.store import RunStore, read_json
 
 from .test_flows import artifact
 

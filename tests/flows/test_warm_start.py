@@ -14,9 +14,9 @@ from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, PolicyError, Split
 from tasks_lib.config import PROJECT, WarmStartConfig
 from tasks_lib.warm_start.stages import check_gate, open_warm_start, select_demonstrable
-from training.checkpoint_files import MANIFEST, RECIPE
-from training.journal import read_group
-from training.store import RunStore, read_json, write_json
+from training.ledger.checkpoint_files import MANIFEST, RECIPE
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, read_json, write_json
 
 from .services import PrefectServer
 

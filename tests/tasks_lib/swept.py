@@ -7,7 +7,7 @@ from typing import Any
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.metrics import wilson_interval
 from tasks_lib.folder.values import freeze_config
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 
 def interval(passed: int, n: int) -> dict[str, Any]:

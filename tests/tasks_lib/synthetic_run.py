@@ -35,7 +35,7 @@ from envs.types import (
     WebTask,
 )
 from training.groups import EpisodeSummary, GroupRecord
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 HOSTILE = "Click </script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'> & \"Ok\""
 """An instruction that takes over any page that shows it as markup."""

@@ -27,10 +27,10 @@ from tasks_lib.rollouts.evaluation import evaluate_version, evaluated_path, poli
 from tasks_lib.rollouts.shards import Rollout
 from tasks_lib.worker.blocklist import Blocklist
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
-from training.checkpoint_files import file_hashes
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
-from training.journal import published_batch, read_group
-from training.store import RunStore, atomic_write_bytes, read_json, sha256_of, write_json
+from training.ledger.checkpoint_files import file_hashes
+from training.ledger.journal import published_batch, read_group
+from training.ledger.store import RunStore, atomic_write_bytes, read_json, sha256_of, write_json
 from training.trainer.resume import find_resume_point, state_path
 from training.trainer.spec import TrainerSpec
 

@@ -16,7 +16,7 @@ from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.failed_start import free_name, has_begun
 from tasks_lib.loops.run import open_run
 from tasks_lib.warm_start.stages import open_warm_start
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 READER = Path("datasets/policies/reader").resolve()
 

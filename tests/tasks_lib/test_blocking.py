@@ -17,7 +17,7 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.worker.blocklist import HOUR, Blocklist
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 CAPTCHA = trajectory(
     error="http://shop/ shows Cloudflare's challenge (cloudflare)",

@@ -15,7 +15,7 @@ from tasks_lib.config.differences import lasting
 from tasks_lib.folder.checkpoints import check_checkpoint, check_model_template, publish_base, with_template
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import look_at_evaluation, look_at_training, look_at_warm_start
-from training.store import read_json
+from training.ledger.store import read_json
 
 READER = Path("datasets/policies/reader")
 

@@ -18,8 +18,8 @@ from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.worker.committing import GroupCommitter
 from tests.envs.rewards.played import trajectory
 from training.groups import GroupSpec
-from training.journal import read_group
-from training.store import RunStore
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore
 
 TASK = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=9, seeds={})
 GROUP = GroupSpec(group_id="i000000-g0000", task=TASK, seeds=(1, 1))

@@ -22,8 +22,8 @@ from tasks_lib.processes.trainer import update_policy
 from tests.tasks_lib import damaged_run
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch
-from training.journal import Journal, read_batch
-from training.store import RunStore, atomic_write_bytes, write_json
+from training.ledger.journal import Journal, read_batch
+from training.ledger.store import RunStore, atomic_write_bytes, write_json
 from training.trainer.rows import read_batch as read_rows_of
 from training.trainer.rows import read_rows
 

@@ -18,8 +18,8 @@ from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout, late_waves
 from training.batches import TrainingBatch, build_batch
 from training.groups import EpisodeSummary, GroupRecord
-from training.journal import read_group
-from training.store import RunStore, write_json
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, write_json
 
 
 def record(*causes: str | None) -> GroupRecord:

@@ -20,7 +20,7 @@ from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
 from training.groups import EpisodeSummary, GroupSpec
 from training.inference.engine import Generation, GenerationRequest
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 HEAD = 'remember [key] "value", forget [key]):'
 

@@ -26,7 +26,7 @@ from tasks_lib.rollouts.planning import (
 )
 from tasks_lib.worker.slots import plan_slots
 from training.groups import GroupSpec
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 
 def make_task(kind: str, horizon: int = 1) -> WebTask:

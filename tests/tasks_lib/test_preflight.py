@@ -27,7 +27,7 @@ from tasks_lib.preflight.flows import (
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import open_sweep
 from tasks_lib.warm_start.stages import open_warm_start
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 READER = "datasets/policies/reader"
 OF_PRESETS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {

@@ -21,8 +21,8 @@ from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
 from tasks_lib.worker.requests import Needs
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
-from training.journal import read_group
-from training.store import RunStore, write_json
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, write_json
 
 RUBRIC = read_rubric({"fact_groups": [{"name": "a", "facts": [{"id": "b", "type": "url", "url": "/"}]}]})
 SEEDS = {Split.TRAIN: SeedRange(start=0, stop=9)}

@@ -14,7 +14,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import viewer_data
 from tasks_lib.report.grading import grading
-from training.store import read_json, write_json
+from training.ledger.store import read_json, write_json
 
 MakeRun = Callable[..., Any]
 

@@ -36,7 +36,7 @@ from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.evidence import LEFT_OUT, MOST_ROWS, MOST_WORDS, Evidence, cut
 from tasks_lib.report.facts import DECIDED
 from training.groups import EpisodeSummary, GroupRecord
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 HACK = "<script>window.hacked = 1</script>"
 SPARE = "x" * 150

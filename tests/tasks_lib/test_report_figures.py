@@ -29,7 +29,7 @@ from tasks_lib.report.summary import (
     time_split,
 )
 from training.groups import EpisodeSummary, GroupRecord
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 MakeRun = Callable[..., Any]
 

@@ -20,7 +20,7 @@ from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import MOST_REGRADED, choose, viewer_data
 from tasks_lib.report.page import facets, render
 from tasks_lib.report.regraded import GradedAgain, change, decided, read_regradings
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 
 HACK = "<img src=x onerror='window.hacked = 9'>"
 JUDGE = {"base_url": "http://judge:8000/v1", "models": {"default": "big", "keyframe": "small"}, "style": "webgym"}

@@ -20,7 +20,7 @@ from tasks_lib.folder.frozen_config import COPY
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import look_at_training
 from tasks_lib.rollouts.evaluation import evaluate_version
-from training.store import RunStore, read_json, write_json
+from training.ledger.store import RunStore, read_json, write_json
 
 
 def _config(root: Path, **changes: Any) -> TrainConfig:

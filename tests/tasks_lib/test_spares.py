@@ -21,8 +21,8 @@ from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.tasks_lib.test_memory import Letters
 from training.groups import GroupSpec
-from training.journal import read_group
-from training.store import RunStore
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore
 
 
 def group_of(samples: int, enough: int) -> GroupSpec:

@@ -24,7 +24,7 @@ from tasks_lib.sweeps.page import build_sweep_report
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, lines, summarise, table_rows
 from tasks_lib.sweeps.sweeping import open_sweep, run_here
 from tests.tasks_lib.swept import Train, interval
-from training.store import read_json
+from training.ledger.store import read_json
 
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 FINISHED, FAILED, WAITING = ArmState.FINISHED, ArmState.FAILED, ArmState.WAITING

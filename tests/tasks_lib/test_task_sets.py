@@ -13,7 +13,7 @@ from envs.tasks import Form, save_tasks, write_tree
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, task_paths
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 RUBRIC = read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "u", "type": "url", "url": "/done"}]}]})
 

@@ -20,7 +20,7 @@ from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
 from tasks_lib.episode.turns import encode_stage, picture_size, stage_metrics, turn_pipeline
 from training.groups import GroupSpec
 from training.inference.engine import Generation, GenerationRequest
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 SLOTS = 12
 SLOW = 0.02

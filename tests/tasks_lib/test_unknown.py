@@ -25,7 +25,7 @@ from tasks_lib.report.data import read_run
 from tasks_lib.report.summary import headline, kind_rows, learning_curves
 from tasks_lib.rollouts.evaluation import evaluate_version
 from tasks_lib.warm_start.stages import WarmStart, check_gate, measured_rows, measured_words
-from training.store import RunStore, read_json, write_json
+from training.ledger.store import RunStore, read_json, write_json
 
 MakeRun = Callable[..., Any]
 NOTHING = {"mean": None, "low": None, "high": None, "n": 0}

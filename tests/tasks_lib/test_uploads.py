@@ -16,7 +16,7 @@ from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.preflight.flows import look_at_evaluation
 from tasks_lib.rollouts.shards import Rollouts
 from training.groups import GroupSpec
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 PAGE = """<!DOCTYPE html><title>t</title><input type=file aria-label=CV><p id=out></p>
 <script>addEventListener("change", async (e) => { out.textContent = e.target.files[0].name + ": " + await e.target.files[0].text() })</script>"""

@@ -38,8 +38,8 @@ from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, 
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.groups import GroupSpec
-from training.journal import read_group
-from training.store import RunStore
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore
 
 
 def read_live(store: RunStore) -> list[WorkerState]:

@@ -20,8 +20,8 @@ from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.transformers_engine import TransformersEngine
 from training.inference.waves import WaveBatcher
+from training.ledger.store import RunStore
 from training.policy.bans import banned_ids
-from training.store import RunStore
 from training.trainer.rows import TrainingRow
 from training.trainer.setup import build_trainer
 

@@ -24,10 +24,10 @@ from safetensors.torch import save_file
 
 from envs.types import DiskError, ReadError, RewardBundle, StopReason, StorageError, Trajectory
 from tasks_lib.folder.metrics import MetricsLog
-from training.checkpoint_files import MANIFEST, file_hashes
-from training.disk import REASONS, disk_error, reading, remove_leftovers, write_fault, writing
-from training.journal import Journal
-from training.store import RunStore, atomic_write_bytes, write_json
+from training.ledger.checkpoint_files import MANIFEST, file_hashes
+from training.ledger.disk import REASONS, disk_error, reading, remove_leftovers, write_fault, writing
+from training.ledger.journal import Journal
+from training.ledger.store import RunStore, atomic_write_bytes, write_json
 
 FAULTS = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO]
 

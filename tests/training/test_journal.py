@@ -16,9 +16,9 @@ from envs.types import StopReason, StorageError
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.groups import GroupRecord
-from training.journal import Journal, published_batch
-from training.states import EpisodeState
-from training.store import RunStore, write_json
+from training.ledger.journal import Journal, published_batch
+from training.ledger.states import EpisodeState
+from training.ledger.store import RunStore, write_json
 
 GIVEN_UP = "given up"
 BLOCKED = "blocked"

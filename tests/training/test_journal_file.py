@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from envs.types import DiskError, StorageError
-from training import journal_file
-from training.journal import Journal
-from training.store import RunStore, write_json
+from training.ledger import journal_file
+from training.ledger.journal import Journal
+from training.ledger.store import RunStore, write_json
 
 
 def _other_tables(path: Path) -> None:
@@ -120,7 +120,7 @@ CREATE TABLE IF NOT EXISTS updates (
 INSERT INTO groups VALUES ('i000000-g0000', 'i000000', 'click-test', 0, 3, 1, 2, 1);
 INSERT INTO updates VALUES (1, 20);
 """
-"""A ledger as `training.journal` of commit 5d2d17b wrote it."""
+"""A ledger as `training.ledger.journal` of commit 5d2d17b wrote it."""
 
 
 def test_a_whole_journal_of_older_code_is_not_damaged(

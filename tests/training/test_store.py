@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from envs.types import Rubric, StorageError, rubric_hash
-from training.checkpoint_files import MANIFEST
-from training.store import RunStore, atomic_write_bytes, read_json, write_json, write_json_once
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.store import RunStore, atomic_write_bytes, read_json, write_json, write_json_once
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(tmp_path, seed)
     """A process rewrites one file with whole values until it is killed; what is left is one of them."""
     path = tmp_path / "value.json"
     code = (
-        "import sys, itertools; from pathlib import Path; from training.store import write_json\n"
+        "import sys, itertools; from pathlib import Path; from training.ledger.store import write_json\n"
         "for n in itertools.count(): write_json(Path(sys.argv[1]), {'n': n, 'pad': [n] * 20000})"
     )
     writer = subprocess.Popen([sys.executable, "-c", code, str(path)])

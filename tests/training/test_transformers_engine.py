@@ -23,8 +23,8 @@ from safetensors import SafetensorError
 from envs.types import PolicyError, ReadError
 from training.inference.engine import Generation, GenerationRequest
 from training.inference.transformers_engine import TransformersEngine
+from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
-from training.store import RunStore, write_json
 from training.trainer.collate import MicroBatch
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow

@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from envs.types import PolicyError
-from training.checkpoint_files import check_checkpoint_files
-from training.disk import read_fault, reading
 from training.inference.engine import Generation, GenerationRequest
+from training.ledger.checkpoint_files import check_checkpoint_files
+from training.ledger.disk import read_fault, reading
 from training.policy.bans import banned_ids
 from training.policy.renderer import PromptRenderer
 

@@ -19,9 +19,9 @@ from typing import IO
 from pydantic import ValidationError
 
 from envs.types import ConfigError, DiskError, RollwrightError, TrainingError
-from training.disk import disk_error
+from training.ledger.disk import disk_error
+from training.ledger.store import RunStore, read_json, write_json
 from training.quiet import quiet_model_libraries
-from training.store import RunStore, read_json, write_json
 from training.trainer.resume import remove_temporary_folders
 from training.trainer.spec import TrainerSpec
 from training.trainer.watchdog import start_watchdog

@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 
 from envs.types import DiskError, ReadError, StorageError, TrainingError
-from training.checkpoint_files import MANIFEST
-from training.disk import temporary_name, writing
 from training.environment import TORCH_ENVIRONMENT
-from training.store import RunStore, read_json, write_json
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.disk import temporary_name, writing
+from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.types import TrainingError
 from training.batches import TrainingBatch
-from training.store import RunStore, write_json
+from training.ledger.store import RunStore, write_json
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import ReadError, StorageError, TrainingError
-from training.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes, state_hashes
-from training.disk import folder_bytes, writing
-from training.store import RunStore, policy_name, write_json
+from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes, state_hashes
+from training.ledger.disk import folder_bytes, writing
+from training.ledger.store import RunStore, policy_name, write_json
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 

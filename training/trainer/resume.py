@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envs.types import ReadError, StorageError, TrainingError
-from training.checkpoint_files import MANIFEST, check_archive, check_files, read_manifest
-from training.store import RunStore, policy_name
+from training.ledger.checkpoint_files import MANIFEST, check_archive, check_files, read_manifest
+from training.ledger.store import RunStore, policy_name
 from training.trainer.spec import TrainerSpec
 
 

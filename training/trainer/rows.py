@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from envs.types import Step, StorageError, TrainingError, Trajectory
 from training.batches import BatchRow, TrainingBatch
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 
 @dataclass(frozen=True, kw_only=True)

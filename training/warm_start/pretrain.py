@@ -30,8 +30,8 @@ from torch.nn import functional
 from transformers import Qwen2VLForConditionalGeneration
 
 from envs.types import PolicyError
+from training.ledger.store import read_json, write_json
 from training.quiet import quiet_model_libraries
-from training.store import read_json, write_json
 from training.trainer.watchdog import start_watchdog
 from training.warm_start.curriculum import GRID, Batch, batches, chat_segments, collate, random_patches
 from training.warm_start.reading_heads import lay_in

@@ -37,7 +37,7 @@ from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.worker.requests import pool_options
 from training.config import PolicyConfig
 from training.groups import GroupSpec
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 FORM = """<!DOCTYPE html><title>t</title><body><h1>Order</h1><input id=name aria-label=Name>
 <button onclick="document.body.insertAdjacentHTML('beforeend', '<p>Ordered by ' + document.getElementById('name').value + '</p>')">Order</button>"""

@@ -28,7 +28,7 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.loopback import serving
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 from .fake_sites import ACCOUNT, FakeGitLab, FakeShop, review
 

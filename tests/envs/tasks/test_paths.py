@@ -43,7 +43,7 @@ def test_sets_of_others_are_read_by_text_and_by_path(tmp_path: Path, kind: type)
 
 
 @pytest.mark.parametrize(
-    "name", ["envs.tasks", "envs.tasks.imports", "envs.sites", "tasks_lib.report", "training.store"]
+    "name", ["envs.tasks", "envs.tasks.imports", "envs.sites", "tasks_lib.report", "training.ledger.store"]
 )
 def test_no_public_function_asks_for_a_path_object(name: str) -> None:
     module = importlib.import_module(name)

@@ -23,11 +23,11 @@ from safetensors.torch import load_file
 from envs.types import DiskError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.processes.trainer import Trainer
-from training import checkpoint_files
 from training.batches import BatchRow, TrainingBatch
-from training.checkpoint_files import MANIFEST
 from training.inference.transformers_engine import TransformersEngine
-from training.store import RunStore, atomic_write_bytes
+from training.ledger import checkpoint_files
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.store import RunStore, atomic_write_bytes
 from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
 from training.trainer.publish import _commit_state

@@ -6,7 +6,7 @@ import pytest
 
 from envs.types import TrainingError
 from training.batches import BatchRow
-from training.store import write_json
+from training.ledger.store import write_json
 from training.trainer.loop import wait_for_batch
 from training.trainer.rows import read_batch, read_rows
 

@@ -10,7 +10,7 @@ import torch
 
 from envs.types import PolicyError
 from tasks_lib.config import PROJECT
-from training.store import read_json
+from training.ledger.store import read_json
 from training.warm_start.curriculum import SHARES, batches
 from training.warm_start.pretrain import (
     evaluate,

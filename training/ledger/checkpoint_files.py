@@ -23,7 +23,7 @@ import orjson
 
 from envs.types import StorageError
 from envs.types.paths import AnyPath
-from training.disk import reading
+from training.ledger.disk import reading
 
 MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""

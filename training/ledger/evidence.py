@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envs.types import StorageError, Trajectory
 from training.batches import TrainingBatch
-from training.store import RunStore
+from training.ledger.store import RunStore
 
 
 def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.types import StorageError
-from training.disk import writing
+from training.ledger.disk import writing
 
 LOCK_SECONDS = 10.0
 """How long another process (a backup, a browser of databases) may hold the file."""

@@ -1,4 +1,4 @@
-"""The run's ledger: the state of every training episode, entered by events (`training.states`).
+"""The run's ledger: the state of every training episode, entered by events (`training.ledger.states`).
 
 One SQLite file with a rollback journal, written by the flow process alone, so that it holds on a network file system too. It is an
 index over the run's files and is rebuilt from them when a run is opened; nothing is known to it alone. Files that disagree (an episode
@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from envs.types import StopReason, StorageError
 from training.batches import TrainingBatch, explained
 from training.groups import EpisodeSummary, GroupRecord
-from training.journal_file import open_journal
-from training.states import NEXT, EpisodeState, Event, abstention_cause, counts
-from training.store import RunStore, first_fault, group_of, phase_of
+from training.ledger.journal_file import open_journal
+from training.ledger.states import NEXT, EpisodeState, Event, abstention_cause, counts
+from training.ledger.store import RunStore, first_fault, group_of, phase_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -119,7 +119,7 @@ class Journal:
         return counts(EpisodeState(state) for (state,) in found)
 
     def abstentions(self, phase: str | None = None) -> dict[str, int]:
-        """Causes of the abstentions (`training.states.abstention_cause`) and how many episodes have each; they add up to ``abstained``."""
+        """Causes of the abstentions (`training.ledger.states.abstention_cause`) and how many episodes have each; they add up to ``abstained``."""
         found = self._connection.execute(
             "SELECT cause, count(*) FROM events WHERE state = 'abstained' AND (? IS NULL OR phase = ?) GROUP BY cause ORDER BY cause",
             (phase, phase),

@@ -24,9 +24,9 @@ from pydantic import ValidationError
 
 from envs.types import ReadError, Rubric, StorageError, Trajectory, rubric_hash
 from envs.types.paths import AnyPath
-from training.blobs import BLOB_KINDS, blob_kind
-from training.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
-from training.disk import folder_bytes, temporary_name, writing
+from training.ledger.blobs import BLOB_KINDS, blob_kind
+from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
+from training.ledger.disk import folder_bytes, temporary_name, writing
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
