@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from envs.cdp_messages import target_gone
+from envs.cdp.messages import target_gone
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import Figure
 from envs.settle import PROCESS_ARGS
-from envs.settle.limits import ANSWER_SECONDS, REAL_SECONDS
+from envs.settle.constants import ANSWER_SECONDS, REAL_SECONDS
 from tests.envs.devtools import Devtools, chromium
 from tests.envs.driving import Driven, open_driven
 from tests.envs.dynamic_site import FIXTURES, DynamicSite, Fixture

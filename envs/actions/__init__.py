@@ -5,12 +5,12 @@ an `ActionError`. ``refuse`` is the part that needs no page; ``input`` and ``key
 they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
 """
 
+from envs.actions.context import Clock, Effect, Handle, Seen, Surface, Tabs, Targets
 from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
-from envs.actions.refuse import refuse
-from envs.actions.surface import Clock, Effect, Handle, Seen, Surface, Tabs, Targets
+from envs.actions.validate import refuse
 
 __all__ = [
     "ActionError",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.actions import input as hand
+from envs.actions import pointer as hand
+from envs.actions.context import Surface
+from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError
 from envs.actions.locate import Spot, locate
-from envs.actions.nodes import Nodes
-from envs.actions.refuse import named
-from envs.actions.surface import Surface
+from envs.actions.validate import named
 from envs.types import ErrorCode
 from envs.types.actions import MaybeTarget
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from envs.actions.surface import Handle
+from envs.actions.context import Handle
 from envs.types import ErrorCode
 
 CLOSE_ENOUGH = 0.5

@@ -11,16 +11,16 @@ from collections.abc import Coroutine
 from typing import Any
 
 from envs.actions import fields, navigate
-from envs.actions import input as hand
+from envs.actions import pointer as hand
 from envs.actions.arrive import arrive
+from envs.actions.context import Effect, Surface
+from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord, pastes
 from envs.actions.locate import Spot, control, locate, pixels
-from envs.actions.nodes import Nodes
-from envs.actions.refuse import find, named, refuse
-from envs.actions.surface import Effect, Surface
-from envs.cdp_messages import NODE_GONE, says
-from envs.scope import Scope
+from envs.actions.validate import find, named, refuse
+from envs.cancel_scope import Scope
+from envs.cdp.messages import NODE_GONE, says
 from envs.types import (
     Action,
     Answer,

@@ -8,15 +8,15 @@ import math
 import re
 from pathlib import Path
 
-from envs.actions import input as hand
+from envs.actions import pointer as hand
 from envs.actions.arrive import arrive
+from envs.actions.context import Effect, Surface
+from envs.actions.dom_queries import Facts, Nodes
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, control, in_view, locate
-from envs.actions.nodes import Facts, Nodes
-from envs.actions.refuse import named, no_such_option, option_index
-from envs.actions.surface import Effect, Surface
-from envs.cdp_messages import NO_BOX, NODE_GONE, UNFOCUSABLE, says
+from envs.actions.validate import named, no_such_option, option_index
+from envs.cdp.messages import NO_BOX, NODE_GONE, UNFOCUSABLE, says
 from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
 from envs.types.actions import MaybeTarget
 

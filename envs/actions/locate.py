@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from envs.actions.context import Handle, Surface
+from envs.actions.dom_queries import Facts, Hit, Nodes
 from envs.actions.errors import ActionError
-from envs.actions.nodes import Facts, Hit, Nodes
-from envs.actions.refuse import find, named
-from envs.actions.surface import Handle, Surface
-from envs.cdp_messages import NO_BOX, NODE_GONE, says
+from envs.actions.validate import find, named
+from envs.cdp.messages import NO_BOX, NODE_GONE, says
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
 

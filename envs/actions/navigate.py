@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urljoin, urlsplit
 
+from envs.actions.context import Effect, Surface
 from envs.actions.errors import ActionError, short
-from envs.actions.surface import Effect, Surface
-from envs.cdp_messages import BAD_URL, says
+from envs.cdp.messages import BAD_URL, says
 from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
 
 BLANK = "about:blank"

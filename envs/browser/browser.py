@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 
 from envs import background
-from envs.browser.cdp import CdpClient, CdpSession, connect_client
 from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
-from envs.browser.greed import GreedWatch
+from envs.browser.cpu_guard import GreedWatch
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
+from envs.cdp.client import CdpClient, CdpSession, connect_client
 from envs.types import BrowserError
 
 

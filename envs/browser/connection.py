@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs import background
-from envs.browser.cdp import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost
 from envs.browser.states import ConnectionMachine, ConnectionState
+from envs.cdp.client import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs import background
-from envs.browser.cdp import CdpSession
 from envs.browser.connection import Connection
 from envs.browser.evidence import DownloadFolder
 from envs.browser.popups import FirstRequest, show_something
 from envs.browser.tab import Tab
+from envs.cancel_scope import Scope
+from envs.cdp.client import CdpSession
 from envs.egress import PROXY_BYPASS, harden, harden_page
-from envs.scope import Scope
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
 from envs.signals import SignalReader
 from envs.types import BrowserError

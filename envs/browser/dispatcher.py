@@ -3,7 +3,7 @@
 An *environment* is one episode's browser. Each has a queue for every kind of operation (navigation, input, observation, screenshot,
 evaluation): those of one kind run one at a time and in order, those of different kinds side by side, so a page is looked at while its
 navigation hangs. Each kind has a number of slots for the whole pool and a deadline. When a slot frees, the environment that gets it is
-chosen by deficit round robin over the seconds that each has held a slot of that kind (`envs.browser.fairness`): there is no barrier
+chosen by deficit round robin over the seconds that each has held a slot of that kind (`envs.browser.deficit_round_robin`): there is no barrier
 between steps or episodes, and an environment with slow pages does not slow the others.
 
 Slots are there to share the processor. An operation that has run far longer than work takes is waiting for something (a server, a page in
@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from envs.browser.fairness import DeficitRoundRobin
+from envs.browser.deficit_round_robin import DeficitRoundRobin
 from envs.browser.operations import DispatcherMetrics, KindMetrics, Limit, Limits, OperationKind
-from envs.scope import Scope
+from envs.cancel_scope import Scope
 from envs.types import BrowserError
 
 T = TypeVar("T")

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.actions import ActionError, Effect, Seen, Surface, execute, refuse
-from envs.actions import input as hand
+from envs.actions import pointer as hand
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Environment
-from envs.browser.early import EarlyPictures
 from envs.browser.evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.operations import OperationKind
 from envs.browser.popups import show_something
 from envs.browser.result import StepResult
+from envs.browser.speculative_screenshot import EarlyPictures
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.observation.options import MESSAGE_CHARS
-from envs.observation.words import shorten
+from envs.observation.text_utils import shorten
 from envs.settle import Look, Settled, SettleReason, drawn_whole
 from envs.sites.base import ForeignSite, Site
 from envs.types import (

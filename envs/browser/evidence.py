@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.browser.cdp import CdpError
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp_messages import NOT_JSON, says
+from envs.cdp.client import CdpError
+from envs.cdp.messages import NOT_JSON, says
 from envs.types import BrowserError
 from envs.types.evidence import DomElement, Download, Told
 

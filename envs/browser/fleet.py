@@ -7,13 +7,13 @@ import logging
 
 from envs.background import report
 from envs.browser.browser import Browser
-from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import find_chromium, launch_args, prompt_frames
 from envs.browser.context import BrowserContext, ContextOptions
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.shelf import Shelf
+from envs.cancel_scope import to_the_end
+from envs.cdp.client import ConnectionLost
 from envs.egress import AllowList, EgressProxy, Listener
-from envs.scope import to_the_end
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.shelf import Shelf
 from envs.browser.tab import Tab
+from envs.cancel_scope import to_the_end
 from envs.egress import AllowList, EgressProxy, SiteSecrets
-from envs.scope import to_the_end
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 

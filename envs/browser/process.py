@@ -19,10 +19,10 @@ from pathlib import Path
 
 import psutil
 
-from envs.browser.cbor import CBOR
-from envs.browser.cdp import CdpClient, ConnectionLost
-from envs.browser.pipe import Pipe
-from envs.browser.wire import MAX_MESSAGE
+from envs.cdp.cbor import CBOR
+from envs.cdp.client import CdpClient, ConnectionLost
+from envs.cdp.pipe import Pipe
+from envs.cdp.wire import MAX_MESSAGE
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)

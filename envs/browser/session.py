@@ -13,7 +13,7 @@ from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.episode import EpisodePage
 from envs.browser.evidence import DownloadFolder
 from envs.browser.result import StepResult
-from envs.scope import to_the_end
+from envs.cancel_scope import to_the_end
 from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 

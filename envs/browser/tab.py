@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from envs.actions import CdpDialogs, Interceptor
-from envs.browser.cdp import ATTACHED_AGAIN, CdpError, CdpSession
 from envs.cdp import binary
-from envs.cdp_messages import NO_PICTURE, says
+from envs.cdp.client import ATTACHED_AGAIN, CdpError, CdpSession
+from envs.cdp.messages import NO_PICTURE, says
 from envs.settle import NAVIGATION_BUDGET_MS, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError

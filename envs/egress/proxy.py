@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from envs.cancel_scope import to_the_end
 from envs.egress.addresses import MAX_HOST, Reason, canonical_host
 from envs.egress.allow import AllowList
 from envs.egress.message import Request
 from envs.egress.relay import Relay, Upstream
 from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
-from envs.scope import to_the_end
 from envs.types import BrowserError
 
 T = TypeVar("T")

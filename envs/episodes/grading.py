@@ -11,7 +11,7 @@ from envs.rewards import EpisodeEvidence, PartSource, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
 from envs.rewards.judge import Judge, Judgement
-from envs.rewards.judged import EpisodeJudge
+from envs.rewards.judge_facts import EpisodeJudge
 from envs.rewards.webarena import WebArenaParts
 from envs.types import JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from envs.types.action_text import STRICT

@@ -73,7 +73,7 @@ class Dom:
     scrolled_frames: set[int] = field(default_factory=set)
     """Documents of frames that are scrolled."""
     guessed: list[int] = field(default_factory=list)
-    """Frames that may have their documents elsewhere than these were placed; see `envs.observation.placing`."""
+    """Frames that may have their documents elsewhere than these were placed; see `envs.observation.frame_geometry`."""
     page_size: tuple[float, float] = (0.0, 0.0)
     """Width and height of the main document's content."""
     documents: list[int] = field(default_factory=list)

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from envs.observation.areas import areas, picture_of
 from envs.observation.dom import OVERFLOW, TEXT, USER_MODIFY, Dom
-from envs.observation.kinds import BUTTONS, Kinds, input_type
-from envs.observation.labels import Namer
+from envs.observation.names import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
 from envs.observation.options import LINE_TOLERANCE, ObservationOptions, looks_shortened
+from envs.observation.roles import BUTTONS, Kinds, input_type
 from envs.observation.states import states
+from envs.observation.text_utils import content, cut, shorten, shown, squash
 from envs.observation.visibility import Drawn
-from envs.observation.words import content, cut, shorten, shown, squash
 from envs.types import Whole
 
 PLACES = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp_messages import NO_CONTEXT, says
+from envs.cdp.messages import NO_CONTEXT, says
 from envs.settle import FieldStates, fields_script
 from envs.types import BrowserError
 

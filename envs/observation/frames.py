@@ -7,8 +7,8 @@ from urllib.parse import urljoin
 from envs.observation.dom import Dom
 from envs.observation.occlusion import Scene
 from envs.observation.options import URL_CHARS
+from envs.observation.text_utils import shorten
 from envs.observation.visibility import transparent
-from envs.observation.words import shorten
 
 LEAST_FRAME = 20.0
 """CSS pixels that must be seen of a frame in both directions: less is there for its scripts, not for people."""

@@ -13,7 +13,7 @@ from itertools import accumulate, compress
 
 import numpy as np
 
-from envs.observation.kinds import Kinds
+from envs.observation.roles import Kinds
 from envs.types import Action, Element
 
 KEPT_ATTRIBUTES = frozenset(

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from envs.observation.dom import Dom
-from envs.observation.kinds import Kinds
-from envs.observation.words import rendered, slug
+from envs.observation.roles import Kinds
+from envs.observation.text_utils import rendered, slug
 
 Key = tuple[str, int]
 """Document and backendNodeId."""

@@ -13,12 +13,12 @@ from envs.observation import marks
 from envs.observation.dom import Dom
 from envs.observation.elements import CARDS, Found, find
 from envs.observation.focus import FocusReader
+from envs.observation.frame_geometry import Quad, content_quads
 from envs.observation.frames import seen_frames
 from envs.observation.hashes import dom_hash
 from envs.observation.ids import IdBook, Places
-from envs.observation.kinds import Kinds, classify
-from envs.observation.labels import Namer
 from envs.observation.links import foreign_scheme
+from envs.observation.names import Namer
 from envs.observation.occlusion import Scene, stage
 from envs.observation.options import (
     FULL,
@@ -32,11 +32,11 @@ from envs.observation.options import (
     WHOLE_CHARS_OF_ALL,
     ObservationOptions,
 )
-from envs.observation.placing import Quad, content_quads
+from envs.observation.roles import Kinds, classify
 from envs.observation.snapshot import capture, decode
 from envs.observation.states import gauges
 from envs.observation.text import Page, Piece, describe, fit, lay_out
-from envs.observation.words import shorten
+from envs.observation.text_utils import shorten
 from envs.settle import NO_FIELDS, FieldStates, Look
 from envs.types import BrowserError, Element, Hidden, Observation, Whole
 

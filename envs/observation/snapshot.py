@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.cdp import Cdp, Integers, Rectangles, Rows
 from envs.observation.dom import STYLES, TEXT, Dom, Indices, Rects, Styles
-from envs.observation.placing import Quad, guess, place
+from envs.observation.frame_geometry import Quad, guess, place
 
 
 async def capture(cdp: Cdp) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
     """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale (Chromium 156).
 
     Args:
-        quads: Where frames (backendNodeId) have their documents, of those that were asked for (`envs.observation.placing`).
+        quads: Where frames (backendNodeId) have their documents, of those that were asked for (`envs.observation.frame_geometry`).
     """
     dom = Dom(raw["strings"])
     _add_styles(dom, raw["documents"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envs.observation.dom import Dom
-from envs.observation.kinds import Kinds, input_type
-from envs.observation.labels import Namer
+from envs.observation.names import Namer
 from envs.observation.options import STATE_CHARS
-from envs.observation.words import rendered, shorten, squash
+from envs.observation.roles import Kinds, input_type
+from envs.observation.text_utils import rendered, shorten, squash
 
 LIMITS = ("min", "max", "step")
 """Attributes of inputs that say which values they take."""

@@ -19,10 +19,10 @@ import numpy as np
 
 from envs.observation.dom import DISPLAY, Dom, Flags
 from envs.observation.elements import LEAST_SIDE, box_for
-from envs.observation.kinds import Kinds
 from envs.observation.occlusion import Scene
+from envs.observation.roles import Kinds
+from envs.observation.text_utils import generated, shorten, shown, squash
 from envs.observation.visibility import invisible_text, transparent
-from envs.observation.words import generated, shorten, shown, squash
 from envs.types import Element, Hidden
 
 PASSAGE_CHARS = (400, 200, 100, 40, 0)

@@ -12,7 +12,7 @@ from envs.rewards.facts import FactResult, Judge
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
 from envs.rewards.server_answers import ServerState, record_answers
-from envs.rewards.server_state import SiteState
+from envs.sites.server_state import SiteState
 
 __all__ = [
     "NO_PARTS",

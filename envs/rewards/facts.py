@@ -18,7 +18,7 @@ from envs.observation.options import OPTION_CHARS, looks_shortened
 from envs.observation.text import was_cut
 from envs.rewards.compare import comparable, compare, find_text, number_in, one_line, same_page
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.pages import Pages, whole
+from envs.rewards.page_text import Pages, whole
 from envs.rewards.server_answers import asked, find_answer, inside
 from envs.types import Cost, Element, FactGroup, JudgeFact, Observation, Record
 from envs.types.patterns import Undecided

@@ -18,7 +18,7 @@ from itertools import chain
 from envs.rewards.bundle import not_met, score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult, Judge, check, subscore, unavailable
-from envs.rewards.pages import Pages
+from envs.rewards.page_text import Pages
 from envs.types import (
     Cost,
     Fact,

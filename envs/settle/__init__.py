@@ -6,11 +6,11 @@ DevTools session (`envs.cdp.Cdp`); nothing here knows a pool, a site or an actio
 """
 
 from envs.settle.clock import VirtualClock
+from envs.settle.constants import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
 from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, drawn_whole, prepare
-from envs.settle.limits import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
+from envs.settle.page_probe import NO_FIELDS, FieldStates, Look, fields_script
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleReason
-from envs.settle.watch import NO_FIELDS, FieldStates, Look, fields_script
 
 __all__ = [
     "BASE_STYLE",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from envs.cdp_messages import ANIMATION_GONE, says
+from envs.cdp.messages import ANIMATION_GONE, says
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp

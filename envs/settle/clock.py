@@ -32,10 +32,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from envs import background as beside
-from envs.cdp_messages import UNKNOWN_METHOD, says
-from envs.scope import Scope
+from envs.cancel_scope import Scope
+from envs.cdp.messages import UNKNOWN_METHOD, says
+from envs.settle.activity import Stillness
 from envs.settle.animations import Animations
-from envs.settle.limits import (
+from envs.settle.constants import (
     ANSWER_SECONDS,
     ANSWERED_SECONDS,
     BACKGROUND_LOOKS,
@@ -52,12 +53,11 @@ from envs.settle.limits import (
     SOCKET_QUIET_SECONDS,
     SOCKET_SECONDS,
 )
-from envs.settle.quiet import wait_until_quiet
+from envs.settle.page_probe import REPLACED, Look, Watch
+from envs.settle.quiescence import wait_until_quiet
 from envs.settle.requests import RequestTracker
 from envs.settle.result import Settled, SettleReason
-from envs.settle.still import Stillness
 from envs.settle.virtual_time import VirtualTime
-from envs.settle.watch import REPLACED, Look, Watch
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class VirtualClock:
         self._workers.discard(name)
 
     async def counters(self) -> dict[str, float]:
-        """How much Chromium has done for the page (`envs.settle.still.COUNTERS`); empty where it does not count."""
+        """How much Chromium has done for the page (`envs.settle.activity.COUNTERS`); empty where it does not count."""
         return await self._stillness.read()
 
     async def begin(self) -> None:

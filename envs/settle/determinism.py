@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.cdp_messages import ALREADY_IN_EFFECT, says
+from envs.cdp.messages import ALREADY_IN_EFFECT, says
 from envs.types import BrowserError
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from envs.settle.limits import SAME_MS, SLICE_MS, STARVATION_TASKS
+from envs.settle.constants import SAME_MS, SLICE_MS, STARVATION_TASKS
+from envs.settle.page_probe import Watch
 from envs.settle.requests import RequestTracker
-from envs.settle.watch import Watch
 from envs.types import BrowserError
 from envs.types.errors import again
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import uvicorn
 from starlette.types import ASGIApp
 
-from envs.scope import to_the_end
+from envs.cancel_scope import to_the_end
 from envs.types import SiteError
 
 logger = logging.getLogger(__name__)

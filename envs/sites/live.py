@@ -18,8 +18,8 @@ import orjson
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
-from envs.rewards.server_state import SiteState
 from envs.sites.plain import PlainSite
+from envs.sites.server_state import SiteState
 from envs.types import ConfigError, SiteError, WebTask
 from envs.types.paths import AnyPath
 

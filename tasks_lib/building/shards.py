@@ -23,7 +23,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.rewards.judge import Ledger
-from envs.tasks.build import (
+from envs.tasks.assembly import (
     AnySource,
     GenerateSource,
     Layout,

@@ -11,11 +11,11 @@ from envs.actions.parsing import parse
 from envs.actions.parsing.extensions import Reader
 from envs.browser import StepResult, WebSession
 from envs.browser.pool import BrowserPool
+from envs.cancel_scope import Scope
 from envs.episodes import WebEpisode
 from envs.episodes.looks import PageEvidence
 from envs.memory import EpisodeMemory
 from envs.rewards.webarena import Helper
-from envs.scope import Scope
 from envs.sites import LiveOptions
 from envs.sites.base import Site
 from envs.types import BrowserError, StepSeconds, StopReason, Trajectory

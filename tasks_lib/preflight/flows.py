@@ -16,7 +16,7 @@ from typing import Any
 
 from envs.browser import find_chromium
 from envs.tasks import TaskIndex
-from envs.tasks.build import is_whole
+from envs.tasks.assembly import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
 from envs.types.near import near
 from tasks_lib.building.config import BuildTasksConfig

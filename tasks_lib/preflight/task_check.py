@@ -25,7 +25,7 @@ from envs.oracles import ORACLES, Oracle, follow, is_generated
 from envs.sites import Site, make_site
 from envs.sites.bundled import APPLICATIONS
 from envs.tasks import TaskIndex
-from envs.tasks.build.finish import check_difficulty
+from envs.tasks.assembly.finish import check_difficulty
 from envs.tasks.generate.check import Checker, NoStartPage, checker
 from envs.tasks.generate.drafts import Draft
 from envs.tasks.generate.generate import draft_of

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from envs.actions import ActionError, refuse
+from envs.actions import ActionError
+from envs.actions import validate as refuse
 from envs.actions.errors import closest, likeness
 from envs.actions.keyboard import KEYS, parse_chord
 from envs.actions.navigate import checked_url

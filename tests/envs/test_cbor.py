@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.browser import cbor, tables
-from envs.browser.cdp import CdpClient, CdpError, connect_client
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.browser.envelopes import ARRAY, BREAK, ENVELOPE, HEADER, MAP
 from envs.browser.process import ChromiumProcess
-from envs.browser.tables import SNAPSHOT
-from envs.cdp import Rectangles, Rows, binary
+from envs.cdp import Rectangles, Rows, binary, cbor, tables
+from envs.cdp.client import CdpClient, CdpError, connect_client
+from envs.cdp.envelopes import ARRAY, BREAK, ENVELOPE, HEADER, MAP
+from envs.cdp.tables import SNAPSHOT
 from envs.observation.dom import STYLES, Dom
 from envs.observation.snapshot import decode
 from envs.settle import SettleReason

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from envs import cdp_messages
-from envs.browser.cdp import ConnectionLost
 from envs.cdp import CdpError
-from envs.cdp_messages import says
+from envs.cdp import messages as cdp_messages
+from envs.cdp.client import ConnectionLost
+from envs.cdp.messages import says
 from envs.observation.focus import FocusReader
-from envs.observation.placing import content_quads
+from envs.observation.frame_geometry import content_quads
 from envs.settle.animations import Animations
-from envs.settle.watch import REPLACED, Watch
+from envs.settle.page_probe import REPLACED, Watch
 from envs.types import BrowserError
 
 TABLE = {name: value for name, value in vars(cdp_messages).items() if isinstance(value, tuple)}

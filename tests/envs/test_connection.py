@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import pytest
 
 from envs.browser.browser import Browser
-from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
 from envs.browser.tab import Tab
+from envs.cdp.client import ConnectionLost
 from envs.types import BrowserError
 from envs.types.signals import Trouble
 from tests.envs.tcp_proxy import TcpProxy

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
-from envs.browser.early import MOST_WITHOUT, EarlyPictures
+from envs.browser.speculative_screenshot import MOST_WITHOUT, EarlyPictures
 from envs.types import Click, Scroll, Type, WebTask
 from tests.envs.dynamic import GO, dynamic_pool, page
 from tests.envs.dynamic_site import FIXTURES

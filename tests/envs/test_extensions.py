@@ -19,7 +19,7 @@ from envs.actions.parsing.extensions import PARSERS, as_parsed
 from envs.episodes import part_sources
 from envs.rewards.functions import REWARDS, extra_sources, reward_source
 from envs.sites import SITES, StaticServer, is_served, make_site
-from envs.tasks.build.sources import ImportSource
+from envs.tasks.assembly.sources import ImportSource
 from envs.tasks.imports import FORMATS, import_tasks
 from envs.tasks.imports.base import ONE_SEED
 from envs.types import Invalid, PartRole, RewardBundle, RewardPart, Split

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.fairness import DeficitRoundRobin
+from envs.browser.deficit_round_robin import DeficitRoundRobin
 
 QUANTUM, MOST_COST = 0.25, 1.0
 COSTS = st.floats(0.01, MOST_COST)

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.browser import greed
-from envs.browser.greed import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, GreedWatch
+from envs.browser import cpu_guard as greed
+from envs.browser.cpu_guard import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, GreedWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how often a thread waited")
 
@@ -125,8 +125,8 @@ def test_a_process_that_ended_is_forgotten() -> None:
     ids=["no field", "empty field", "no number", "empty file", "short stat", "words in stat", "nothing"],
 )
 def test_a_system_that_tells_less_ends_no_look(monkeypatch: pytest.MonkeyPatch, stat: bytes, status: bytes) -> None:
-    monkeypatch.setattr("envs.browser.greed._read", lambda path: stat if path.endswith("stat") else status)
-    monkeypatch.setattr("envs.browser.greed._threads", lambda _: [7])
+    monkeypatch.setattr("envs.browser.cpu_guard._read", lambda path: stat if path.endswith("stat") else status)
+    monkeypatch.setattr("envs.browser.cpu_guard._threads", lambda _: [7])
     watch = GreedWatch(lambda: asyncio.sleep(0, [7]))
     for now in range(3):
         watch.look([7], float(now))

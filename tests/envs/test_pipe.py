@@ -12,16 +12,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.browser import cbor
 from envs.browser.browser import Browser
-from envs.browser.cdp import ConnectionLost
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import ContextOptions, Device
-from envs.browser.envelopes import ENVELOPE, HEADER
-from envs.browser.pipe import Pipe
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
+from envs.cdp import cbor
+from envs.cdp.client import ConnectionLost
+from envs.cdp.envelopes import ENVELOPE, HEADER
+from envs.cdp.pipe import Pipe
 from envs.types import BrowserError
 
 MAX_SIZE = 100_000

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from envs.scope import Scope
+from envs.cancel_scope import Scope
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:

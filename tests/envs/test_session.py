@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from envs.browser import BrowserPool, StepResult
-from envs.browser.json_format import read
+from envs.cdp.json_format import read
 from envs.oracles import oracle_action
 from envs.sites import Site
 from envs.types import Action, BrowserError, Click, Invalid, Select, Type, WebTask

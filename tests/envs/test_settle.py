@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envs.settle import PROCESS_ARGS, SettleReason, VirtualClock
-from envs.settle.limits import ANSWER_SECONDS, EPOCH_SECONDS
+from envs.settle.constants import ANSWER_SECONDS, EPOCH_SECONDS
 from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven
 from tests.envs.dynamic_site import CANARIES, FIXTURES, DynamicSite, Fixture

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from envs.browser.socket import WebSocket
+from envs.cdp.socket import WebSocket
 
 MAX_SIZE = 10_000
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from envs.browser.cdp import CdpError, ConnectionLost
 from envs.browser.context import BrowserContext, ContextOptions, Device, PageCrashed
+from envs.cdp.client import CdpError, ConnectionLost
 from envs.rewards.chromiumrl import source as module
 from envs.rewards.chromiumrl.source import ReferenceSource
 from envs.types import BrowserError, SiteError

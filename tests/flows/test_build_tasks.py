@@ -16,7 +16,7 @@ from prefect.utilities.callables import parameter_schema
 
 from envs.rewards.judge import Structured
 from envs.tasks import read_tasks, save_tasks, task_files
-from envs.tasks.build import build_shard
+from envs.tasks.assembly import build_shard
 from envs.types import ConfigError, JudgeError, StorageError, TaskError
 from flows.build_tasks import build_tasks
 from tasks_lib.building.config import BuildTasksConfig

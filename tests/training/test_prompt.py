@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards.judge.fence import harmless
+from envs.rewards.judge.prompt_fencing import harmless
 from envs.types import Element, MemoryEntry, Observation, OpenTab
 from training.policy.prompt import CUT, memory_lines, one_line, user_text
 

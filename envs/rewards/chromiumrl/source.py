@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from envs.browser.cdp import ConnectionLost
 from envs.browser.pool import BrowserPool
 from envs.browser.tab import Tab
+from envs.cdp.client import ConnectionLost
 from envs.rewards.chromiumrl.capture import MOST_NODES, capture_page
 from envs.rewards.chromiumrl.records import DomSnapshot
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity

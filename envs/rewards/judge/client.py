@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 
 import httpx
 
-from envs.rewards.judge import wire
+from envs.rewards.judge import payloads as wire
 from envs.rewards.judge.budget import Budget
 from envs.rewards.judge.cache import CachedReply, ReplyCache
 from envs.rewards.judge.config import JudgeConfig

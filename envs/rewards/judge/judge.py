@@ -9,11 +9,11 @@ from typing import Self
 
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig, JudgeStyle
-from envs.rewards.judge.hearing import Hearing
+from envs.rewards.judge.decision import abstain, rule
 from envs.rewards.judge.ledger import DamagedLedger, Ledger
 from envs.rewards.judge.prompts import same_answer
 from envs.rewards.judge.records import CallRecord, JudgeEpisode, Judgement
-from envs.rewards.judge.ruling import abstain, rule
+from envs.rewards.judge.votes import Hearing
 from envs.rewards.judge.webgym import webgym
 from envs.rewards.judge.webjudge import webjudge, webvoyager
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from envs.rewards.judge.fence import fence, harmless
-from envs.rewards.judge.forms import words_of
+from envs.rewards.judge.payloads import Question
+from envs.rewards.judge.prompt_fencing import fence, harmless
 from envs.rewards.judge.records import JudgeEpisode, JudgeFact, JudgeStep, Purpose
-from envs.rewards.judge.wire import Question
+from envs.rewards.judge.schemas import words_of
 
 PROMPTS_VERSION = "2"
 

@@ -54,9 +54,9 @@ class Purpose(StrEnum):
     SAME_ANSWER = "same_answer"
     """Do two short answers mean the same? (WebArena)"""
     RUBRIC = "rubric"
-    """What facts must hold when the task is done? (`envs.tasks.write`)"""
+    """What facts must hold when the task is done? (`envs.tasks.authoring`)"""
     INSTRUCTION = "instruction"
-    """How is part of a task asked for? (`envs.tasks.write`)"""
+    """How is part of a task asked for? (`envs.tasks.authoring`)"""
 
 
 class CallError(StrEnum):

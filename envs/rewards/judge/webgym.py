@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.rewards.judge.hearing import Hearing
+from envs.rewards.judge.decision import abstain, reject, rule
+from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.prompts import about_pictures, reference
 from envs.rewards.judge.records import Check, JudgeFact, Judgement, Purpose
-from envs.rewards.judge.ruling import abstain, reject, rule
-from envs.rewards.judge.wire import Question
+from envs.rewards.judge.votes import Hearing
 
 WHOLE_TASK = "task"
 """Id of the fact that stands for a task without any: it is done as it is written."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.rewards.judge.hearing import Hearing
+from envs.rewards.judge.decision import abstain, reject, rule
 from envs.rewards.judge.prompts import about_pictures, key_points
 from envs.rewards.judge.records import Judgement, Purpose
-from envs.rewards.judge.ruling import abstain, reject, rule
 from envs.rewards.judge.verdict import read_points, read_score
+from envs.rewards.judge.votes import Hearing
 
 KEEP_FROM = 3
 """Score from which a screenshot is shown (Online-Mind2Web)."""

@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 import orjson
 
 from envs.egress import AllowList
-from envs.rewards.site_http import Server, asked, read_json
 from envs.rewards.webarena.helpers import Helper
+from envs.sites.site_http import Server, asked, read_json
 from envs.types import SiteError
 from envs.types.paths import AnyPath
 

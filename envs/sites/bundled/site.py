@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from envs.observation import ObservationOptions
-from envs.rewards.server_state import SiteState
 from envs.sites.app_server import AppServer
 from envs.sites.bundled.app import COOKIE, KEY_HEADER, Application, make_app
 from envs.sites.bundled.states import EpisodeState, EpisodeStates
 from envs.sites.plain import PlainSite
+from envs.sites.server_state import SiteState
 from envs.types import WebTask
 
 VIEWPORT = (1008, 756)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.observation.kinds import INPUT_KINDS
+from envs.observation.roles import INPUT_KINDS
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Push, Say, Tick
 from envs.types import Action, Answer, Check, Click, Invalid, Observation, Select, Type
 

@@ -13,7 +13,7 @@ from playwright.async_api import CDPSession, Page
 from envs.observation import FULL, Observer, Reading
 from envs.observation.options import MAX_CHARS, MAX_OPTIONS, STATE_CHARS, TITLE_CHARS, URL_CHARS
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.pages import Pages
+from envs.rewards.page_text import Pages
 from envs.types import Observation
 
 LONG = 9_000

@@ -11,7 +11,7 @@ from playwright.async_api import CDPSession, Page
 from envs.observation import Observer, Reading
 from envs.observation.dom import Dom
 from envs.observation.snapshot import capture, decode
-from envs.observation.words import rendered
+from envs.observation.text_utils import rendered
 
 VIEWPORT = (1280, 720)
 

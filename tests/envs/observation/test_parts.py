@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from envs.observation.hashes import action_signature, screen_hash
 from envs.observation.marks import draw, draw_scaled, place_tag
 from envs.observation.selector import parse
-from envs.observation.words import SLUG_CHARS, colour, cut, slug
+from envs.observation.text_utils import SLUG_CHARS, colour, cut, slug
 from envs.types import Click, ConfigError, Element, Invalid, Type
 
 

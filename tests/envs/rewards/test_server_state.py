@@ -17,7 +17,7 @@ import pytest
 
 from envs.egress import AllowList
 from envs.rewards import SiteState, grade_by_program, read_rubric, record_answers
-from envs.rewards.server_state import MOST_ROWS
+from envs.sites.server_state import MOST_ROWS
 from envs.types import SiteError
 from tests.loopback import Quiet, serving
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.rewards.judge import JudgeStyle, Purpose
-from envs.rewards.judge.forms import REASON_CHARS, response_format, schema_of, words_of
+from envs.rewards.judge.schemas import REASON_CHARS, response_format, schema_of, words_of
 from envs.rewards.judge.verdict import MalformedReply, read_opinion, read_points, read_score
-from envs.tasks.write.draft import read_draft
+from envs.tasks.authoring.draft import read_draft
 from tests.envs.rewards_judge.fake_judge import episode, judge_once, judged, purpose_of
 
 READERS: dict[Purpose, Any] = {

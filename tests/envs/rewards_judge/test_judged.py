@@ -11,7 +11,7 @@ import pytest
 from envs.rewards import EpisodeEvidence, from_webgym, grade
 from envs.rewards.judge import Judge
 from envs.rewards.judge.records import data_url
-from envs.rewards.judged import NO_CLAIM, NOT_APART, THE_END, EpisodeJudge
+from envs.rewards.judge_facts import NO_CLAIM, NOT_APART, THE_END, EpisodeJudge
 from envs.types import RewardBundle
 from tests.envs.rewards.played import DONE, EVIDENCE
 from tests.envs.rewards_judge.fake_judge import (

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from envs.rewards.judge import Judge, JudgeConfig, JudgeFact, Judgement, JudgeModels, JudgeStep
 from envs.rewards.judge.client import pause
+from envs.rewards.judge.payloads import retry_after
 from envs.rewards.judge.prompts import about_pictures
 from envs.rewards.judge.records import Purpose
 from envs.rewards.judge.verdict import (
@@ -26,7 +27,6 @@ from envs.rewards.judge.verdict import (
     read_points,
     read_score,
 )
-from envs.rewards.judge.wire import retry_after
 from envs.types import ConfigError, StorageError
 from tests.envs.rewards_judge.fake_judge import (
     completion,

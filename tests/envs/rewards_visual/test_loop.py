@@ -26,7 +26,7 @@ from envs.rewards.design2code.render import Drawer
 from envs.rewards.design2code.source import NOTHING, DesignSource, submitted
 from envs.rewards.judge import JudgeEpisode, JudgeStep, Purpose
 from envs.rewards.judge.prompts import about_pictures
-from envs.rewards.judged import EpisodeJudge
+from envs.rewards.judge_facts import EpisodeJudge
 from envs.sites import Design2CodeSite, Site, StaticSite
 from envs.sites.design2code import FOLDER, import_tasks
 from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, Trajectory, WebTask

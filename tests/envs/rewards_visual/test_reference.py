@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envs.browser import BrowserPool
-from envs.browser.cdp import ConnectionLost
+from envs.cdp.client import ConnectionLost
 from envs.episodes.looks import LookSources
 from envs.rewards import Component, EpisodeEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot

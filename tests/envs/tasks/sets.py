@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards.judge import JudgeConfig, JudgeModels
-from envs.tasks.build import (
+from envs.tasks.assembly import (
     ImportSource,
     Layout,
     SetPlan,
@@ -21,8 +21,8 @@ from envs.tasks.build import (
     fingerprint,
     merge_shards,
 )
+from envs.tasks.authoring import WriterConfig
 from envs.tasks.tree import Form
-from envs.tasks.write import WriterConfig
 from envs.types import JudgeError, Rubric, WebTask, rubric_hash
 from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, text_of
 from tests.envs.tasks.making import task

@@ -14,7 +14,7 @@ import pytest
 from envs.ends import Bucket
 from envs.rewards.formats import only_reference
 from envs.tasks import load_tasks, read_tasks, save_tasks
-from envs.tasks.build import (
+from envs.tasks.assembly import (
     FileSource,
     GenerateSource,
     ImportSource,
@@ -26,7 +26,7 @@ from envs.tasks.build import (
     read_report,
     requests,
 )
-from envs.tasks.build.rubrics import right_answer, with_rubric
+from envs.tasks.assembly.rubrics import right_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
 from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.tasks.generate.check import checker
@@ -150,7 +150,7 @@ def test_a_shard_that_is_not_whole_is_built_anew(tmp_path: Path, harm: str) -> N
 
 KILLED = """
 import sys
-from envs.tasks.build import ShardOrder, build_shard
+from envs.tasks.assembly import ShardOrder, build_shard
 for order in map(ShardOrder.model_validate_json, sys.stdin):
     build_shard(order)
     print("one", flush=True)

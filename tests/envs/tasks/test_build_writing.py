@@ -16,7 +16,7 @@ import pytest
 from envs.rewards.judge import DamagedLedger, JudgeConfig, Ledger, Spent
 from envs.rewards.judge import ledger as ledger_module
 from envs.tasks import load_tasks, save_tasks
-from envs.tasks.build import (
+from envs.tasks.assembly import (
     FileSource,
     ImportSource,
     ShardOrder,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.rewards import from_webgym
 from envs.rewards.formats import only_reference
 from envs.tasks import TaskProblem, load_tasks, save_tasks
-from envs.tasks.build.rubrics import right_answer
+from envs.tasks.assembly.rubrics import right_answer
 from envs.tasks.imports import FORMATS, ImportedTask, export_tasks, import_tasks, load_imported, place_of, save_imported
 from envs.tasks.rows import read_row
 from envs.types import Split, TaskError, rubric_hash

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rewards.judge.verdict import MalformedReply
-from envs.tasks.write.agree import agree, likeness
-from envs.tasks.write.checks import flaws, not_to_be_graded
-from envs.tasks.write.draft import Draft, DraftFact, read_draft, to_rubric
-from envs.tasks.write.words import content_words, numbers, overlap, tokens
+from envs.tasks.authoring.agreement import agree, likeness
+from envs.tasks.authoring.checks import flaws, not_to_be_graded
+from envs.tasks.authoring.draft import Draft, DraftFact, read_draft, to_rubric
+from envs.tasks.authoring.words import content_words, numbers, overlap, tokens
 from envs.types import JudgeFact
 
 TASK = "Find the two cheapest black kettles under $1,500 sorted by price, and tell me the price of the first."

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from envs.rewards.judge import JudgeConfig, JudgeModels
+from envs.tasks.authoring import RubricWriter, WriterConfig, Writing
 from envs.tasks.decompose import sub_rubric
-from envs.tasks.write import RubricWriter, WriterConfig, Writing
 from envs.types import ConfigError, Rubric, WebTask
 from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, http, text_of
 from tests.envs.tasks.making import task

@@ -11,7 +11,7 @@
 The endpoint, its retries, cache, budget and ledger are the judge's (`envs.rewards.judge`). See docs/written-rubrics.md.
 """
 
-from envs.tasks.write.config import WriterConfig
-from envs.tasks.write.writer import RubricWriter, Writing
+from envs.tasks.authoring.config import WriterConfig
+from envs.tasks.authoring.writer import RubricWriter, Writing
 
 __all__ = ["RubricWriter", "WriterConfig", "Writing"]

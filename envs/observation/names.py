@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from envs.observation.dom import ELEMENT, TEXT
-from envs.observation.kinds import INPUT_KINDS, Kinds, input_type
-from envs.observation.words import content, generated, look, rendered, squash
+from envs.observation.roles import INPUT_KINDS, Kinds, input_type
+from envs.observation.text_utils import content, generated, look, rendered, squash
 
 FIELDS = frozenset({"input", "password", "textarea"})
 """Kinds that hold text."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from envs.settle.animations import Animations
+from envs.settle.page_probe import Watch
 from envs.settle.requests import RequestTracker
-from envs.settle.watch import Watch
 
 QUIET_MS = 50.0
 """Real milliseconds without a change. 30 ms missed 8 of 9 chains of requests and timers, 50 ms none, 100 ms only cost more."""

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 
 from envs.rewards.judge.config import JudgeConfig, Structured
-from envs.rewards.judge.forms import response_format
 from envs.rewards.judge.records import CallError, Purpose, data_url
+from envs.rewards.judge.schemas import response_format
 from envs.rewards.judge.verdict import MalformedReply
 from envs.types.text import writable
 

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from envs.browser.envelopes import ENVELOPE, HEADER
+from envs.cdp.envelopes import ENVELOPE, HEADER
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class Pipe(asyncio.Protocol):
     """Our ends, read and written by one event loop: `open` it, and `close` it in any case.
 
-    Messages are envelopes (`envs.browser.envelopes`), which say how long they are.
+    Messages are envelopes (`envs.cdp.envelopes`), which say how long they are.
     """
 
     def __init__(self, reading: int, writing: int, *, max_size: int) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 import orjson
 
 from envs.ends import bucket_of
-from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, ShardReport, Stage
-from envs.tasks.build.shard import REJECTED, TASKS, read_report
-from envs.tasks.build.sources import GenerateSource
-from envs.tasks.build.whole_file import WholeFile, sha256_of, whole_file
+from envs.tasks.assembly.atomic import WholeFile, sha256_of, whole_file
+from envs.tasks.assembly.records import Rejected, ShardLine, ShardOrder, ShardReport, Stage
+from envs.tasks.assembly.shard import REJECTED, TASKS, read_report
+from envs.tasks.assembly.sources import GenerateSource
 from envs.tasks.parquet import save_parquet
 from envs.tasks.stream import json_row
 from envs.tasks.tree import Form, write_tree

@@ -11,8 +11,8 @@ import orjson
 from pydantic import Field
 
 from envs.rewards.judge import Structured
-from envs.tasks.build.sources import Source
-from envs.tasks.write import WriterConfig
+from envs.tasks.assembly.sources import Source
+from envs.tasks.authoring import WriterConfig
 from envs.types import Record, WebTask
 
 BUILD_VERSION = 1

@@ -1,7 +1,7 @@
 """Messages of the DevTools protocol in CBOR (RFC 8949), as Chromium writes them over a pipe: half of the processor time that JSON takes it.
 
 Chromium's own messages are CBOR; over a WebSocket it translates each into JSON, and a page's process does so before that. Its dialect is in
-`envs.browser.envelopes`.
+`envs.cdp.envelopes`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import cbor2
 
-from envs.browser.envelopes import ARRAY, BINARY_TAG, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEADER, MAP, loads
-from envs.browser.tables import SNAPSHOT, Tables
-from envs.browser.wire import Format
+from envs.cdp.envelopes import ARRAY, BINARY_TAG, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEADER, MAP, loads
+from envs.cdp.tables import SNAPSHOT, Tables
+from envs.cdp.wire import Format
 
 INT32 = range(-(2**31), 2**31)
 
@@ -62,7 +62,7 @@ def read(raw: bytes) -> dict[str, Any]:
 
 def read_result(method: str, result: bytes, memory: dict[str, Any]) -> dict[str, Any]:
     """What a method answered: as JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the columns of a snapshot
-    (`envs.browser.tables`), whose numbers are not looked at. Halves of surrogate pairs, which JavaScript's strings may have, become U+FFFD.
+    (`envs.cdp.tables`), whose numbers are not looked at. Halves of surrogate pairs, which JavaScript's strings may have, become U+FFFD.
 
     Raises:
         ValueError: it cannot be read.

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from envs.browser.wire import Format
+from envs.cdp.wire import Format
 
 LONE_HALF = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which JavaScript's strings may have and text may not."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig
-from envs.rewards.judge.forms import words_of
+from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.records import CallRecord, Check, JudgeEpisode
+from envs.rewards.judge.schemas import words_of
 from envs.rewards.judge.verdict import Opinion, read_opinion
-from envs.rewards.judge.wire import Question
 
 Vote = tuple[Opinion | None, CallRecord]
 """An opinion, or none, and what it took."""

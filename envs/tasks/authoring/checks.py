@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from envs.tasks.write.draft import Draft, DraftFact
-from envs.tasks.write.words import contains, content_words, numbers, overlap, quoted, tokens, word_set
+from envs.tasks.authoring.draft import Draft, DraftFact
+from envs.tasks.authoring.words import contains, content_words, numbers, overlap, quoted, tokens, word_set
 
 MAX_WORDS = 40
 """Of a fact; longer ones hold several."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.rewards.judge.hearing import Hearing
 from envs.rewards.judge.records import Check, Judgement
+from envs.rewards.judge.votes import Hearing
 
 
 def abstain(hearing: Hearing, cause: str, *, blocked: bool = False) -> Judgement:

@@ -15,12 +15,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.rewards.judge import Ledger
-from envs.tasks.build.finish import Outcome, finish
-from envs.tasks.build.records import Rejected, ShardOrder, ShardReport, Stage
-from envs.tasks.build.sources import candidates
-from envs.tasks.build.whole_file import sha256_of, whole_file
+from envs.tasks.assembly.atomic import sha256_of, whole_file
+from envs.tasks.assembly.finish import Outcome, finish
+from envs.tasks.assembly.records import Rejected, ShardOrder, ShardReport, Stage
+from envs.tasks.assembly.sources import candidates
+from envs.tasks.authoring import RubricWriter, WriterConfig
 from envs.tasks.rows import TaskProblem
-from envs.tasks.write import RubricWriter, WriterConfig
 from envs.types import ConfigError, JudgeError
 
 TASKS, REJECTED, REPORT = ".jsonl", ".rejected.jsonl", ".json"

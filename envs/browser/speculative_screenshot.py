@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from envs.browser.cdp import CdpError
 from envs.browser.tab import Tab
+from envs.cdp.client import CdpError
 
 MOST_WITHOUT = 15
 """Steps without a try after several misses in a row."""

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from websockets.exceptions import WebSocketException
 
-from envs.browser.json_format import JSON
-from envs.browser.socket import WebSocket
-from envs.browser.wire import MAX_MESSAGE, Format, Wire
 from envs.cdp import CdpError, ConnectionLost
-from envs.cdp_messages import ALREADY_IN_EFFECT, says
+from envs.cdp.json_format import JSON
+from envs.cdp.messages import ALREADY_IN_EFFECT, says
+from envs.cdp.socket import WebSocket
+from envs.cdp.wire import MAX_MESSAGE, Format, Wire
 
 __all__ = ["CdpClient", "CdpError", "CdpSession", "ConnectionLost", "connect_client"]
 

@@ -9,10 +9,10 @@ A shard is a pure function of its order, and is written whole or not at all, so 
 `flows/build_tasks.py` runs the shards. See docs/task-sets.md.
 """
 
-from envs.tasks.build.merge import Layout, SetPlan, is_whole, merge_shards, requests
-from envs.tasks.build.records import Rejected, ShardOrder, ShardReport, Stage
-from envs.tasks.build.shard import build_shard, read_report
-from envs.tasks.build.sources import AnySource, FileSource, GenerateSource, ImportSource, Source, fingerprint
+from envs.tasks.assembly.merge import Layout, SetPlan, is_whole, merge_shards, requests
+from envs.tasks.assembly.records import Rejected, ShardOrder, ShardReport, Stage
+from envs.tasks.assembly.shard import build_shard, read_report
+from envs.tasks.assembly.sources import AnySource, FileSource, GenerateSource, ImportSource, Source, fingerprint
 
 __all__ = [
     "AnySource",

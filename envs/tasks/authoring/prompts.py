@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.rewards.judge.fence import fence
+from envs.rewards.judge.payloads import Question
+from envs.rewards.judge.prompt_fencing import fence
 from envs.rewards.judge.records import Purpose
-from envs.rewards.judge.wire import Question
 from envs.tasks.decompose import group_words
 from envs.types import FactGroup, WebTask
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envs.assignment import best_pairs
-from envs.tasks.write.draft import Draft, DraftFact
-from envs.tasks.write.words import content_words, overlap
+from envs.tasks.authoring.draft import Draft, DraftFact
+from envs.tasks.authoring.words import content_words, overlap
 
 SAME = 0.5
 TEXT_SHARE = 0.6

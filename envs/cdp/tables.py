@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from envs.browser.envelopes import ARRAY, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEADER, loads
 from envs.cdp import Integers, Rectangles, Rows
+from envs.cdp.envelopes import ARRAY, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEADER, loads
 
 SNAPSHOT = "DOMSnapshot.captureSnapshot"
 

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.actions.surface import Clock, Seen
+from envs.actions.context import Clock, Seen
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp_messages import NODE_GONE, NOWHERE, says
+from envs.cdp.messages import NODE_GONE, NOWHERE, says
 from envs.types import BrowserError
 
 WORLD = "rollwright-actions"

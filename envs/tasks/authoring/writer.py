@@ -11,16 +11,16 @@ from typing import Generic, Self, TypeVar
 
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.rewards.judge.client import JudgeClient
+from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.records import CallError, CallRecord
 from envs.rewards.judge.verdict import MalformedReply, read_object
-from envs.rewards.judge.wire import Question
+from envs.tasks.authoring.agreement import agree
+from envs.tasks.authoring.checks import flaws, not_to_be_graded
+from envs.tasks.authoring.config import WriterConfig
+from envs.tasks.authoring.draft import MAX_NAMED, Draft, read_draft, to_rubric
+from envs.tasks.authoring.prompts import instruction_question, rubric_question
+from envs.tasks.authoring.words import content_words, numbers, quoted
 from envs.tasks.decompose import says
-from envs.tasks.write.agree import agree
-from envs.tasks.write.checks import flaws, not_to_be_graded
-from envs.tasks.write.config import WriterConfig
-from envs.tasks.write.draft import MAX_NAMED, Draft, read_draft, to_rubric
-from envs.tasks.write.prompts import instruction_question, rubric_question
-from envs.tasks.write.words import content_words, numbers, quoted
 from envs.types import FactGroup, Rubric, WebTask
 
 MAX_INSTRUCTION = 1200

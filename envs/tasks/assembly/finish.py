@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from envs.rewards.formats import of_instruction, only_reference
 from envs.rewards.judge import CallError
-from envs.tasks.build.records import Rejected, ShardLine, ShardOrder, Stage
-from envs.tasks.build.rubrics import right_answer, with_rubric
-from envs.tasks.build.sources import Candidate
+from envs.tasks.assembly.records import Rejected, ShardLine, ShardOrder, Stage
+from envs.tasks.assembly.rubrics import right_answer, with_rubric
+from envs.tasks.assembly.sources import Candidate
+from envs.tasks.authoring import RubricWriter, Writing
 from envs.tasks.content import content_key
 from envs.tasks.decompose import decompose, not_decomposed, part_id, sub_rubrics, sub_task
 from envs.tasks.rows import CHECKS
-from envs.tasks.write import RubricWriter, Writing
 from envs.types import Rubric, WebTask
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.egress import AllowList
-from envs.rewards.site_http import Server, asked, read_json, shortened
+from envs.sites.site_http import Server, asked, read_json, shortened
 from envs.types import SiteError
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp_messages import DOCUMENT_REPLACED, says
+from envs.cdp.messages import DOCUMENT_REPLACED, says
 from envs.types import BrowserError
 
 WORLD = "rollwright"
@@ -82,7 +82,7 @@ def fields_script() -> str:
 
 @cache
 def _script() -> str:
-    return fields_script() + (Path(__file__).parent / "watch.js").read_text(encoding="utf-8")
+    return fields_script() + (Path(__file__).parent / "page_probe.js").read_text(encoding="utf-8")
 
 
 class Watch:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.cdp import Cdp
-from envs.cdp_messages import NO_FRAME_BOX, says
+from envs.cdp.messages import NO_FRAME_BOX, says
 from envs.observation.dom import LEFT, TOP, Dom, Rects, pixels
 from envs.types import BrowserError
 

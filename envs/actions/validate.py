@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from envs.actions.context import Handle, Targets
 from envs.actions.errors import ActionError, closest, closest_handles, short
-from envs.actions.surface import Handle, Targets
 from envs.types import (
     Action,
     Check,
