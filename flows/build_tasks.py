@@ -16,6 +16,7 @@ from prefect import flow
 
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import open_build, split_warnings, summary_rows
+from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_build, look_once
@@ -24,7 +25,13 @@ from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 
 
-@flow(name="build-tasks", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+@flow(
+    name="build-tasks",
+    flow_run_name=named_after(BuildTasksConfig),
+    task_runner=rollout_task_runner(),
+    persist_result=False,
+)
+@takes_groups(BuildTasksConfig)
 def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
     """Build a task set from its sources, without doubles, with every row that was left out and why.
 

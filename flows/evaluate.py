@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from envs.types import JudgeError, Split
 from tasks_lib.config import EvaluateConfig, resolve_path
+from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
 from tasks_lib.folder.failed_start import first_start
 from tasks_lib.folder.lock import run_lock
@@ -32,7 +33,10 @@ from tasks_lib.rollouts.shards import Rollouts, late_waves
 from training.ledger.store import RunStore
 
 
-@flow(name="evaluate", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+@flow(
+    name="evaluate", flow_run_name=named_after(EvaluateConfig), task_runner=rollout_task_runner(), persist_result=False
+)
+@takes_groups(EvaluateConfig)
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Success of one policy, with a 95 % interval, by task kind; leaves a report with the episodes.
 

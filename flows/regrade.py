@@ -13,6 +13,7 @@ from typing import Any
 
 from prefect import flow
 
+from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
@@ -23,7 +24,8 @@ from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 
 
-@flow(name="regrade", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+@flow(name="regrade", flow_run_name=named_after(RegradeConfig), task_runner=rollout_task_runner(), persist_result=False)
+@takes_groups(RegradeConfig)
 def regrade(config: RegradeConfig) -> dict[str, Any]:
     """Grade stored episodes again, in batches, without playing them.
 

@@ -16,6 +16,7 @@ from prefect import flow
 from rich.markup import escape
 
 from flows.train import train
+from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_sweep
@@ -26,7 +27,8 @@ from tasks_lib.sweeps.summary import lines, table_rows
 from tasks_lib.sweeps.sweeping import dropped_told, open_sweep, run_here
 
 
-@flow(name="sweep", flow_run_name="{config.run_id}", persist_result=False)
+@flow(name="sweep", flow_run_name=named_after(SweepConfig), persist_result=False)
+@takes_groups(SweepConfig)
 def sweep(config: SweepConfig) -> dict[str, Any]:
     """Train the arms of a sweep, as subflows or as flow runs of a deployment, and leave a comparison of them.
 

@@ -16,6 +16,7 @@ from prefect import flow
 
 from envs.types import DiskError, RollwrightError
 from tasks_lib.config import TrainConfig, resolve_path
+from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.metrics import MemoryMonitor
 from tasks_lib.folder.progress import RunProgress
@@ -25,13 +26,16 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_training, look_once
+from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
-from tasks_lib.report.artifacts import publish_curve, publish_iteration_table
+from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.shards import warm_up
 
 
-@flow(name="train", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+@flow(name="train", flow_run_name=named_after(TrainConfig), task_runner=rollout_task_runner(), persist_result=False)
+@takes_groups(TrainConfig)
 def train(config: TrainConfig) -> dict[str, Any]:
     """Train a policy on web tasks, evaluate it on held-out seeds, and leave a report.
 
@@ -52,8 +56,10 @@ def train(config: TrainConfig) -> dict[str, Any]:
         for what in (*found, *run.mended):
             progress.say(what)
         config = run.config  # with the chat template
-        publish_base(run.store, resolve_path(config.policy.checkpoint))
+        checkpoint = resolve_path(config.policy.checkpoint)
+        run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
         with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
+            warm_up(run.warm_order(), workers)
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)
             try:
@@ -63,6 +69,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
                 while loop.unfinished:
                     line = loop.iterate()
                     publish_iteration_table(config.run_id, line)
+                    publish_progress(config.run_id, line["version"], config.iterations)
                     if loop.evaluation_due:
                         loop.evaluate()
                         publish_curve(run.store)
@@ -74,6 +81,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         result = write_result(run, set_up=set_up, loop=loop.wall, peak_rss_mb=memory.peak_mb)
         report = build_report(run.store.root)
         publish_curve(run.store)
+        publish_links(run.store, report)
         progress.say(f"report:  {report}")
         progress.say(f"result:  {run.store.result_path}")
         progress.say(f"[bold]{one_line(result)}[/bold]")

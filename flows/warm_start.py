@@ -14,6 +14,7 @@ from typing import Any
 from prefect import flow
 
 from tasks_lib.config import WarmStartConfig
+from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_warm_start, look_once
@@ -22,7 +23,13 @@ from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_words, open_warm_start
 
 
-@flow(name="warm_start", flow_run_name="{config.run_id}", task_runner=rollout_task_runner(), persist_result=False)
+@flow(
+    name="warm_start",
+    flow_run_name=named_after(WarmStartConfig),
+    task_runner=rollout_task_runner(),
+    persist_result=False,
+)
+@takes_groups(WarmStartConfig)
 def warm_start(config: WarmStartConfig) -> dict[str, Any]:
     """Pre-train a policy, clone scripted demonstrations, and publish it if its sampled success passes the gate.
 

@@ -1,7 +1,7 @@
 """The configuration of a run: one shallow tree, with presets, overrides and errors that name the key.
 
 Precedence, left to right: defaults, the preset (``deployments/presets/NAME.yaml``), what is given: by ``--set key.sub=value``, by the
-parameter ``config`` of a deployment, by a caller.
+parameters of a deployment (`parameters`), by a caller.
 """
 
 from tasks_lib.config.parts import (

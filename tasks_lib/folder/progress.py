@@ -10,13 +10,16 @@ from contextvars import ContextVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from tasks_lib.processes.prefect_run import log_to_flow_run
 
 _CLOCK: ContextVar[float | None] = ContextVar("clock", default=None)
 """When the seconds of the lines began, if something around this run says lines of its own."""
 
 
 class RunProgress:
-    """Prints lines to stderr; on a terminal a bar over the iterations stays below them."""
+    """Prints lines to stderr, and writes them to the flow run's log; on a terminal a bar over the iterations stays below them."""
 
     def __init__(self, total: int, done: int = 0) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -39,6 +42,7 @@ class RunProgress:
         """One line with the seconds since the start: of the outermost run, where one is inside another (`one_clock`)."""
         seconds = time.perf_counter() - self._started
         self._bar.console.print(f"[dim]{seconds:6.1f} s[/dim]  {message}", markup=True, soft_wrap=True)
+        log_to_flow_run(Text.from_markup(message).plain)
 
     @contextmanager
     def one_clock(self) -> Iterator[None]:

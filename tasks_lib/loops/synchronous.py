@@ -17,6 +17,7 @@ from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.metrics import share, told
 from tasks_lib.folder.progress import RunProgress, duration
 from tasks_lib.loops.run import TrainingRun, iteration_line
+from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.evaluation import evaluate_version, recover_evaluations, set_outdated_aside
 from tasks_lib.rollouts.sampling import phase_name
@@ -125,8 +126,9 @@ class SynchronousLoop:
             )
         self._set_outdated_aside()
         with clock("ledger"):
-            batch, group_ids = published_batch(run.store, iteration + 1)
-            run.journal.record_update(batch, group_ids)
+            version = iteration + 1
+            batch = run_as_task("publish", f"publish-v{version:06d}", lambda: self._record(version))
+            emit("rollwright.version.published", run.config.run_id, {"version": version, "rows": len(batch.rows)})
         details = self._details(iteration, rollout, batch, manifest, clock)
         line = iteration_line(rollout.records, {**details, **self._accounts(iteration)})
         # A version that is made again, because the first one was damaged, has its line already.
@@ -136,6 +138,12 @@ class SynchronousLoop:
         if late := late_waves(line["waves"], run.config.rollout.wave_deadline):
             self._progress.say(f"  {late}")
         return line
+
+    def _record(self, version: int) -> TrainingBatch:
+        """Enter a version that the trainer has published, and the episodes that it consumed, in the ledger."""
+        batch, group_ids = published_batch(self.run.store, version)
+        self.run.journal.record_update(batch, group_ids)
+        return batch
 
     def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch]:
         """Groups of an iteration and their batch; drawn again when none has anything to learn from, in the end an empty batch."""

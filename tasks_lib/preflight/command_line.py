@@ -29,6 +29,7 @@ from tasks_lib.config import (
     presets_of,
     resolve,
 )
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.preflight.flows import looked_at
 from tasks_lib.processes.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.processes.interrupts import is_own_crash
@@ -40,10 +41,13 @@ from tasks_lib.rollouts.cluster import api_url, own_server
 from tasks_lib.sweeps.config import SweepConfig
 
 Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
+ALL: tuple[Model, ...] = (TrainConfig, EvaluateConfig, WarmStartConfig, BuildTasksConfig, RegradeConfig, SweepConfig)
+MODELS: dict[str, Model] = {model.flow: model for model in ALL}
+"""The configuration of each flow, by its module."""
 
 
 def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], list[str]], arguments: list[str]) -> int:
-    """Resolve the configuration, ``look(config)`` at what it names, and run ``flow(config)``; the exit status."""
+    """Resolve the configuration, ``look(config)`` at what it names, and run the flow with it; the exit status."""
     parser = _parser(model, sys.modules[flow.__module__].__doc__)
     if not arguments and not model.bare:
         parser.print_help()
@@ -68,7 +72,7 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
         check_api()
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
         with told_once(), looked_at(config, found), watched_server(api, own_server()):
-            flow(config)
+            flow(**parameters_of(config))
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
         return STATUS

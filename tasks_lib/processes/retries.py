@@ -6,6 +6,8 @@ import logging
 import re
 from typing import Any
 
+from prefect.logging.loggers import task_run_logger
+
 import envs.types
 from envs.types import BrowserError, JudgeError, ReadError, RollwrightError, SiteError
 
@@ -14,8 +16,14 @@ PASSING = (BrowserError, SiteError, JudgeError, ReadError)
 
 
 def may_help_to_retry(task: Any, task_run: Any, state: Any) -> bool:
-    """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds."""
-    return isinstance(state.data, PASSING) or not isinstance(state.data, RollwrightError)
+    """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds. The task run's log says which and why."""
+    error = state.data
+    passing = isinstance(error, PASSING) or not isinstance(error, RollwrightError)
+    why = "may pass" if passing else "would be the same again"
+    task_run_logger(task_run, task).warning(
+        "attempt %d failed: %s: %s; this kind of error %s", task_run.run_count, type(error).__name__, error, why
+    )
+    return passing
 
 
 def is_not_passed_on(record: logging.LogRecord) -> bool:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from prefect.artifacts import create_image_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+)
 
 from tasks_lib.folder.metrics import share
 from tasks_lib.processes.server_watch import reached
 from tasks_lib.report import learning_curve_png
+from tasks_lib.report.data import read_run
+from tasks_lib.report.episodes import choose
 from training.ledger.store import RunStore
 
 
@@ -42,6 +51,27 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
 def publish_table(key: str, rows: list[dict[str, Any]], description: str | None = None) -> None:
     """A table artifact. Waits for a server that does not answer."""
     reached(lambda: create_table_artifact(table=rows, key=key, description=description))
+
+
+def publish_progress(run_id: str, version: int, iterations: int) -> None:
+    """How much of a run is done, as a bar: the share of its updates."""
+    key, share_done = artifact_key(run_id, "progress"), 100 * version / iterations
+    reached(
+        lambda: create_progress_artifact(progress=share_done, key=key, description=f"{version} of {iterations} updates")
+    )
+
+
+def publish_links(store: RunStore, report: Path) -> None:
+    """A link to the report, and one to each episode that it shows."""
+    page = report.resolve().as_uri()
+    lines = [f"[Report of {store.root.name}]({page})", "", "| episode | kind | reward |", "|---|---|---|"]
+    for chosen in choose(read_run(store.root).groups, []):
+        episode = chosen.member
+        link = f"[{episode.episode_id}]({page}#episode={quote(episode.episode_id, safe='')})"
+        reward = "none" if episode.score is None else f"{episode.score:.2f}"
+        lines.append(f"| {link} | {chosen.group.kind} | {reward} |")
+    key = artifact_key(store.root.name, "report")
+    reached(lambda: create_markdown_artifact(markdown="\n".join(lines), key=key, description="Report and episodes"))
 
 
 def publish_curve(store: RunStore) -> None:

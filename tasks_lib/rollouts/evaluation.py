@@ -16,6 +16,7 @@ from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.metrics import causes, known, success, success_by_kind
+from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
 from tasks_lib.rollouts.shards import Rollouts
@@ -52,6 +53,27 @@ def evaluate_version(
     if path.exists():
         return read_evaluation(rollouts.store, version)
     judge_account(rollouts.rollout.judge, rollouts.store.spent_path())
+
+    def measure() -> dict[str, Any]:
+        return _measure(rollouts, version, tasks, episodes, workers, split, greedy, memories)
+
+    result = run_as_task("evaluate", f"evaluate-v{version:06d}", measure)
+    write_json(path, result)
+    told = {name: result[name] for name in ("version", "mean", "low", "high", "n", "split")}
+    emit("rollwright.evaluation.finished", rollouts.store.root.name, told)
+    return result
+
+
+def _measure(
+    rollouts: Rollouts,
+    version: int,
+    tasks: TaskIndex | Sequence[WebTask],
+    episodes: int,
+    workers: int,
+    split: Split,
+    greedy: bool,
+    memories: Mapping[str, Memory] | None,
+) -> dict[str, Any]:
     groups = evaluation_groups(
         tasks,
         phase=f"e{version:06d}",
@@ -62,7 +84,7 @@ def evaluate_version(
     )
     rollout = rollouts.run(with_memories(groups, memories or {}), version=version, workers=workers)
     summaries = [episode for record in rollout.records for episode in record.episodes]
-    result = {
+    return {
         "version": version,
         "policy": policy_digest(rollouts.store, version),
         **success(summaries),
@@ -77,8 +99,6 @@ def evaluate_version(
         "waves": rollout.waves,
         **judge_account(rollouts.rollout.judge, rollouts.store.spent_path()),
     }
-    write_json(path, result)
-    return result
 
 
 def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:

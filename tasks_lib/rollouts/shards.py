@@ -54,6 +54,20 @@ def roll_out_lot(order: RolloutOrder) -> RolloutReport:
     return RolloutWorker.of_this_process().roll_out(order)
 
 
+@task(task_run_name="warm-up-{number}", cache_policy=NO_CACHE, persist_result=False)
+def warm_up_worker(number: int, order: RolloutOrder) -> None:
+    """Load what the groups of ``order`` will need, in the worker that this runs on."""
+    RolloutWorker.of_this_process().warm_up(order)
+
+
+def warm_up(order: RolloutOrder, workers: int) -> None:
+    """Wait until each worker has its browser and the model. They have begun to load when they started."""
+    with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+        futures = [warm_up_worker.submit(number, order) for number in range(workers)]
+    for future in futures:
+        future.result()
+
+
 @dataclass(frozen=True)
 class Rollout:
     """What a call of ``roll_out`` gave."""

@@ -31,6 +31,7 @@ from prefect.states import Cancelling
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig
+from tasks_lib.config.parameters import GENERAL, parameters_of, values_of
 from tasks_lib.folder.values import with_new_keys
 from tasks_lib.processes.interrupts import interrupted_by
 from tasks_lib.report.charts import duration
@@ -151,7 +152,7 @@ def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, say: Say) -> _UnderWa
 def _create(sweep: Sweep, arm: Arm) -> FlowRun:
     created = run_deployment(
         sweep.config.deployment,
-        parameters={"config": arm.config.model_dump(mode="json")},
+        parameters=parameters_of(arm.config),
         flow_run_name=arm.run_id,
         tags=[sweep_tag(sweep.config.run_id)],
         timeout=0,  # it is waited for together with the others
@@ -178,7 +179,7 @@ def _going(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRun]:
             break
         found += page
     root = str(sweep.config.run_dir.parent)
-    return (run for run in found if run.parameters.get("config", {}).get("root") == root)
+    return (run for run in found if run.parameters.get(GENERAL, {}).get("root") == root)
 
 
 def _of_before(client: SyncPrefectClient, sweep: Sweep, say: Say) -> dict[str, FlowRun]:
@@ -187,7 +188,7 @@ def _of_before(client: SyncPrefectClient, sweep: Sweep, say: Say) -> dict[str, F
     arms, found = {arm.run_id: arm for arm in sweep.arms}, dict[str, FlowRun]()
     for run in _going(client, sweep):
         arm = arms.get(run.name)
-        same = arm is not None and with_new_keys(TrainConfig, run.parameters["config"]) == arm.config.model_dump(
+        same = arm is not None and with_new_keys(TrainConfig, values_of(run.parameters)) == arm.config.model_dump(
             mode="json"
         )
         if not same and run.state_type != StateType.CANCELLING:

@@ -130,6 +130,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             )
         return cls._instance
 
+    def warm_up(self, order: RolloutOrder) -> None:
+        """Load what the groups of ``order`` will need. Blocks; called from a Dask task's thread."""
+        self._prepare(order)
+
     def roll_out(self, order: RolloutOrder) -> RolloutReport:
         """Run the groups of ``order`` that are not committed yet. Blocks; called from a Dask task's thread."""
         store = RunStore(Path(order.run_dir))

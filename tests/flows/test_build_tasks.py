@@ -22,6 +22,7 @@ from flows.build_tasks import build_tasks
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import SetBuild, open_build
 from tasks_lib.config import PROJECT, resolve
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
@@ -81,20 +82,20 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
     with endpoint(answer) as fake:
         config = config_of(tmp_path / "one", fake.url, sources=given)
         with pytest.raises(JudgeError, match=r"1 shards are not complete:\n.*web, shard 0: 1 questions got no answer"):
-            build_tasks(config)
+            build_tasks(**parameters_of(config))
         built = SetBuild(config)
         assert [order.source.name for order in built.missing()] == ["web"] and not built.finished
         assert not (config.run_dir / "manifest.json").exists()
         kept = {path: path.stat().st_mtime_ns for path in (config.run_dir / "shards" / "own").iterdir()}
 
         down = False
-        manifest = build_tasks(config)
+        manifest = build_tasks(**parameters_of(config))
         assert {path: path.stat().st_mtime_ns for path in kept} == kept, "whole shards are read, not repeated"
         other = config_of(tmp_path / "other", fake.url, sources=given)
         assert built_without_a_flow(other) == manifest
     assert content(config.run_dir) == content(other.run_dir)
     asked = len(fake.requests)
-    assert build_tasks(config) == manifest and len(fake.requests) == asked, "a finished set is read"
+    assert build_tasks(**parameters_of(config)) == manifest and len(fake.requests) == asked, "a finished set is read"
 
     # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has bad facts, one needs a rubric
     assert manifest["tasks"] == 93 + 90 and manifest["by_source"]["own"]["parts"] == 60
@@ -126,17 +127,17 @@ def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
 
     with endpoint(lamps) as fake:
         with pytest.raises(JudgeError, match=r"shards are not complete:\n.*the budget of 20 requests is used up"):
-            build_tasks(config(fake.url, 20))
+            build_tasks(**parameters_of(config(fake.url, 20)))
         assert len(fake.requests) == 20
         spent = config(fake.url, 20).run_dir / "writer_spent.json"
         known = spent.read_bytes()
         spent.write_text('{"requests":')
         with pytest.raises(StorageError, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
-            build_tasks(config(fake.url, 36))
+            build_tasks(**parameters_of(config(fake.url, 36)))
         assert len(fake.requests) == 20
         spent.write_bytes(known)
         capsys.readouterr()
-        manifest = build_tasks(config(fake.url, 36))
+        manifest = build_tasks(**parameters_of(config(fake.url, 36)))
         assert len(fake.requests) == 36
     said = capsys.readouterr().err
     assert "writer: 20 requests spent (16 left), 2,200 tokens spent\n" in said

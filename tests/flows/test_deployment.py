@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 import yaml
 
-from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, parse_assignments
+from tasks_lib.config import PROJECT, FolderConfig, TrainConfig, load_preset, merge, parse_assignments
+from tasks_lib.config.parameters import grouped, values_of
 from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.sweeps.config import SweepConfig
 from training.ledger.store import RunStore, read_json
@@ -31,6 +33,15 @@ TINY = {
 }
 
 
+def given(model: type[FolderConfig], values: dict[str, Any]) -> list[str]:
+    """``-p`` options of ``prefect deployment run`` that give these values, as a user writes them: group by group."""
+    return [
+        part
+        for name, group in grouped(model, values).items()
+        for part in ("-p", f"{name}={orjson.dumps(group, default=str).decode()}")
+    ]
+
+
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     started = Services(tmp_path_factory.mktemp("services"))
@@ -49,12 +60,12 @@ def deployed(server: PrefectServer) -> PrefectServer:
 
 def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer) -> None:
     deployment = deployed.api("deployments/name/train/quickstart")
-    assert deployment["parameters"]["config"] == load_preset("quickstart")
-    assert TrainConfig.model_validate(deployment["parameters"]["config"]).run_id == "quickstart-seed0"
+    assert values_of(deployment["parameters"]) == load_preset("quickstart")
+    assert TrainConfig.model_validate(values_of(deployment["parameters"])).run_id == "quickstart-seed0"
     assert deployment["pull_steps"] == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
     ]
-    sweep = deployed.api("deployments/name/sweep/quickstart-seeds")["parameters"]["config"]
+    sweep = values_of(deployed.api("deployments/name/sweep/quickstart-seeds")["parameters"])
     assert sweep == load_preset("quickstart-seeds")
     assert [arm.run_id for arm in SweepConfig.model_validate(sweep).all_arms()] == [
         f"quickstart-seeds-seed{seed}" for seed in range(3)
@@ -93,10 +104,8 @@ def test_an_active_schedule_creates_runs(deployed: PrefectServer) -> None:
 def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(
     deployed: PrefectServer, change: str, named: str
 ) -> None:
-    config = merge({"preset": "quickstart", "run_id": "refused"}, parse_assignments([change]))
-    code, output = deployed.cli(
-        "deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}"
-    )
+    values = merge({"preset": "quickstart", "run_id": "refused"}, parse_assignments([change]))
+    code, output = deployed.cli("deployment", "run", "train/quickstart", *given(TrainConfig, values))
     assert code != 0 and named in output
     assert deployed.flow_runs("refused") == []
 
@@ -106,11 +115,9 @@ def test_a_worker_runs_the_deployment_to_its_result(
 ) -> None:
     changes = {**TINY, "root": tmp_path, "run_id": "deployed"}
     assignments = parse_assignments([f"{key}={value}" for key, value in changes.items()])
-    config = {"preset": "quickstart", **assignments}
+    parameters = given(TrainConfig, {"preset": "quickstart", **assignments})
     services.start("worker", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
-    code, output = deployed.cli(
-        "deployment", "run", "train/quickstart", "-p", f"config={orjson.dumps(config).decode()}", "--watch", timeout=600
-    )
+    code, output = deployed.cli("deployment", "run", "train/quickstart", *parameters, "--watch", timeout=600)
     services.stop("worker")
     assert code == 0, output + services.log("worker")
     assert read_json(RunStore(tmp_path / "deployed").result_path)["updates"] == 1
@@ -120,19 +127,31 @@ def test_a_worker_runs_the_deployment_to_its_result(
     assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
         "deployed-iteration": "table",
         "deployed-learning-curve": "image",
+        "deployed-progress": "progress",
+        "deployed-report": "markdown",
     }
+    (links,) = (artifact["data"] for artifact in artifacts if artifact["type"] == "markdown")
+    assert "e000001-g0000-s00" in links and "report/index.html#episode=" in links
     names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"]]}})}
-    assert {"roll-out-i000000-g0000", "update-v000001"} <= names
+    versions = {f"{what}-v{version:06d}" for what in ("evaluate", "publish") for version in (0, 1)}
+    assert versions | {"warm-up-0", "roll-out-i000000-g0000", "update-v000001"} <= names
+    logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}})
+    shown = [line.partition(" s  ")[2] for line in services.log("worker").splitlines() if " s  " in line]
+    ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"]
+    assert len(ours) > 8 and set(ours) <= set(shown), "the flow run's log has the terminal's lines"
+    events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
+    mine = [event for event in events if event["resource"]["prefect.resource.name"] == "deployed"]
+    assert sorted(event["event"] for event in mine) == ["rollwright.evaluation.finished"] * 2 + [
+        "rollwright.version.published"
+    ]
 
 
 def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
     base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
-    given = {"run_id": "pair", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
-    config = orjson.dumps({**given, "deployment": "train/quickstart"}).decode()
+    pair = {"run_id": "pair", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
+    parameters = given(SweepConfig, {**pair, "deployment": "train/quickstart"})
     services.start("sweeper", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
-    code, output = deployed.cli(
-        "deployment", "run", "sweep/quickstart-seeds", "-p", f"config={config}", "--watch", timeout=600
-    )
+    code, output = deployed.cli("deployment", "run", "sweep/quickstart-seeds", *parameters, "--watch", timeout=600)
     services.stop("sweeper")
     assert code == 0, output + services.log("sweeper")
     summary = read_json(tmp_path / "pair" / "sweep.json")

@@ -24,6 +24,7 @@ from envs.types import ConfigError, JudgeError, PolicyError, RollwrightError, St
 from flows.evaluate import evaluate
 from flows.train import train
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.preflight.flows import look_at_evaluation, look_once, looked_at
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
@@ -111,7 +112,7 @@ def test_an_evaluation_without_any_reward_is_no_success_of_nought(
 ) -> None:
     monkeypatch.setenv("ROLLWRIGHT_CHROMIUM", "/bin/false")
     with pytest.raises(JudgeError, match=r"no episode has a reward; .* flows\.regrade --set run="):
-        evaluate(small_evaluation(tmp_path))
+        evaluate(**parameters_of(small_evaluation(tmp_path)))
     found = read_json(RunStore(tmp_path / "Small_Evaluation").evaluation_path(0))
     assert found["n"] == 0 and found["abstained"] == sum(found["causes"].values()) > 0
     assert all("/bin/false did not start" in cause for cause in found["causes"])
@@ -135,7 +136,7 @@ def test_a_run_that_ends_with_an_error_leaves_a_report(
         "evaluation": {"episodes": 2},
     }
     with pytest.raises(RollwrightError, match="nothing is known of the policy; look at them in the report"):
-        train(resolve(TrainConfig, values))
+        train(**parameters_of(resolve(TrainConfig, values)))
     assert "/bin/false did not start" in (tmp_path / "broken" / "report" / "index.html").read_text()
 
 
@@ -143,7 +144,7 @@ def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> N
     trained = RunStore(tmp_path / "trained")
     trained.publish_policy(10, PROJECT / "datasets/policies/reader", {"parent": 9, "source": "reader"})
     config = small_evaluation(tmp_path, policy={"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))})
-    result = evaluate(config)
+    result = evaluate(**parameters_of(config))
     assert result["version"] == 10, "as the run calls it"
     assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"
     assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}
@@ -161,22 +162,22 @@ def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> N
     assert {row["kind"]: row["n"] for row in orjson.loads(table["data"])} == {"click-option": 4, "click-test": 4}
 
     written = {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")}
-    assert evaluate(config) == result
+    assert evaluate(**parameters_of(config)) == result
     assert {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")} == written, "read, not repeated"
 
     page = (store.report_path / "index.html").read_text()
     assert "Rollwright evaluation" in page and "finished" in page and "Learning curve" not in page
     with pytest.raises(ConfigError, match="was started with other values of: greedy"):
-        evaluate(config.model_copy(update={"greedy": not config.greedy}))
+        evaluate(**parameters_of(config.model_copy(update={"greedy": not config.greedy})))
     (trained.policy_path(10) / "tokenizer_config.json").write_text("{}")
     with pytest.raises(PolicyError, match=r"v000010 is not what .*: tokenizer_config\.json changed .*another run_id"):
-        evaluate(config)
+        evaluate(**parameters_of(config))
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(prefect_api: None, tmp_path: Path) -> None:
     config = small_evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "nothing")})
     with pytest.raises(PolicyError, match=r"policy\.checkpoint: .*nothing is no Hugging Face checkpoint"):
-        evaluate(config)
+        evaluate(**parameters_of(config))
 
 
 @pytest.mark.dask
@@ -188,7 +189,7 @@ def test_a_cluster_that_is_not_there_leaves_the_name_to_the_corrected_command(
         dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
         pytest.raises(ConfigError, match=rf"^cluster\.address: no Dask scheduler answers at {address}"),
     ):
-        evaluate(small_evaluation(tmp_path, cluster={"address": address}))
+        evaluate(**parameters_of(small_evaluation(tmp_path, cluster={"address": address})))
     corrected = small_evaluation(tmp_path, greedy=False, policy={"checkpoint": "datasets/policies/reader"})
     assert look_at_evaluation(corrected) == ["2 tasks of 2 kinds on 1 site"]
 
@@ -196,7 +197,7 @@ def test_a_cluster_that_is_not_there_leaves_the_name_to_the_corrected_command(
 def test_a_folder_in_use_is_left_alone(prefect_api: None, tmp_path: Path) -> None:
     config = small_evaluation(tmp_path)
     with run_lock(config.run_dir), pytest.raises(StorageError, match="another process is working on"):
-        evaluate(config)
+        evaluate(**parameters_of(config))
 
 
 def test_more_episodes_than_seeds_are_refused(prefect_api: None, tmp_path: Path) -> None:

@@ -35,6 +35,25 @@ def test_nothing_that_the_form_shows_looks_like_a_tag(name: str) -> None:
     assert {where: text for where, text in shown.items() if "<" in text or "&lt;" in text} == {}
 
 
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_the_form_has_a_titled_group_for_each_part(name: str) -> None:
+    flow = getattr(importlib.import_module(f"flows.{name}"), name)
+    schema = parameter_schema(flow).model_dump()
+    assert "config" not in schema["properties"] and "general" in schema["properties"]
+    for key, shown in schema["properties"].items():
+        assert shown["title"] == key
+        kinds = [
+            kind["$ref"].rpartition("/")[2]
+            for kind in (shown, *shown.get("allOf", ()), *shown.get("anyOf", ()))
+            if "$ref" in kind
+        ]
+        assert len(kinds) == 1, f"{key} is no group"
+        assert shown.get("description") or schema["definitions"][kinds[0]]["description"]
+        assert schema["definitions"][kinds[0]]["additionalProperties"] is False, (
+            "an unknown key is refused by the server"
+        )
+
+
 def test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag() -> None:
     deployments = yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]
     assert {each["entrypoint"].rpartition(":")[2] for each in deployments} <= FLOWS

@@ -19,6 +19,7 @@ from envs.types import rubric_hash
 from flows.evaluate import evaluate
 from flows.regrade import regrade
 from tasks_lib.config import EvaluateConfig, resolve, resolve_path
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, read_log
 from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.report import build_report
@@ -92,10 +93,10 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
         "rollout": {"concurrency": 2, "dom_diffs": True, "judge": {**judge, "base_url": "http://127.0.0.1:9"}},
         "policy": {"max_new_tokens": 24},
     }
-    evaluate(resolve(EvaluateConfig, values))
+    evaluate(**parameters_of(resolve(EvaluateConfig, values)))
     store = RunStore(tmp_path / "alone")
     make_old(store)
-    assert evaluate(resolve(EvaluateConfig, values))["n"] == 2, (
+    assert evaluate(**parameters_of(resolve(EvaluateConfig, values)))["n"] == 2, (
         "what is missing is played, beside blobs of the older names"
     )
     names = [path.stem for path in (store.root / "blobs").glob("*/*")]
@@ -106,9 +107,12 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
     ] * 2
     again = {"run": str(store.root), "which": "all", "batch": 1}
     with endpoint() as fake:
-        found = regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}}))
+        found = regrade(**parameters_of(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}})))
         assert fake.count("verdict") == 2
-        assert regrade(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}})) == found
+        assert (
+            regrade(**parameters_of(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}})))
+            == found
+        )
         assert fake.count("verdict") == 2, "what is there is not asked for again"
         assert found["judge"]["requests"] == {"spent": len(fake.requests), "left": None}
     assert (found["episodes"], found["with_reward"], found["abstained"], found["tokens"] > 0) == (2, 2, {}, True)
@@ -141,7 +145,7 @@ def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: No
             "rewards": {"performance": 0.1},
             "policy": {"max_new_tokens": 24},
         }
-        result = evaluate(resolve(EvaluateConfig, values))
+        result = evaluate(**parameters_of(resolve(EvaluateConfig, values)))
     assert result["n"] == 4 and fake.count("verdict") == 2
     asked = len(fake.requests)
     assert result["judge"]["requests"] == {"spent": asked, "left": 50 - asked}, "of all workers together"

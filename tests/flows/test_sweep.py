@@ -25,6 +25,7 @@ from envs.types import ConfigError, TrainingError
 from flows.sweep import sweep
 from flows.train import train
 from tasks_lib.config import TrainConfig, resolve, resolve_path
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.sweeps import deployed
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
@@ -70,7 +71,7 @@ def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
     with pytest.raises(
         TrainingError, match=rf"1 of 2 arms failed(.|\n)*\n  {bad}: PolicyError: policy\.checkpoint: .*later"
     ):
-        sweep(config(tmp_path, **values))
+        sweep(**parameters_of(config(tmp_path, **values)))
     seconds = [float(found) for found in re.findall(r"(?m)^ *(\d+\.\d) s  ", capsys.readouterr().err)]
     assert len(seconds) > 10 and seconds == sorted(seconds), "one clock for the sweep's lines and those of its arms"
     found = {arm["run_id"]: arm["state"] for arm in read_json(tmp_path / "Two.Arms" / "sweep.json")["arms"]}
@@ -79,7 +80,7 @@ def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
     before = result.stat().st_mtime_ns
 
     shutil.copytree(resolve_path("datasets/policies/reader"), later)
-    summary = sweep(config(tmp_path, **values))
+    summary = sweep(**parameters_of(config(tmp_path, **values)))
     assert [arm["state"] for arm in summary["arms"]] == ["finished", "finished"]
     assert result.stat().st_mtime_ns == before and len(flow_runs(name=good)) == 1
     assert [run.state_name for run in flow_runs(name=bad)] == ["Failed", "Completed"]
@@ -87,7 +88,7 @@ def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
     assert summary["arms"][0]["success_after"] == trained["success_after"] and trained["seed"] == 1
     assert (tmp_path / "Two.Arms" / summary["arms"][0]["report"]).exists()
 
-    assert sweep(config(tmp_path, **values)) == summary
+    assert sweep(**parameters_of(config(tmp_path, **values))) == summary
     assert [len(flow_runs(name=name)) for name in (good, bad, "Two.Arms")] == [1, 2, 3]
     table = artifact("two-arms-sweep")
     assert [row["arm"] for row in orjson.loads(table["data"])] == [good, bad]
@@ -170,13 +171,13 @@ def test_arms_are_flow_runs_of_a_deployment_some_at_a_time(deployment: str, tmp_
     with Worker("sweep:swept", played, full=2) as worker:
         worker.ends = {"swept-seed1": Failed(message="no\nChromium"), "swept-seed2": Cancelled()}
         with pytest.raises(TrainingError, match="2 of 4 arms failed") as found:
-            sweep(given)
+            sweep(**parameters_of(given))
         first, second = str(found.value).splitlines()[1:]
         assert first.startswith("  swept-seed1: flow run ") and first.endswith(" ended as Failed: no Chromium")
         assert second.startswith("  swept-seed2: flow run ") and " ended as Cancelled" in second
         assert worker.most == 2 and sorted(played.played) == ["swept-seed0", "swept-seed3"]
         worker.ends = {}
-        summary = sweep(given)
+        summary = sweep(**parameters_of(given))
     assert {arm["state"] for arm in summary["arms"]} == {"finished"}
     runs = flow_runs("sweep:swept")
     assert sorted(run.name for run in runs) == [
@@ -200,7 +201,7 @@ def ended_by(error: BaseException, given: SweepConfig, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patched, pytest.raises(type(error)):
         patched.setattr(deployed, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
-        sweep(given)
+        sweep(**parameters_of(given))
 
 
 def arm_states(given: SweepConfig) -> dict[str, str]:
@@ -240,7 +241,7 @@ def test_a_sweep_that_is_stopped_cancels_its_flow_runs_and_begins_them_anew_when
 
     played = Train()
     with Worker(f"sweep:{name}", played, full=2) as worker:
-        summary = sweep(given)
+        summary = sweep(**parameters_of(given))
     assert {arm["state"] for arm in summary["arms"]} == {"finished"}
     assert f"arm {first}: its flow run of before is being cancelled" in capsys.readouterr().err
     assert sorted(played.played) == [first, second] and worker.most == 2, "its place is taken until it has ended"
@@ -266,7 +267,7 @@ def test_flow_runs_go_on_when_the_sweep_ends_by_an_error_and_are_waited_for_late
     assert "arm ended-seed1: its flow run goes on without the sweep (Scheduled)" in said
     assert set(arm_states(given).values()) == {"interrupted"}
     with Worker("sweep:ended", Train(), full=2):
-        summary = sweep(given)
+        summary = sweep(**parameters_of(given))
     assert {arm["state"] for arm in summary["arms"]} == {"finished"}
     assert len(flow_runs("sweep:ended")) == 2, "none was created again"
 
@@ -328,7 +329,7 @@ def test_an_arm_that_the_server_refuses_is_a_failed_one(deployment: str, tmp_pat
             TrainingError, match=r"1 of 2 arms failed(.|\n)* refused-seed1: its flow run could not be created: .*seed"
         ),
     ):
-        sweep(given)
+        sweep(**parameters_of(given))
     assert [run.name for run in flow_runs("sweep:refused")] == ["refused-seed0"]
 
 
@@ -336,5 +337,5 @@ def test_an_arm_that_the_server_refuses_is_a_failed_one(deployment: str, tmp_pat
 def test_a_deployment_that_is_not_there_is_named_before_anything_starts(tmp_path: Path) -> None:
     given = config(tmp_path, run_id="nowhere", grid={"seed": [0]}, deployment="train/nowhere")
     with pytest.raises(ConfigError, match=r"has no 'train/nowhere'; `prefect deployment ls` lists"):
-        sweep(given)
+        sweep(**parameters_of(given))
     assert flow_runs("sweep:nowhere") == []

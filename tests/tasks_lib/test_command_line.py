@@ -13,6 +13,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, DiskError, JudgeError, TaskError
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
+from tasks_lib.config.parameters import takes_groups
 from tasks_lib.preflight.command_line import run_command, told_once
 from tasks_lib.preflight.flows import look_once
 from tasks_lib.sweeps.config import SweepConfig
@@ -41,6 +42,7 @@ def test_an_end_is_told_in_one_line(
 ) -> None:
     monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
 
+    @takes_groups(EvaluateConfig)
     def evaluate(_config: Any) -> None:
         raise error
 
@@ -184,6 +186,7 @@ def test_a_flow_does_not_look_again_at_what_its_command_has_looked_at(
         seen.append(config.run_id)
         return [f"looked {len(seen)} times"]
 
+    @takes_groups(EvaluateConfig)
     def evaluate(config: EvaluateConfig) -> None:
         same = EvaluateConfig.model_validate(config.model_dump(mode="json"))  # as Prefect may hand it on
         told.extend([look_once(look, same), look_once(look, config.model_copy(update={"run_id": "other"}))])
@@ -241,6 +244,7 @@ def test_an_evaluation_without_arguments_measures_the_shipped_policy(
     monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
     begun: list[Any] = []
 
+    @takes_groups(EvaluateConfig)
     def evaluate(config: Any) -> None:
         begun.append(config)
 

@@ -1,0 +1,20 @@
+"""Build steps of ``prefect.yaml``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks_lib.config import load_preset
+from tasks_lib.config.parameters import grouped, groups_of
+from tasks_lib.preflight.command_line import MODELS
+
+
+def preset_parameters(flow: str, preset: str) -> dict[str, Any]:
+    """What a preset gives to each parameter of a flow; nothing to a group that it has no values for.
+
+    Args:
+        flow: Module of the flow, such as ``flows.train``.
+        preset: A file of ``deployments/presets``, without its ending.
+    """
+    model = MODELS[flow]
+    return {**{key: {} for key in groups_of(model)}, **grouped(model, load_preset(preset))}

@@ -1,0 +1,55 @@
+"""What a flow shows in Prefect besides its rollouts: log lines, tasks with names, events. Outside of a flow run nothing is shown."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
+from prefect.context import FlowRunContext
+from prefect.events import emit_event
+from prefect.logging.handlers import APILogHandler
+from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger
+
+Result = TypeVar("Result")
+
+
+def _api_only() -> logging.Logger:
+    """A logger whose lines go to the flow run's log and not to the console, which has them already."""
+    logger = logging.getLogger("rollwright.flow_runs")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    if not logger.handlers:
+        logger.addHandler(APILogHandler())
+    return logger
+
+
+def log_to_flow_run(line: str) -> None:
+    """Write a line to the log of the flow run that calls."""
+    context = FlowRunContext.get()
+    if context is not None and context.flow_run is not None:
+        extra = flow_run_logger(context.flow_run, context.flow).extra
+        PrefectLogAdapter(_api_only(), extra=extra).info(line)
+
+
+def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
+    """Run ``work`` here and now, as a Prefect task of the flow run.
+
+    Args:
+        name: Of the task, the same in all runs: ``evaluate``.
+        run_name: Of this task run: ``evaluate-v000003``.
+    """
+    if FlowRunContext.get() is None:
+        return work()
+    task = Task(work, name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
+    result: Result = task()
+    return result
+
+
+def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
+    """Emit an event of a run, such as ``rollwright.version.published``; automations of Prefect can act on it."""
+    if FlowRunContext.get() is not None:
+        resource = {"prefect.resource.id": f"rollwright.run.{run_id}", "prefect.resource.name": run_id}
+        emit_event(event=event, resource=resource, payload=payload)
