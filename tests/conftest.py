@@ -41,6 +41,12 @@ def make_group(group_id: str, scores: Sequence[float | None], kind: str = "click
     return GroupRecord(group_id=group_id, task_id=f"miniwob/{kind}", kind=kind, policy_version=0, episodes=episodes)
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio, as everything here does."""
+    return "asyncio"
+
+
 @pytest.fixture
 def synthetic_group() -> Callable[..., GroupRecord]:
     """``synthetic_group(group_id, scores, kind=…, steps=…)``."""

@@ -28,21 +28,21 @@ def speaking(steps: int, failed: int, seconds: float, cpu_seconds: float) -> lis
     return [sys.executable, "-c", SPEAKS % (steps, failed, seconds, cpu_seconds)]
 
 
-def test_rates_add_up_and_the_cpu_is_shared_by_all_steps() -> None:
-    rate = asyncio.run(measure([speaking(10, 4, 2.0, 1.0), speaking(30, 0, 3.0, 2.0)], seconds=1))
+async def test_rates_add_up_and_the_cpu_is_shared_by_all_steps() -> None:
+    rate = await measure([speaking(10, 4, 2.0, 1.0), speaking(30, 0, 3.0, 2.0)], seconds=1)
     assert rate == Rate(steps_per_second=15.0, cpu_ms_per_step=75.0, failed=0.1)
 
 
 @pytest.mark.parametrize("at", ["ready", "result"])
-def test_a_process_that_ends_early_is_an_error_and_the_others_are_stopped(at: str) -> None:
+async def test_a_process_that_ends_early_is_an_error_and_the_others_are_stopped(at: str) -> None:
     dies = "raise SystemExit(3)" if at == "ready" else 'print("{}", flush=True); input(); raise SystemExit(3)'
     hangs = [sys.executable, "-c", 'print("{}", flush=True); input(); input()']
     with pytest.raises(RuntimeError, match="ended with 3 before its result"):
-        asyncio.run(measure([[sys.executable, "-c", dies], hangs], seconds=1))
+        await measure([[sys.executable, "-c", dies], hangs], seconds=1)
     assert not [child for child in psutil.Process().children() if child.cmdline() == hangs]
 
 
-def test_arms_take_turns_and_give_their_medians() -> None:
+async def test_arms_take_turns_and_give_their_medians() -> None:
     order = []
 
     def arm(name: str, rates: list[float]):  # type: ignore[no-untyped-def]
@@ -52,7 +52,7 @@ def test_arms_take_turns_and_give_their_medians() -> None:
 
         return run
 
-    medians = asyncio.run(interleave({"a": arm("a", [1, 9, 2]), "b": arm("b", [5, 5, 6])}, rounds=3))
+    medians = await interleave({"a": arm("a", [1, 9, 2]), "b": arm("b", [5, 5, 6])}, rounds=3)
     assert order == ["a", "b"] * 3
     assert medians == {"a": Rate(2, 1.0), "b": Rate(5, 1.0)}
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from envs.actions import ActionError, Effect
 from envs.types import (
@@ -180,7 +178,7 @@ def test_every_code_is_tried() -> None:
     assert {code for code, *_ in CASES} == set(ErrorCode) - of_memory
 
 
-def test_every_code_is_reached_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_every_code_is_reached_and_says_what_to_do(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "a.txt").write_text("a")
@@ -188,42 +186,37 @@ def test_every_code_is_reached_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("s")
     (folder / "link").symlink_to(tmp_path / "secret.txt")
 
-    async def run() -> list[tuple[int, ErrorCode, str, list[str]]]:
-        wrong = []
-        async with stage(HEAR + PAGE, files=folder) as here:
-            for number, (code, action, words, prepare) in enumerate(CASES):
-                await here.load(HEAR + PAGE)
-                if code == ErrorCode.TIMEOUT:  # the last one: the page never comes back
-                    here.surface = replace(here.surface, deadline=0.5)
-                await prepare(here)
-                await here.log() if here.surface.dialogs.pending is None else None
-                outcome = await here.act(action, settle=code != ErrorCode.TIMEOUT)
-                line = outcome.line() if isinstance(outcome, ActionError) else str(outcome)
-                if here.surface.dialogs.pending:
-                    await here.surface.dialogs.answer(True, None)
-                expected = line.startswith(f"{code}: ") and words in line and "\n" not in line
-                # What is refused before anything is touched gives the page no input.
-                touched = code in (
-                    ErrorCode.TIMEOUT,
-                    ErrorCode.NOT_A_FILE_FIELD,
-                    ErrorCode.BLOCKED_HOST,
-                    ErrorCode.NAVIGATION_FAILED,
-                )
-                heard = [] if touched or "choice" in words or code == ErrorCode.DIALOG_OPEN else await here.log()
-                if not expected or heard:
-                    wrong.append((number, code, line, heard))
-        return wrong
-
     assert CASES[-1][0] == ErrorCode.TIMEOUT
-    assert asyncio.run(run()) == []
+    wrong = []
+    async with stage(HEAR + PAGE, files=folder) as here:
+        for number, (code, action, words, prepare) in enumerate(CASES):
+            await here.load(HEAR + PAGE)
+            if code == ErrorCode.TIMEOUT:  # the last one: the page never comes back
+                here.surface = replace(here.surface, deadline=0.5)
+            await prepare(here)
+            await here.log() if here.surface.dialogs.pending is None else None
+            outcome = await here.act(action, settle=code != ErrorCode.TIMEOUT)
+            line = outcome.line() if isinstance(outcome, ActionError) else str(outcome)
+            if here.surface.dialogs.pending:
+                await here.surface.dialogs.answer(True, None)
+            expected = line.startswith(f"{code}: ") and words in line and "\n" not in line
+            # What is refused before anything is touched gives the page no input.
+            touched = code in (
+                ErrorCode.TIMEOUT,
+                ErrorCode.NOT_A_FILE_FIELD,
+                ErrorCode.BLOCKED_HOST,
+                ErrorCode.NAVIGATION_FAILED,
+            )
+            heard = [] if touched or "choice" in words or code == ErrorCode.DIALOG_OPEN else await here.log()
+            if not expected or heard:
+                wrong.append((number, code, line, heard))
+    assert wrong == []
 
 
-def test_a_target_that_vanishes_under_the_mouse_is_no_exception() -> None:
-    async def run() -> Any:
-        async with stage(HEAR + PAGE) as here:
-            return await here.act(Click(element="doomed"))
-
-    assert isinstance(asyncio.run(run()), Effect | ActionError)
+async def test_a_target_that_vanishes_under_the_mouse_is_no_exception() -> None:
+    async with stage(HEAR + PAGE) as here:
+        found = await here.act(Click(element="doomed"))
+    assert isinstance(found, Effect | ActionError)
 
 
 WORDS = [
@@ -319,31 +312,28 @@ def malformed(rng: random.Random) -> dict[str, object]:
     return data | {"type": name}
 
 
-def test_a_thousand_malformed_actions_raise_nothing(tmp_path: Path) -> None:
+async def test_a_thousand_malformed_actions_raise_nothing(tmp_path: Path) -> None:
     """Each is carried out or refused with a code; the loop that blocks the page for good and the addresses are left out."""
     rng, counts = random.Random(7), Counter[str]()
     (tmp_path / "a.txt").write_text("a")
     body = HEAR + PAGE.replace("for(;;);", "")
 
-    async def run() -> None:
-        async with stage(body, files=tmp_path, deadline=5.0) as here:
-            for number in range(1000):
-                action = read_action(malformed(rng))
-                if isinstance(action, CloseTab) and action.tab in (None, 1):
-                    action = CloseTab(tab=2)  # tab 1 is the one that is driven here
-                outcome = await here.act(action)
-                assert isinstance(outcome, Effect | ActionError)
-                counts[outcome.code if isinstance(outcome, ActionError) else "carried out"] += 1
-                if isinstance(outcome, ActionError):
-                    assert outcome.line().encode() and outcome.line().startswith(f"{outcome.code}: ")
-                if here.surface.dialogs.pending:
-                    await here.surface.dialogs.answer(True, None)
-                elif number % 25 == 24:
-                    for tab in here.surface.tabs.numbers()[1:]:
-                        await here.surface.tabs.close(tab)
-                    await here.load(body)
-
-    asyncio.run(run())
+    async with stage(body, files=tmp_path, deadline=5.0) as here:
+        for number in range(1000):
+            action = read_action(malformed(rng))
+            if isinstance(action, CloseTab) and action.tab in (None, 1):
+                action = CloseTab(tab=2)  # tab 1 is the one that is driven here
+            outcome = await here.act(action)
+            assert isinstance(outcome, Effect | ActionError)
+            counts[outcome.code if isinstance(outcome, ActionError) else "carried out"] += 1
+            if isinstance(outcome, ActionError):
+                assert outcome.line().encode() and outcome.line().startswith(f"{outcome.code}: ")
+            if here.surface.dialogs.pending:
+                await here.surface.dialogs.answer(True, None)
+            elif number % 25 == 24:
+                for tab in here.surface.tabs.numbers()[1:]:
+                    await here.surface.tabs.close(tab)
+                await here.load(body)
     print(dict(counts))
     assert counts.total() == 1000 and counts[ErrorCode.TIMEOUT] == 0
     assert counts["carried out"] > 100 and {*counts} >= {*EXPECTED}

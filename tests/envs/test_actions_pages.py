@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from envs.actions import ActionError, Effect
@@ -25,52 +24,46 @@ from envs.types import (
 from .acting import Stage, on, served, stage
 
 
-def test_going_from_page_to_page(tmp_path: Path) -> None:
+async def test_going_from_page_to_page(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.html").write_text(f"<title>{name}</title><h1>{name}</h1>")
 
-    async def run() -> None:
-        async with served(tmp_path) as origin, stage() as here:
+    async with served(tmp_path) as origin, stage() as here:
 
-            async def title() -> str:
-                return str(await here.cdp.value("document.title"))
+        async def title() -> str:
+            return str(await here.cdp.value("document.title"))
 
-            assert await here.act(Goto(url=f"{origin}/one.html")) == Effect()
-            await here.act(Goto(url="/two.html"))
-            assert await title() == "two"
-            assert await here.act(Back()) == Effect()
-            assert await title() == "one"
-            await here.act(Forward())
-            assert await title() == "two"
-            await here.act(Goto(url="/count"))
-            await here.act(Refresh())
-            assert await here.cdp.value("document.body.innerText") == "2"
-            await here.act(Goto(url=origin.removeprefix("http://") + "/one.html"))
-            assert await title() == "one"
-
-    asyncio.run(run())
+        assert await here.act(Goto(url=f"{origin}/one.html")) == Effect()
+        await here.act(Goto(url="/two.html"))
+        assert await title() == "two"
+        assert await here.act(Back()) == Effect()
+        assert await title() == "one"
+        await here.act(Forward())
+        assert await title() == "two"
+        await here.act(Goto(url="/count"))
+        await here.act(Refresh())
+        assert await here.cdp.value("document.body.innerText") == "2"
+        await here.act(Goto(url=origin.removeprefix("http://") + "/one.html"))
+        assert await title() == "one"
 
 
-def test_tabs(tmp_path: Path) -> None:
+async def test_tabs(tmp_path: Path) -> None:
     (tmp_path / "one.html").write_text("<title>one</title>")
 
-    async def run() -> None:
-        async with served(tmp_path) as origin, stage() as here:
-            tabs = here.surface.tabs
-            assert await here.act(NewTab()) == Effect()
-            await here.act(NewTab(url=f"{origin}/one.html"))
-            assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
-            await here.act(SwitchTab(tab=1))
-            await here.act(Goto(url=f"{origin}/one.html"))
-            assert await here.act(NewTab(url="/two.html")) == Effect()
-            await here.act(CloseTab())
-            await here.act(SwitchTab(tab=1))
-            assert tabs.active == 1
-            await here.act(CloseTab(tab=2))
-            await here.act(CloseTab())
-            assert tabs.numbers() in ((1,), (3,))
-
-    asyncio.run(run())
+    async with served(tmp_path) as origin, stage() as here:
+        tabs = here.surface.tabs
+        assert await here.act(NewTab()) == Effect()
+        await here.act(NewTab(url=f"{origin}/one.html"))
+        assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
+        await here.act(SwitchTab(tab=1))
+        await here.act(Goto(url=f"{origin}/one.html"))
+        assert await here.act(NewTab(url="/two.html")) == Effect()
+        await here.act(CloseTab())
+        await here.act(SwitchTab(tab=1))
+        assert tabs.active == 1
+        await here.act(CloseTab(tab=2))
+        await here.act(CloseTab())
+        assert tabs.numbers() in ((1,), (3,))
 
 
 ASKS = """<button data-t=alert onclick='alert("hello"); heard.push("after")'>a</button>

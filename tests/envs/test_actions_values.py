@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,29 +104,26 @@ PAGE = """<label>File<input type=file id=file></label> <label>Many<select multip
 <p id=said>nothing</p><script>file.onchange = () => { said.textContent = file.files[0].name + " " + file.files[0].size; };</script>"""
 
 
-def test_an_episode_uploads_from_its_task_s_folder_alone(
+async def test_an_episode_uploads_from_its_task_s_folder_alone(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask], tmp_path: Path
 ) -> None:
     for folder, text in (("mine", "four"), ("other", "others")):
         (tmp_path / "shared" / folder).mkdir(parents=True)
         (tmp_path / "shared" / folder / f"{folder}.txt").write_text(text)
 
-    async def run() -> None:
-        async with pages({"index.html": PAGE}, files=tmp_path / "shared") as (pool, site):
-            async with pool.lease(site) as session:
-                seen = await session.reset(page_task("/index.html").model_copy(update={"files": "mine"}), 0)
-                lists = [element for element in seen.observation.elements if element.tag == "select"]
-                assert [(each.value, each.options) for each in lists] == [("One", ("One", "Two"))]  # a list of one row
-                for name in ("other.txt", "../other/other.txt", "/etc/passwd"):
-                    refused = await session.step(Upload(element="file", files=(name,)))
-                    assert refused.error == ErrorCode.NO_SUCH_FILE and "mine.txt" in str(refused.observation.error)
-                assert (await session.step(Upload(element="file", files=("mine.txt",)))).error is None
-                both = await session.step(Select(element=lists[0].index, text="Two", add=True))
-                assert [each.value for each in both.observation.elements if each.tag == "select"] == ["One, Two"]
-                said = await session.evidence(Needs(scripts=('said.textContent === "mine.txt 4"',)))
-                assert [each.value for each in said.scripts.values()] == [True]
-            async with pool.lease(site) as session:
-                await session.reset(page_task("/index.html"), 0)  # a task without files
-                assert (await session.step(Upload(element="file", files=("mine.txt",)))).error == ErrorCode.NO_SUCH_FILE
-
-    asyncio.run(run())
+    async with pages({"index.html": PAGE}, files=tmp_path / "shared") as (pool, site):
+        async with pool.lease(site) as session:
+            seen = await session.reset(page_task("/index.html").model_copy(update={"files": "mine"}), 0)
+            lists = [element for element in seen.observation.elements if element.tag == "select"]
+            assert [(each.value, each.options) for each in lists] == [("One", ("One", "Two"))]  # a list of one row
+            for name in ("other.txt", "../other/other.txt", "/etc/passwd"):
+                refused = await session.step(Upload(element="file", files=(name,)))
+                assert refused.error == ErrorCode.NO_SUCH_FILE and "mine.txt" in str(refused.observation.error)
+            assert (await session.step(Upload(element="file", files=("mine.txt",)))).error is None
+            both = await session.step(Select(element=lists[0].index, text="Two", add=True))
+            assert [each.value for each in both.observation.elements if each.tag == "select"] == ["One, Two"]
+            said = await session.evidence(Needs(scripts=('said.textContent === "mine.txt 4"',)))
+            assert [each.value for each in said.scripts.values()] == [True]
+        async with pool.lease(site) as session:
+            await session.reset(page_task("/index.html"), 0)  # a task without files
+            assert (await session.step(Upload(element="file", files=("mine.txt",)))).error == ErrorCode.NO_SUCH_FILE

@@ -117,7 +117,7 @@ def test_rectangles_of_a_snapshot_are_an_array() -> None:
     assert isinstance(read, Rectangles) and list(read) == rectangles == read[:] and read[1] == rectangles[1]
 
 
-def test_an_event_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     class Loose:
         """A wire that leads nowhere."""
 
@@ -132,16 +132,13 @@ def test_an_event_that_cannot_be_read_is_left_out(caplog: pytest.LogCaptureFixtu
         deep = envelope(MAP + cbor2.dumps("a") + deep + BREAK)
     broken = envelope(MAP + cbor2.dumps("method") + cbor2.dumps("a.deep") + cbor2.dumps("params") + deep + BREAK)
 
-    async def run() -> list[str]:
-        wire, heard = Loose(), []
-        client = CdpClient(wire, cbor.CBOR)
-        client.on_event(lambda method, _session, _params: heard.append(method))
-        for message in (broken, cbor.write({"method": "a.plain", "params": {}})):
-            wire.on_message(message)
-        assert not client.lost.done()
-        return heard
-
-    assert asyncio.run(run()) == ["a.plain"] and "was left out" in caplog.text
+    wire, heard = Loose(), []
+    client = CdpClient(wire, cbor.CBOR)
+    client.on_event(lambda method, _session, _params: heard.append(method))
+    for message in (broken, cbor.write({"method": "a.plain", "params": {}})):
+        wire.on_message(message)
+    assert not client.lost.done()
+    assert heard == ["a.plain"] and "was left out" in caplog.text
 
 
 def test_of_a_page_with_too_many_columns_only_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,15 +151,12 @@ def test_of_a_page_with_too_many_columns_only_some_are_kept(monkeypatch: pytest.
         assert sum(map(len, memory[SNAPSHOT]._columns)) < 3000
 
 
-def test_who_closed_does_not_deafen_who_came_after() -> None:
-    async def run() -> None:
-        async with chromium() as (process, first, _session):
-            second = process.client()
-            first.close()
-            async with asyncio.timeout(5):
-                assert "product" in await second.call("Browser.getVersion", None, None)
-
-    asyncio.run(run())
+async def test_who_closed_does_not_deafen_who_came_after() -> None:
+    async with chromium() as (process, first, _session):
+        second = process.client()
+        first.close()
+        async with asyncio.timeout(5):
+            assert "product" in await second.call("Browser.getVersion", None, None)
 
 
 # --------------------------------------------------------------------------------------------------------- a real Chromium
@@ -312,7 +306,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_answers_are_the_same_over_the_pipe_and_over_a_socket() -> None:
+async def test_answers_are_the_same_over_the_pipe_and_over_a_socket() -> None:
     """To the type of each number; ids that are counted up are left out."""
 
     def told(value: Any) -> Any:
@@ -324,33 +318,27 @@ def test_answers_are_the_same_over_the_pipe_and_over_a_socket() -> None:
             }
         return [told(part) for part in value] if isinstance(value, list) else value
 
-    async def run() -> None:
-        async with both_wires() as sides:
-            for domain in ("DOM", "Page"):
-                for side, session in sides:
-                    await side.call(f"{domain}.enable", None, session)
-            for method, params in METHODS:
-                answers: list[Any] = []
-                for side, session in sides:
-                    try:
-                        answers.append(told(await side.call(method, params, session)))
-                    except CdpError as error:
-                        answers.append(str(error))
-                assert orjson.dumps(answers[0]) == orjson.dumps(answers[1]), method
-
-    asyncio.run(run())
+    async with both_wires() as sides:
+        for domain in ("DOM", "Page"):
+            for side, session in sides:
+                await side.call(f"{domain}.enable", None, session)
+        for method, params in METHODS:
+            answers: list[Any] = []
+            for side, session in sides:
+                try:
+                    answers.append(told(await side.call(method, params, session)))
+                except CdpError as error:
+                    answers.append(str(error))
+            assert orjson.dumps(answers[0]) == orjson.dumps(answers[1]), method
 
 
-def test_a_snapshot_is_the_same_over_the_pipe_and_over_a_socket() -> None:
-    async def run() -> None:
-        async with both_wires() as sides:
-            await asyncio.sleep(0.3)  # the frame is loaded
-            params = {"computedStyles": list(STYLES), "includePaintOrder": True}
-            over_pipe, over_socket = [await side.call(SNAPSHOT, params, session) for side, session in sides]
-        assert isinstance(over_pipe["documents"][0]["nodes"]["attributes"], Rows)
-        assert isinstance(over_pipe["documents"][0]["layout"]["bounds"], Rectangles)
-        ours, theirs = decode(over_pipe), decode(over_socket)
-        assert len(ours.documents) == 2 and ours.closed and len(ours.parent) > 1000 and ours.title == "Ünïcode"
-        same_page(ours, theirs)
-
-    asyncio.run(run())
+async def test_a_snapshot_is_the_same_over_the_pipe_and_over_a_socket() -> None:
+    async with both_wires() as sides:
+        await asyncio.sleep(0.3)  # the frame is loaded
+        params = {"computedStyles": list(STYLES), "includePaintOrder": True}
+        over_pipe, over_socket = [await side.call(SNAPSHOT, params, session) for side, session in sides]
+    assert isinstance(over_pipe["documents"][0]["nodes"]["attributes"], Rows)
+    assert isinstance(over_pipe["documents"][0]["layout"]["bounds"], Rectangles)
+    ours, theirs = decode(over_pipe), decode(over_socket)
+    assert len(ours.documents) == 2 and ours.closed and len(ours.parent) > 1000 and ours.title == "Ünïcode"
+    same_page(ours, theirs)

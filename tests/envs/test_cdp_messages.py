@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -60,15 +59,15 @@ def test_only_the_browsers_own_answer_says_it(name: str) -> None:
     [BrowserError("the context was closed; No node; No frame; animation"), ConnectionLost("Animation.seekAnimations: context, navigated")],
     ids=["closed", "lost"],
 )  # fmt: skip
-def test_another_error_is_not_taken_for_a_replaced_document(reader: str, error: BrowserError) -> None:
+async def test_another_error_is_not_taken_for_a_replaced_document(reader: str, error: BrowserError) -> None:
     with pytest.raises(type(error)) as caught:
-        asyncio.run(READERS[reader](Fails(error)))
+        await READERS[reader](Fails(error))
     assert caught.value is error
 
 
-def test_a_replaced_document_is_one() -> None:
+async def test_a_replaced_document_is_one() -> None:
     error = CdpError("Runtime.evaluate", "Cannot find context with specified id", -32000)
-    assert asyncio.run(Watch(Fails(error)).look()) is REPLACED
+    assert (await Watch(Fails(error)).look()) is REPLACED
 
 
 def test_only_an_animation_that_is_not_there_counts_as_gone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import itertools
@@ -43,10 +42,10 @@ async def _step(pages: Any, task: WebTask, **options: Any) -> tuple[str, bytes, 
         return result.observation.elements[0].text, result.screenshot, _told(pool.browser_pids())
 
 
-def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(
+async def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    text, screenshot, told = asyncio.run(_step(pages, page_task("/index.html"), max_sessions=CORES))
+    text, screenshot, told = await _step(pages, page_task("/index.html"), max_sessions=CORES)
     assert text == "seen" and screenshot
     assert told["renderer"]
     assert not told["gpu-process"] and not told["browser"]
@@ -55,26 +54,26 @@ def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(
 @pytest.mark.parametrize(
     "options", [{"max_sessions": 4 * CORES}, {"max_sessions": 1, "screenshots": False}], ids=["many", "no pictures"]
 )
-def test_where_it_does_not_pay_they_are_told_nothing(
+async def test_where_it_does_not_pay_they_are_told_nothing(
     options: dict[str, Any], pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    text, _, told = asyncio.run(_step(pages, page_task("/index.html"), **options))
+    text, _, told = await _step(pages, page_task("/index.html"), **options)
     assert text == "seen" and not told["renderer"]
 
 
-def test_both_make_the_same_picture(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_both_make_the_same_picture(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     task = page_task("/index.html")
-    few, many = (asyncio.run(_step(pages, task, max_sessions=number)) for number in (1, 4 * CORES))
+    few, many = ((await _step(pages, task, max_sessions=number)) for number in (1, 4 * CORES))
     assert few[1] == many[1] and few[2] != many[2]
 
 
-def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(
+async def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(
     pages: Any, page_task: Callable[[str], WebTask], tmp_path: Path
 ) -> None:
     script = tmp_path / "chromium"
     script.write_text(f'#!/bin/sh\nexec {find_chromium()} "$@"\n')
     script.chmod(0o755)
-    text, screenshot, told = asyncio.run(_step(pages, page_task("/index.html"), max_sessions=1, executable=script))
+    text, screenshot, told = await _step(pages, page_task("/index.html"), max_sessions=1, executable=script)
     assert text == "seen" and screenshot and not told["renderer"]
 
 

@@ -88,7 +88,7 @@ def test_another_seed_gives_other_numbers_and_no_seed_gives_new_ones() -> None:
     asyncio.run(run())
 
 
-def test_the_script_leaves_no_name_and_no_source_behind() -> None:
+async def test_the_script_leaves_no_name_and_no_source_behind() -> None:
     names = "JSON.stringify([...Object.getOwnPropertyNames(window), ...Object.getOwnPropertySymbols(window).map(String)].sort())"
     sources = (
         "[Math.random, crypto.randomUUID, crypto.getRandomValues, requestAnimationFrame, cancelAnimationFrame, performance.now, scrollTo,"
@@ -96,48 +96,41 @@ def test_the_script_leaves_no_name_and_no_source_behind() -> None:
         " Object.getOwnPropertyDescriptor(Event.prototype, 'timeStamp').get].map(String).every((text) => text.includes('[native code]'))"
     )
 
-    async def run() -> None:
-        with DynamicSite() as site:
-            async with chromium(*PROCESS_ARGS) as browser:
-                bare = await browser.page()
-                await bare.send("Page.navigate", {"url": f"{site.origin}/rest.html"})
-                page = await open_driven(browser, seed=1)
-                await page.load(f"{site.origin}/rest.html")
-                assert await page.cdp.evaluate(names) == await bare.evaluate(names)
-                assert await page.cdp.evaluate(sources)
-                refused = "(() => { try { %s; return 'taken'; } catch (error) { return error.name; } })()"
-                for bad in ("requestAnimationFrame(1)", "requestIdleCallback(1)", "requestIdleCallback(() => {}, 1)"):
-                    assert await page.cdp.evaluate(refused % bad) == "TypeError"
-                assert (
-                    await page.cdp.evaluate(refused % "crypto.getRandomValues(new Float32Array(1))")
-                    == "TypeMismatchError"
-                )
-
-    asyncio.run(run())
+    with DynamicSite() as site:
+        async with chromium(*PROCESS_ARGS) as browser:
+            bare = await browser.page()
+            await bare.send("Page.navigate", {"url": f"{site.origin}/rest.html"})
+            page = await open_driven(browser, seed=1)
+            await page.load(f"{site.origin}/rest.html")
+            assert await page.cdp.evaluate(names) == await bare.evaluate(names)
+            assert await page.cdp.evaluate(sources)
+            refused = "(() => { try { %s; return 'taken'; } catch (error) { return error.name; } })()"
+            for bad in ("requestAnimationFrame(1)", "requestIdleCallback(1)", "requestIdleCallback(() => {}, 1)"):
+                assert await page.cdp.evaluate(refused % bad) == "TypeError"
+            assert (
+                await page.cdp.evaluate(refused % "crypto.getRandomValues(new Float32Array(1))") == "TypeMismatchError"
+            )
 
 
-def test_frames_run_on_the_clock_and_can_be_cancelled() -> None:
-    async def run() -> None:
-        with DynamicSite() as site:
-            async with chromium(*PROCESS_ARGS) as browser:
-                page = await open_driven(browser)
-                await page.load(f"{site.origin}/rest.html")
-                await page.cdp.evaluate(
-                    "window.drawn = []; const draw = (now) => { drawn.push(now - performance.now()); requestAnimationFrame(draw); };"
-                    "requestAnimationFrame(draw); cancelAnimationFrame(requestAnimationFrame(() => drawn.push('cancelled')));"
-                    "requestAnimationFrame(() => { throw new Error('one bad callback'); }); requestAnimationFrame(() => drawn.push('after')); 0"
-                )
-                settled = await page.clock.settle(500)
-                drawn = json.loads(await page.cdp.evaluate("JSON.stringify(drawn)"))
-                assert "cancelled" not in drawn and drawn.count("after") == 1
-                frames = [late for late in drawn if late != "after"]
-                assert settled.virtual_ms == 500
-                assert frames == [0] * 30
-
-    asyncio.run(run())
+async def test_frames_run_on_the_clock_and_can_be_cancelled() -> None:
+    with DynamicSite() as site:
+        async with chromium(*PROCESS_ARGS) as browser:
+            page = await open_driven(browser)
+            await page.load(f"{site.origin}/rest.html")
+            await page.cdp.evaluate(
+                "window.drawn = []; const draw = (now) => { drawn.push(now - performance.now()); requestAnimationFrame(draw); };"
+                "requestAnimationFrame(draw); cancelAnimationFrame(requestAnimationFrame(() => drawn.push('cancelled')));"
+                "requestAnimationFrame(() => { throw new Error('one bad callback'); }); requestAnimationFrame(() => drawn.push('after')); 0"
+            )
+            settled = await page.clock.settle(500)
+            drawn = json.loads(await page.cdp.evaluate("JSON.stringify(drawn)"))
+            assert "cancelled" not in drawn and drawn.count("after") == 1
+            frames = [late for late in drawn if late != "after"]
+            assert settled.virtual_ms == 500
+            assert frames == [0] * 30
 
 
-def test_idle_time_comes_after_each_frame_of_the_clock() -> None:
+async def test_idle_time_comes_after_each_frame_of_the_clock() -> None:
     script = """
         window.said = [];
         const note = (what) => (deadline) => said.push(what);
@@ -155,18 +148,15 @@ def test_idle_time_comes_after_each_frame_of_the_clock() -> None:
         0
     """
 
-    async def run() -> None:
-        with DynamicSite() as site:
-            async with chromium(*PROCESS_ARGS) as browser:
-                page = await open_driven(browser)
-                await page.load(f"{site.origin}/rest.html")
-                await page.cdp.evaluate(script)
-                await page.clock.settle(500)
-                said = json.loads(await page.cdp.evaluate("JSON.stringify(said)"))
-                assert said == ["frame", "idle", True, False, True, "waited"]
-                assert await page.cdp.evaluate("times") in (29, 30)
-
-    asyncio.run(run())
+    with DynamicSite() as site:
+        async with chromium(*PROCESS_ARGS) as browser:
+            page = await open_driven(browser)
+            await page.load(f"{site.origin}/rest.html")
+            await page.cdp.evaluate(script)
+            await page.clock.settle(500)
+            said = json.loads(await page.cdp.evaluate("JSON.stringify(said)"))
+            assert said == ["frame", "idle", True, False, True, "waited"]
+            assert await page.cdp.evaluate("times") in (29, 30)
 
 
 async def drawn_with(page: Session, family: str) -> str:

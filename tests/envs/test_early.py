@@ -87,23 +87,20 @@ def test_a_page_at_rest_is_pictured_with_its_frame(pages: Any, page_task: Callab
     on_a_page(pages, page_task("/index.html"), SAID, work)
 
 
-def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(
+async def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
     bodies = {f"{number}.html": PAGE.replace("DOES", does) for number, does in enumerate(LATER.values())}
 
-    async def run() -> None:
-        async with pages(bodies) as (pool, site):
-            for name, body in zip(LATER, bodies, strict=True):
-                async with pool.lease(site) as session:
-                    await session.reset(page_task(f"/{body}"), 0)
-                    before = await picture_now(session)
-                    result = await session.step(Click(element=1))
-                    assert result.screenshot == await picture_now(session) != before, name
-                    assert session._page is not None
-                    assert session._page.early.missed or name in BY_THEN, name
-
-    asyncio.run(run())
+    async with pages(bodies) as (pool, site):
+        for name, body in zip(LATER, bodies, strict=True):
+            async with pool.lease(site) as session:
+                await session.reset(page_task(f"/{body}"), 0)
+                before = await picture_now(session)
+                result = await session.step(Click(element=1))
+                assert result.screenshot == await picture_now(session) != before, name
+                assert session._page is not None
+                assert session._page.early.missed or name in BY_THEN, name
 
 
 def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any, page_task: Callable[[str], WebTask]) -> None:

@@ -88,20 +88,17 @@ async def ended(session: WebSession, task: WebTask) -> Recorded:
     return await session.evidence(needs(task.rubric))
 
 
-def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: Any) -> None:
+async def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: Any) -> None:
     rubric = rubric_of(*({"type": "js", "expression": each} for each in PREDICATES))
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
-    async def run() -> tuple[Recorded, Recorded, str]:
-        async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
-            first = await ended(session, task)
-            again = await session.evidence(
-                needs(rubric_of({"type": "js", "expression": "$('#total').textContent === '17'"}))
-            )
-            frame = await session.step(Click(element=1))
-            return first, again, frame.observation.text
-
-    first, again, text = asyncio.run(run())
+    async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+        first = await ended(session, task)
+        again = await session.evidence(
+            needs(rubric_of({"type": "js", "expression": "$('#total').textContent === '17'"}))
+        )
+        frame = await session.step(Click(element=1))
+        text = frame.observation.text
     for (expression, wanted), (value, evidence) in zip(PREDICATES.items(), graded(rubric, first), strict=True):
         if isinstance(wanted, bool):
             assert value == float(wanted), (expression, evidence)
@@ -120,7 +117,7 @@ def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: 
     assert first.dom is None and first.downloads is None and not first.absent
 
 
-def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pages: Any, page_task: Any) -> None:
+async def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pages: Any, page_task: Any) -> None:
     facts: list[tuple[dict[str, Any], float]] = [
         ({"type": "dom_element_present", "selector": "body > p#total"}, 1),
         ({"type": "dom_element_present", "selector": "iframe > html #inner"}, 1),
@@ -136,18 +133,15 @@ def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pa
     rubric = rubric_of(*(fact for fact, _ in facts))
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
-    async def run() -> Recorded:
-        async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
-            return await ended(session, task)
-
-    recorded = asyncio.run(run())
+    async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+        recorded = await ended(session, task)
     for (fact, wanted), (value, evidence) in zip(facts, graded(rubric, recorded), strict=True):
         assert value == wanted, (fact, evidence)
     assert recorded.dom is not None and set(recorded.dom[0].styles or {}) == {"color", "display", "width"}
     assert Recorded.model_validate_json(recorded.model_dump_json(), strict=True) == recorded
 
 
-def test_of_a_large_page_the_first_elements_are_there(
+async def test_of_a_large_page_the_first_elements_are_there(
     pages: Any, page_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MOST_NODES", 12)
@@ -156,11 +150,8 @@ def test_of_a_large_page_the_first_elements_are_there(
     rubric = rubric_of(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
-    async def run() -> Recorded:
-        async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
-            return await ended(session, task)
-
-    recorded = asyncio.run(run())
+    async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+        recorded = await ended(session, task)
     assert recorded.dom is not None and len(recorded.dom) == 12 and recorded.dom_cut and not recorded.absent
     assert [value for value, _ in graded(rubric, recorded)] == [1, None, 1]
 
@@ -169,7 +160,7 @@ DOWNLOADS = """<a href="/invoice.bin" download="../../bill 1.bin">One</a> <a hre
 BIG = b"0123456789" * 300_000
 
 
-def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(
+async def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(
     pages: Any, page_task: Any, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -191,11 +182,8 @@ def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(
                 await session.step(Click(element=element))
             return await session.evidence(needs(rubric)), len(list(kept.iterdir()))
 
-    async def run() -> list[tuple[Recorded, int]]:
-        async with pages({"a.html": DOWNLOADS}, max_sessions=2, downloads=kept) as (pool, site):
-            return list(await asyncio.gather(episode(pool, site, 2), episode(pool, site, 0)))
-
-    (both, _), (none, folders) = asyncio.run(run())
+    async with pages({"a.html": DOWNLOADS}, max_sessions=2, downloads=kept) as (pool, site):
+        (both, _), (none, folders) = list(await asyncio.gather(episode(pool, site, 2), episode(pool, site, 0)))
     assert both.downloads is not None and none.downloads == ()
     assert {file.name: file.size for file in both.downloads} == {"_.._bill 1.bin": 5, "big.bin": len(BIG)}
     assert folders >= 1 and list(kept.iterdir()) == []
@@ -218,7 +206,9 @@ class Asked:
         raise AssertionError(event)
 
 
-def test_a_folder_that_the_disk_refuses_is_the_episodes_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_folder_that_the_disk_refuses_is_the_episodes_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BrowserError, match=r"cannot be made: .*No such file"):
         DownloadFolder.make(Asked(), "c", tmp_path / "gone")
     folder = DownloadFolder.make(Asked(), "c", tmp_path)
@@ -229,11 +219,11 @@ def test_a_folder_that_the_disk_refuses_is_the_episodes_error(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr("envs.browser.evidence._files", full)
         with pytest.raises(BrowserError, match=r"cannot be read: .*Input/output error"):
-            asyncio.run(folder.read())
-    asyncio.run(folder.remove())
+            await folder.read()
+    await folder.remove()
     with pytest.raises(BrowserError, match=r"cannot be read: .*No such file"):
-        asyncio.run(folder.read())
-    asyncio.run(folder.remove())
+        await folder.read()
+    await folder.remove()
 
 
 def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
@@ -265,67 +255,60 @@ def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
     assert len(looked) == 2 and browser.said == ["allow", "deny"] and list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_does_not_arrive_in_time_is_not_said_to_be_missing(
+async def test_a_file_that_does_not_arrive_in_time_is_not_said_to_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "DOWNLOAD_SECONDS", 0.0)
     (tmp_path / "here.pdf").write_bytes(b"abc")
     (tmp_path / "Unconfirmed 12.crdownload").write_bytes(b"ab")
-    files, more = asyncio.run(DownloadFolder(Asked(), "c", tmp_path).read())
+    files, more = await DownloadFolder(Asked(), "c", tmp_path).read()
     rubric = rubric_of({"type": "download", "name": "here.pdf"}, {"type": "download", "name": "late.pdf"})
     recorded = Recorded(downloads=files, downloads_cut=more)
     assert [value for value, _ in graded(rubric, recorded)] == [1, None]
 
 
-def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(
+async def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(
     pages: Any, page_task: Any, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
     task = page_task("/a.html").model_copy(update={"rubric": rubric_of({"type": "download", "name": "a"})})
 
-    async def run() -> Recorded:
-        async with pages({"a.html": "x"}, max_sessions=1, downloads=kept) as (pool, site):
-            async with pool.lease(site) as session:
-                with pytest.raises(BrowserError, match=r"downloads cannot be used: .*kept"):
-                    await session.reset(task, 0)
-            kept.mkdir()
-            async with pool.lease(site) as session:
-                return await ended(session, task)
-
-    assert asyncio.run(run()).downloads == () and list(kept.iterdir()) == []
+    async with pages({"a.html": "x"}, max_sessions=1, downloads=kept) as (pool, site):
+        async with pool.lease(site) as session:
+            with pytest.raises(BrowserError, match=r"downloads cannot be used: .*kept"):
+                await session.reset(task, 0)
+        kept.mkdir()
+        async with pool.lease(site) as session:
+            found = await ended(session, task)
+    assert found.downloads == () and list(kept.iterdir()) == []
 
 
-def test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read(
+async def test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read(
     pages: Any, page_task: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "invoice.bin").write_bytes(b"bytes")
     assert not needs(page_task("/a.html").rubric)
 
-    async def run() -> Recorded:
-        async with pages({"a.html": DOWNLOADS}, max_sessions=1) as (pool, site), pool.lease(site) as session:
-            await session.reset(page_task("/a.html"), 0)
-            await session.step(Click(element=1))
-            return await session.evidence(Needs(downloads=True))
-
-    recorded = asyncio.run(run())
+    async with pages({"a.html": DOWNLOADS}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+        await session.reset(page_task("/a.html"), 0)
+        await session.step(Click(element=1))
+        recorded = await session.evidence(Needs(downloads=True))
     assert recorded.downloads is None and "not ours" in recorded.absent["downloads"]
 
 
-def test_an_open_dialog_does_not_keep_the_page_from_being_read(pages: Any, page_task: Any) -> None:
+async def test_an_open_dialog_does_not_keep_the_page_from_being_read(pages: Any, page_task: Any) -> None:
     body = """<button onclick="document.title = confirm('Sure?') ? 'yes' : 'no'">Go</button>"""
     rubric = rubric_of(
         {"type": "js", "expression": "document.title === 'no'"}, {"type": "dom_element_present", "selector": "button"}
     )
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
-    async def run() -> Recorded:
-        async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
-            await session.reset(task, 0)
-            frame = await session.step(Click(element=1))
-            assert frame.observation.dialog
-            return await session.evidence(needs(rubric))
-
-    assert [value for value, _ in graded(rubric, asyncio.run(run()))] == [1, 1]
+    async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
+        await session.reset(task, 0)
+        frame = await session.step(Click(element=1))
+        assert frame.observation.dialog
+        found = await session.evidence(needs(rubric))
+    assert [value for value, _ in graded(rubric, found)] == [1, 1]
 
 
 def test_there_is_nothing_to_read_without_an_episode(pages: Any) -> None:

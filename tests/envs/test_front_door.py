@@ -237,14 +237,11 @@ def test_calls_out_of_order_say_what_to_call(play: Play) -> None:
         asyncio.run(open_env("miniwob/click-test").reset())
 
 
-def test_without_await_inside_a_running_loop() -> None:
-    async def notebook() -> Any:
-        with open_env_sync("miniwob/click-test", seed=7) as env:
-            pids = env._env._session._pool.browser_pids()
-            env.reset()
-            return env, env.step("click [1]"), pids
-
-    env, ended, pids = asyncio.run(notebook())
+async def test_without_await_inside_a_running_loop() -> None:
+    with open_env_sync("miniwob/click-test", seed=7) as env:
+        pids = env._env._session._pool.browser_pids()
+        env.reset()
+        ended = env.step("click [1]")
     assert ended.reward == 1.0 and env.reward is not None and env.reward.passed
     assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids), "Chromium is left behind"
     env.close()
@@ -321,13 +318,13 @@ def test_a_live_host_and_an_address_make_the_same_task() -> None:
         (lambda episode: 1 / 0, "ZeroDivisionError"),
     ],
 )
-def test_a_reward_function_that_gives_no_reward_is_named(function: Any, words: str) -> None:
+async def test_a_reward_function_that_gives_no_reward_is_named(function: Any, words: str) -> None:
     def polite(episode: Episode) -> Any:
         return function(episode)
 
     task, evidence = find_task("miniwob/click-test"), Any
     with pytest.raises(ConfigError) as refused:
-        asyncio.run(FunctionSource(polite).parts(task, evidence))  # type: ignore[arg-type]
+        await FunctionSource(polite).parts(task, evidence)  # type: ignore[arg-type]
     assert "polite" in str(refused.value) and words in str(refused.value) and task.task_id in str(refused.value)
 
 

@@ -138,23 +138,20 @@ def test_a_long_status_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert greed._waits(str(tmp_path / "status")) == 12
 
 
-def test_a_look_that_fails_is_logged_once_and_the_watch_goes_on(
+async def test_a_look_that_fails_is_logged_once_and_the_watch_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        monkeypatch.setattr(greed, "LOOK_SECONDS", 0.001)
-        watch, looks = GreedWatch(lambda: asyncio.sleep(0, [7])), list[float]()
+    monkeypatch.setattr(greed, "LOOK_SECONDS", 0.001)
+    watch, looks = GreedWatch(lambda: asyncio.sleep(0, [7])), list[float]()
 
-        def look(_: object, now: float) -> None:
-            looks.append(now)
-            raise ZeroDivisionError
+    def look(_: object, now: float) -> None:
+        looks.append(now)
+        raise ZeroDivisionError
 
-        monkeypatch.setattr(watch, "look", look)
-        running = asyncio.create_task(watch.run())
-        while len(looks) < 3:
-            assert not running.done()
-            await asyncio.sleep(0.001)
-        running.cancel()
-
-    asyncio.run(run())
+    monkeypatch.setattr(watch, "look", look)
+    running = asyncio.create_task(watch.run())
+    while len(looks) < 3:
+        assert not running.done()
+        await asyncio.sleep(0.001)
+    running.cancel()
     assert [record.message.startswith("a look at the renderers failed") for record in caplog.records] == [True]

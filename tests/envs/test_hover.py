@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -109,21 +108,18 @@ REACTIONS: dict[str, tuple[str, Action]] = {
 }
 
 
-def test_a_press_comes_after_what_the_mouse_starts(
+async def test_a_press_comes_after_what_the_mouse_starts(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask]
 ) -> None:
-    async def scene() -> list[str]:
-        missed = []
-        bodies = {f"{number}.html": body for number, (body, _) in enumerate(REACTIONS.values())}
-        async with pages(bodies, screenshots=False) as (pool, site), pool.lease(site) as session:
-            for number, (name, (_, action)) in enumerate(REACTIONS.items()):
-                await session.reset(page_task(f"/{number}.html"), 0)
-                result = await session.step(action)
-                if result.observation.title != "done":
-                    missed.append(f"{name}: {result.observation.error}")
-        return missed
-
-    assert asyncio.run(scene()) == []
+    missed = []
+    bodies = {f"{number}.html": body for number, (body, _) in enumerate(REACTIONS.values())}
+    async with pages(bodies, screenshots=False) as (pool, site), pool.lease(site) as session:
+        for number, (name, (_, action)) in enumerate(REACTIONS.items()):
+            await session.reset(page_task(f"/{number}.html"), 0)
+            result = await session.step(action)
+            if result.observation.title != "done":
+                missed.append(f"{name}: {result.observation.error}")
+    assert missed == []
 
 
 def test_no_time_passes_where_the_page_does_not_react() -> None:

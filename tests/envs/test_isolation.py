@@ -24,23 +24,20 @@ async def line(session: WebSession, result: StepResult, begin: str) -> str:
     raise AssertionError(f"no {begin!r} in {result.observation.text!r}")
 
 
-def test_traces_of_one_episode_are_absent_in_the_next_hundred() -> None:
-    async def run() -> tuple[str, str, set[str]]:
-        async with dynamic_pool(max_sessions=4) as (pool, site):
+async def test_traces_of_one_episode_are_absent_in_the_next_hundred() -> None:
+    async with dynamic_pool(max_sessions=4) as (pool, site):
 
-            async def found() -> str:
-                async with pool.lease(site) as session:
-                    return await line(session, await session.reset(page("/canaries.html"), 0), "found:")
-
+        async def found() -> str:
             async with pool.lease(site) as session:
-                await line(session, await session.reset(page("/canaries.html"), 0), "found:")
-                left = await line(session, await session.step(GO), "done")
-                kept = await line(session, await session.step(Refresh()), "found:")  # a page sees its own traces
-                later = await asyncio.gather(*(found() for _ in range(3)))  # others, while it is still there
-            for _ in range((EPISODES - 3) // 4 + 1):
-                later += await asyncio.gather(*(found() for _ in range(4)))
-            return left, kept, set(later)
+                return await line(session, await session.reset(page("/canaries.html"), 0), "found:")
 
-    left, kept, later = asyncio.run(run())
+        async with pool.lease(site) as session:
+            await line(session, await session.reset(page("/canaries.html"), 0), "found:")
+            left = await line(session, await session.step(GO), "done")
+            kept = await line(session, await session.step(Refresh()), "found:")  # a page sees its own traces
+            later = await asyncio.gather(*(found() for _ in range(3)))  # others, while it is still there
+        for _ in range((EPISODES - 3) // 4 + 1):
+            later += await asyncio.gather(*(found() for _ in range(4)))
+        later = set(later)
     assert [trace for trace in TRACES if trace not in kept] == [], left
     assert later == {"found:"}

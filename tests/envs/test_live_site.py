@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -84,12 +83,12 @@ def test_pages_that_declare_nothing_are_not_asked(name: str) -> None:
     assert "WOB_DONE_GLOBAL" in asked
 
 
-def test_tasks_begin_below_the_path_of_an_address() -> None:
+async def test_tasks_begin_below_the_path_of_an_address() -> None:
     site = LiveSite("admin", LiveOptions({"admin": "http://h.example:7780/admin/"}))
     task = WebTask(
         task_id="a", site="admin", kind="k", path="/orders?x=1", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
     )  # fmt: skip
-    episode = asyncio.run(site.open_episode(task, 0))
+    episode = await site.open_episode(task, 0)
     assert (site.origin, episode.path) == ("http://h.example:7780", "/admin/orders?x=1")
     assert isinstance(site, StatefulSite) and episode.state.origin == site.origin
 
@@ -125,55 +124,52 @@ PAGE = """<!DOCTYPE html><title>Shop</title><h1>Lamps</h1><a href="/lamp.html?si
 <div id=said></div><script>fetch("%s/index.html").catch(() => {document.title = "cut off"})</script>"""
 
 
-def test_an_episode_on_a_server_of_this_machine(tmp_path: Path) -> None:
+async def test_an_episode_on_a_server_of_this_machine(tmp_path: Path) -> None:
     """Real Chromium; the other server of the same machine is not named, and out of reach."""
     (tmp_path / "lamp.html").write_text("<title>Lamp</title><p>It costs 12.50</p>")
 
-    async def run() -> None:
-        ours, other = StaticServer(tmp_path), StaticServer(tmp_path)
-        await ours.start()
-        await other.start()
-        (tmp_path / "index.html").write_text(PAGE % other.origin)
-        site = make_site("shop", LiveOptions({"shop": ours.origin}))
-        task = WebTask(
-            task_id="webvoyager/1",
-            site="shop",
-            kind="shop",
-            path="/index.html?x=1#top",
-            instruction="What does the lamp cost?",
-            difficulty=1,
-            horizon=5,
-            seeds={Split.HELD_OUT: SeedRange(start=0, stop=1)},
-        )
-        try:
-            async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
-                frame = await session.reset(task, 0)
-                assert frame.observation.instruction == "What does the lamp cost?"
-                assert frame.observation.viewport == (1280, 720) and "Red lamp" in frame.observation.text
-                assert frame.observation.url == f"{ours.origin}/index.html?x=1#top"
-                assert pool.metrics()["requests_refused"] == {"loopback": 1}
-                away = await session.step(Goto(url=f"{other.origin}/lamp.html"))
-                assert away.error is not None and away.observation.url == frame.observation.url
-                there = await session.step(Goto(url=f"{ours.origin}/lamp.html"))
-                assert "12.50" in there.observation.text and not there.done
-                ended = await session.step(Answer(text="12.50"))
-                assert ended.done and ended.stop is StopReason.ANSWER and ended.said == "12.50"
-        finally:
-            await ours.close()
-            await other.close()
-
-    asyncio.run(run())
+    ours, other = StaticServer(tmp_path), StaticServer(tmp_path)
+    await ours.start()
+    await other.start()
+    (tmp_path / "index.html").write_text(PAGE % other.origin)
+    site = make_site("shop", LiveOptions({"shop": ours.origin}))
+    task = WebTask(
+        task_id="webvoyager/1",
+        site="shop",
+        kind="shop",
+        path="/index.html?x=1#top",
+        instruction="What does the lamp cost?",
+        difficulty=1,
+        horizon=5,
+        seeds={Split.HELD_OUT: SeedRange(start=0, stop=1)},
+    )
+    try:
+        async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
+            frame = await session.reset(task, 0)
+            assert frame.observation.instruction == "What does the lamp cost?"
+            assert frame.observation.viewport == (1280, 720) and "Red lamp" in frame.observation.text
+            assert frame.observation.url == f"{ours.origin}/index.html?x=1#top"
+            assert pool.metrics()["requests_refused"] == {"loopback": 1}
+            away = await session.step(Goto(url=f"{other.origin}/lamp.html"))
+            assert away.error is not None and away.observation.url == frame.observation.url
+            there = await session.step(Goto(url=f"{ours.origin}/lamp.html"))
+            assert "12.50" in there.observation.text and not there.done
+            ended = await session.step(Answer(text="12.50"))
+            assert ended.done and ended.stop is StopReason.ANSWER and ended.said == "12.50"
+    finally:
+        await ours.close()
+        await other.close()
 
 
 @pytest.mark.parametrize(
     "text", [None, "", "[]", "{}", '{"cookies": [{"name": "hidden-value"}]}', '{"cookies": ["hidden-value"]}', "\xff"]
 )
-def test_a_log_in_that_cannot_be_read_says_so_without_its_values(tmp_path: Path, text: str | None) -> None:
+async def test_a_log_in_that_cannot_be_read_says_so_without_its_values(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "state.json"
     if text is not None:
         file.write_text(text)
     with pytest.raises(SiteError, match=r"log-in .*state\.json") as caught:
-        asyncio.run(LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)})).start())
+        await LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)})).start()
     assert "hidden" not in str(caught.value) and caught.value.__cause__ is None
 
 
@@ -207,7 +203,7 @@ def test_a_cookie_that_no_browser_takes_is_named_by_its_place(
     assert "hidden" not in str(caught.value)
 
 
-def test_the_cookies_of_a_log_in(tmp_path: Path) -> None:
+async def test_the_cookies_of_a_log_in(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     some = {
         "name": "a",
@@ -224,7 +220,7 @@ def test_the_cookies_of_a_log_in(tmp_path: Path) -> None:
     )
     site = LiveSite("shop.example", LiveOptions(logins={"shop.example": str(file)}))
     assert site.cookies == ()
-    asyncio.run(site.start())
+    await site.start()
     assert [dict(each) for each in site.cookies] == [
         {name: value for name, value in some.items() if name != "expires"},
         {"name": "b", "value": "2", "domain": "h", "path": "/", "expires": 17.5},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,29 +14,23 @@ def usable(result: StepResult) -> list[str]:
     return [element.text for element in result.observation.elements if element.in_viewport]
 
 
-def test_behind_a_modal_dialog_nothing_can_be_used() -> None:
-    async def run() -> None:
-        async with dynamic_pool() as (pool, site), pool.lease(site) as session:
-            assert usable(await session.reset(page("/modal.html"), 0)) == ["Modal", "Plain"]
-            result = await session.step(Click(element="modal"))
-            assert usable(result) == ["Close", "Framed"]
-            assert result.observation.hidden.covered == 2
-            assert "Behind are words." in result.observation.text, "it can be read still"
-            close = next(element.index for element in result.observation.elements if element.text == "Close")
-            assert usable(await session.step(Click(element=close))) == ["Modal", "Plain"]
-            assert usable(await session.step(Click(element="plain"))) == ["Modal", "Plain", "Said"]
-
-    asyncio.run(run())
+async def test_behind_a_modal_dialog_nothing_can_be_used() -> None:
+    async with dynamic_pool() as (pool, site), pool.lease(site) as session:
+        assert usable(await session.reset(page("/modal.html"), 0)) == ["Modal", "Plain"]
+        result = await session.step(Click(element="modal"))
+        assert usable(result) == ["Close", "Framed"]
+        assert result.observation.hidden.covered == 2
+        assert "Behind are words." in result.observation.text, "it can be read still"
+        close = next(element.index for element in result.observation.elements if element.text == "Close")
+        assert usable(await session.step(Click(element=close))) == ["Modal", "Plain"]
+        assert usable(await session.step(Click(element="plain"))) == ["Modal", "Plain", "Said"]
 
 
-def test_so_it_is_without_frames(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_so_it_is_without_frames(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     html = """<button onclick="document.querySelector('dialog').showModal()">Open</button><button>Behind</button>
               <dialog><button onclick="this.closest('dialog').close()">Close</button></dialog>"""
 
-    async def run() -> None:
-        async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
-            assert usable(await session.reset(page_task("/index.html"), 0)) == ["Open", "Behind"]
-            assert usable(await session.step(Click(element=1))) == ["Close"]
-            assert usable(await session.step(Click(element=1))) == ["Open", "Behind"]
-
-    asyncio.run(run())
+    async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
+        assert usable(await session.reset(page_task("/index.html"), 0)) == ["Open", "Behind"]
+        assert usable(await session.step(Click(element=1))) == ["Close"]
+        assert usable(await session.step(Click(element=1))) == ["Open", "Behind"]

@@ -57,23 +57,20 @@ def test_the_first_legend_of_a_field_set_stays_usable(
 
 
 @pytest.mark.parametrize("options", [FULL, SMALL])
-def test_states_of_fields_are_read_only_where_they_are_shown(
+async def test_states_of_fields_are_read_only_where_they_are_shown(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask], options: ObservationOptions
 ) -> None:
     body = "<label>All<input type=checkbox id=all></label><button>Go</button><script>all.indeterminate = true</script>"
 
-    async def run() -> None:
-        async with pages({"index.html": body}) as (pool, site):
-            site.observation = options
-            async with pool.lease(site) as session:
-                first = await session.reset(page_task("/index.html"), 0)
-                second = await session.step(Click(element=2))
-                for result in (first, second):
-                    assert ("partly checked" in result.observation.elements[0].states) == (options is FULL)
-                looked = session._page.tab.clock.looked  # type: ignore[union-attr]
-                assert looked is not None and bool(looked.fields.mixed) == (options is FULL)
-
-    asyncio.run(run())
+    async with pages({"index.html": body}) as (pool, site):
+        site.observation = options
+        async with pool.lease(site) as session:
+            first = await session.reset(page_task("/index.html"), 0)
+            second = await session.step(Click(element=2))
+            for result in (first, second):
+                assert ("partly checked" in result.observation.elements[0].states) == (options is FULL)
+            looked = session._page.tab.clock.looked  # type: ignore[union-attr]
+            assert looked is not None and bool(looked.fields.mixed) == (options is FULL)
 
 
 def test_a_label_that_wraps_covers_nothing_beside_it(

@@ -100,13 +100,11 @@ HARD = {
 """Seeds that an oracle once failed on; those with something to scroll only where no pictures are made, as in `flows.build_tasks --check`."""
 
 
-def test_hard_seeds_are_solved_without_pictures(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    async def run() -> list[str]:
-        async with miniwob(max_sessions=4, screenshots=False) as (pool, site):
-            work = [attempt(pool, site, miniwob_tasks[kind], seeds, "element") for kind, seeds in HARD.items()]
-            return [failure for failures in await asyncio.gather(*work) for failure in failures]
-
-    assert asyncio.run(run()) == []
+async def test_hard_seeds_are_solved_without_pictures(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async with miniwob(max_sessions=4, screenshots=False) as (pool, site):
+        work = [attempt(pool, site, miniwob_tasks[kind], seeds, "element") for kind, seeds in HARD.items()]
+        found = [failure for failures in await asyncio.gather(*work) for failure in failures]
+    assert found == []
 
 
 def listed(instruction: str, *rows: str) -> Observation:

@@ -141,24 +141,22 @@ def test_bounds_hold_and_nothing_is_lost_whatever_happens(seed: int, workers: in
     run_simulated(main())
 
 
-def test_work_in_threads_leaves_the_event_loop_free() -> None:
-    async def main() -> tuple[int, bool]:
-        seen, inside = asyncio.Event(), threading.Event()
-        loop = asyncio.get_running_loop()
+async def test_work_in_threads_leaves_the_event_loop_free() -> None:
+    seen, inside = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
 
-        def encode(item: int) -> int:
-            loop.call_soon_threadsafe(seen.set)
-            assert inside.wait(10), "the event loop did not run while a thread worked"
-            return item * 2
+    def encode(item: int) -> int:
+        loop.call_soon_threadsafe(seen.set)
+        assert inside.wait(10), "the event loop did not run while a thread worked"
+        return item * 2
 
-        with ThreadPoolExecutor(1) as executor:
-            pipeline = Pipeline.of(Stage.in_threads("encode", encode, executor))
-            task = asyncio.create_task(pipeline.run(21))
-            await seen.wait()
-            inside.set()
-            return await task, at_rest(pipeline)
-
-    assert asyncio.run(main()) == (42, True)
+    with ThreadPoolExecutor(1) as executor:
+        pipeline = Pipeline.of(Stage.in_threads("encode", encode, executor))
+        task = asyncio.create_task(pipeline.run(21))
+        await seen.wait()
+        inside.set()
+        found = await task, at_rest(pipeline)
+    assert found == (42, True)
 
 
 def test_a_stage_needs_room() -> None:

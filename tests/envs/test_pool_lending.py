@@ -17,6 +17,7 @@ from envs.browser.browser import Browser
 from envs.browser.connection import Connection
 from envs.browser.context import BrowserContext
 from envs.egress import AllowList, EgressProxy
+from envs.observation import ObservationOptions
 from envs.types import BrowserError, Click, WebTask
 
 
@@ -90,7 +91,7 @@ class Place:
     def __init__(self, name: str, *, stateless: bool = True) -> None:
         self.name, self.stateless_pages = name, stateless
         self.origin, self.hosts, self.viewport = f"http://{name}.example", (), (10, 10)
-        self.style, self.background = "", False
+        self.style, self.background, self.observation = "", False, ObservationOptions()
 
 
 @pytest.fixture
@@ -115,271 +116,241 @@ async def turns(count: int = 20) -> None:
 
 
 @pytest.mark.parametrize("step", ["context", "way out"])
-def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
+async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
     machine: Callable[[], Machine], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Its episode's context is closed first, then its way out, then the browser: at each moment another session may be reset."""
 
-    async def run() -> None:
-        made, site = machine(), Place("one")
-        async with BrowserPool(process_per_episode=True, max_sessions=2) as pool:
-            first = await pool.acquire(site, TASK)  # type: ignore[arg-type]
-            gate = made.may_close
-            if step == "way out":
-                gate = asyncio.Event()
-                close = type(pool._shelf._listeners[first]).close
+    made, site = machine(), Place("one")
+    async with BrowserPool(process_per_episode=True, max_sessions=2) as pool:
+        first = await pool.acquire(site, TASK)  # type: ignore[arg-type]
+        gate = made.may_close
+        if step == "way out":
+            gate = asyncio.Event()
+            close = type(pool._shelf._listeners[first]).close
 
-                async def slowly(listener: Any) -> None:
-                    await gate.wait()
-                    await close(listener)
+            async def slowly(listener: Any) -> None:
+                await gate.wait()
+                await close(listener)
 
-                monkeypatch.setattr("envs.egress.proxy.Listener.close", slowly)
-            gate.clear()
-            giving_back = asyncio.create_task(pool.release(first, site))  # type: ignore[arg-type]
-            await turns()
-            second = await pool.acquire(site, TASK)  # type: ignore[arg-type]
-            gate.set()
-            await giving_back
-            assert made.ended() == [True, False]
-            assert pool._shelf.browser_of(second) is made.browsers[1] and not second.broken
-            await pool.release(second, site)  # type: ignore[arg-type]
-            assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
-
-    asyncio.run(run())
+            monkeypatch.setattr("envs.egress.proxy.Listener.close", slowly)
+        gate.clear()
+        giving_back = asyncio.create_task(pool.release(first, site))  # type: ignore[arg-type]
+        await turns()
+        second = await pool.acquire(site, TASK)  # type: ignore[arg-type]
+        gate.set()
+        await giving_back
+        assert made.ended() == [True, False]
+        assert pool._shelf.browser_of(second) is made.browsers[1] and not second.broken
+        await pool.release(second, site)  # type: ignore[arg-type]
+        assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
 
 
-def test_a_browser_for_one_episode_is_given_to_one_while_its_context_is_opened(
+async def test_a_browser_for_one_episode_is_given_to_one_while_its_context_is_opened(
     machine: Callable[[], Machine],
 ) -> None:
-    async def run() -> None:
-        made, site = machine(), Place("one")
-        async with BrowserPool(process_per_episode=True, max_sessions=4) as pool:
-            made.may_open.clear()
-            asked = [asyncio.create_task(pool.acquire(site, TASK)) for _ in range(4)]  # type: ignore[arg-type]
-            while len(made.opening) < 4:
-                await turns(1)
-            assert len(set(made.opening)) == 4
-            made.may_open.set()
-            contexts = await asyncio.gather(*asked)
-            await pool.release(contexts[0], site)  # type: ignore[arg-type]
-            assert sum(made.ended()) == 1 and [context.broken for context in contexts[1:]] == [False] * 3
-
-    asyncio.run(run())
+    made, site = machine(), Place("one")
+    async with BrowserPool(process_per_episode=True, max_sessions=4) as pool:
+        made.may_open.clear()
+        asked = [asyncio.create_task(pool.acquire(site, TASK)) for _ in range(4)]  # type: ignore[arg-type]
+        while len(made.opening) < 4:
+            await turns(1)
+        assert len(set(made.opening)) == 4
+        made.may_open.set()
+        contexts = await asyncio.gather(*asked)
+        await pool.release(contexts[0], site)  # type: ignore[arg-type]
+        assert sum(made.ended()) == 1 and [context.broken for context in contexts[1:]] == [False] * 3
 
 
 @pytest.mark.parametrize("end", ["fails", "cancelled"])
-def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: Callable[[], Machine], end: str) -> None:
-    async def run() -> None:
-        made, site = machine(), Place("one")
-        async with BrowserPool(process_per_episode=True) as pool:
-            made.may_open.clear()
-            asked = asyncio.create_task(pool.acquire(site, TASK))  # type: ignore[arg-type]
-            await turns()
-            if end == "cancelled":
-                asked.cancel()
-            made.fails = True
-            made.may_open.set()
-            with pytest.raises(BrowserError if end == "fails" else asyncio.CancelledError):
-                await asked
-            made.fails = False
-            assert made.ended() == [True] and pool.metrics()["browsers"] == []
-            await pool.acquire(site, TASK)  # type: ignore[arg-type]
-            assert made.ended() == [True, False]
-
-    asyncio.run(run())
+async def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: Callable[[], Machine], end: str) -> None:
+    made, site = machine(), Place("one")
+    async with BrowserPool(process_per_episode=True) as pool:
+        made.may_open.clear()
+        asked = asyncio.create_task(pool.acquire(site, TASK))  # type: ignore[arg-type]
+        await turns()
+        if end == "cancelled":
+            asked.cancel()
+        made.fails = True
+        made.may_open.set()
+        with pytest.raises(BrowserError if end == "fails" else asyncio.CancelledError):
+            await asked
+        made.fails = False
+        assert made.ended() == [True] and pool.metrics()["browsers"] == []
+        await pool.acquire(site, TASK)  # type: ignore[arg-type]
+        assert made.ended() == [True, False]
 
 
-def test_sessions_that_begin_while_another_one_gives_back_are_not_disturbed(
+async def test_sessions_that_begin_while_another_one_gives_back_are_not_disturbed(
     pages: Any, page_task: Callable[[str], WebTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With real browsers, one for each episode."""
 
-    async def run() -> int:
-        close, held, go_on = BrowserContext.close, asyncio.Event(), asyncio.Event()
+    close, held, go_on = BrowserContext.close, asyncio.Event(), asyncio.Event()
 
-        async def slowly(context: BrowserContext) -> None:
-            held.set()
-            await go_on.wait()
-            await close(context)
+    async def slowly(context: BrowserContext) -> None:
+        held.set()
+        await go_on.wait()
+        await close(context)
 
-        monkeypatch.setattr(BrowserContext, "close", slowly)
-        task = page_task("/index.html")
-        button = "<button onclick=\"this.textContent = 'seen'\">go</button>"
-        async with (
-            pages({"index.html": button}, process_per_episode=True, max_sessions=3) as (pool, site),
-            pool.lease(site) as one,
-            pool.lease(site) as two,
-            pool.lease(site) as three,
-        ):
-            others = [two, three]
-            await one.reset(task, 0)
-            giving_back = asyncio.create_task(one.close())
-            await held.wait()
-            await asyncio.gather(*(session.reset(task, 0) for session in others))
-            go_on.set()
-            await giving_back
-            seen = await asyncio.gather(*(session.step(Click(element=1)) for session in others))
-            assert [result.observation.elements[0].text for result in seen] == ["seen", "seen"]
-            return pool.counters.launches
-
-    assert asyncio.run(run()) == 3
+    monkeypatch.setattr(BrowserContext, "close", slowly)
+    task = page_task("/index.html")
+    button = "<button onclick=\"this.textContent = 'seen'\">go</button>"
+    async with (
+        pages({"index.html": button}, process_per_episode=True, max_sessions=3) as (pool, site),
+        pool.lease(site) as one,
+        pool.lease(site) as two,
+        pool.lease(site) as three,
+    ):
+        others = [two, three]
+        await one.reset(task, 0)
+        giving_back = asyncio.create_task(one.close())
+        await held.wait()
+        await asyncio.gather(*(session.reset(task, 0) for session in others))
+        go_on.set()
+        await giving_back
+        seen = await asyncio.gather(*(session.step(Click(element=1)) for session in others))
+        assert [result.observation.elements[0].text for result in seen] == ["seen", "seen"]
+        found = pool.counters.launches
+    assert found == 3
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["pages used again", "pages not used again"])
 @pytest.mark.parametrize("old", [0, 3, 8])
 @pytest.mark.parametrize("gate", ["opening", "closing"])
-def test_no_more_contexts_than_sessions_are_there_at_any_time(
+async def test_no_more_contexts_than_sessions_are_there_at_any_time(
     machine: Callable[[], Machine], stateless: bool, old: int, gate: str
 ) -> None:
     """Eight contexts of one site wait, some of which may not be used again, and eight episodes of another site begin at once."""
 
-    async def run() -> None:
-        made, first, second = machine(), Place("one"), Place("two", stateless=stateless)
-        async with BrowserPool(max_sessions=8) as pool:
-            idle = [await pool.acquire(first, TASK) for _ in range(8)]  # type: ignore[arg-type]
-            for context in idle:
-                await pool.release(context, first)  # type: ignore[arg-type]
-            for context in idle[:old]:
-                context.reusable = False  # type: ignore[misc]
-            event = made.may_open if gate == "opening" else made.may_close
-            event.clear()
-            asked = [asyncio.create_task(pool.acquire(second, TASK)) for _ in range(8)]  # type: ignore[arg-type]
-            await turns()
-            event.set()
-            lent = await asyncio.gather(*asked)
-            assert made.most_alive == 8 and len(set(map(id, made.alive))) == 8
-            assert pool.metrics()["lent"] == 8 and pool.metrics()["idle"] == 0
-            for context in lent:
-                await pool.release(context, second)  # type: ignore[arg-type]
-            assert len(made.alive) == (8 if stateless else 0)
-
-    asyncio.run(run())
+    made, first, second = machine(), Place("one"), Place("two", stateless=stateless)
+    async with BrowserPool(max_sessions=8) as pool:
+        idle = [await pool.acquire(first, TASK) for _ in range(8)]  # type: ignore[arg-type]
+        for context in idle:
+            await pool.release(context, first)  # type: ignore[arg-type]
+        for context in idle[:old]:
+            context.reusable = False  # type: ignore[misc]
+        event = made.may_open if gate == "opening" else made.may_close
+        event.clear()
+        asked = [asyncio.create_task(pool.acquire(second, TASK)) for _ in range(8)]  # type: ignore[arg-type]
+        await turns()
+        event.set()
+        lent = await asyncio.gather(*asked)
+        assert made.most_alive == 8 and len(set(map(id, made.alive))) == 8
+        assert pool.metrics()["lent"] == 8 and pool.metrics()["idle"] == 0
+        for context in lent:
+            await pool.release(context, second)  # type: ignore[arg-type]
+        assert len(made.alive) == (8 if stateless else 0)
 
 
-def test_a_context_has_its_place_until_it_is_closed(machine: Callable[[], Machine]) -> None:
+async def test_a_context_has_its_place_until_it_is_closed(machine: Callable[[], Machine]) -> None:
     """Two places: one idle context, and one that is broken and closes slowly. The next episode waits for neither and takes the idle one's place."""
 
-    async def run() -> None:
-        made, one, two = machine(), Place("one"), Place("two")
-        async with BrowserPool(max_sessions=2) as pool:
-            idle, broken = [await pool.acquire(one, TASK) for _ in range(2)]  # type: ignore[arg-type]
-            await pool.release(idle, one)  # type: ignore[arg-type]
-            broken.broken, broken.reusable = True, False  # type: ignore[misc]
-            made.may_close.clear()
-            closing = asyncio.create_task(pool.release(broken, one))  # type: ignore[arg-type]
-            await turns()
-            asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
-            await turns()
-            assert not asked.done()
-            made.may_close.set()
-            await asyncio.gather(closing, asked)
-            assert made.most_alive == 2
-
-    asyncio.run(run())
+    made, one, two = machine(), Place("one"), Place("two")
+    async with BrowserPool(max_sessions=2) as pool:
+        idle, broken = [await pool.acquire(one, TASK) for _ in range(2)]  # type: ignore[arg-type]
+        await pool.release(idle, one)  # type: ignore[arg-type]
+        broken.broken, broken.reusable = True, False  # type: ignore[misc]
+        made.may_close.clear()
+        closing = asyncio.create_task(pool.release(broken, one))  # type: ignore[arg-type]
+        await turns()
+        asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
+        await turns()
+        assert not asked.done()
+        made.may_close.set()
+        await asyncio.gather(closing, asked)
+        assert made.most_alive == 2
 
 
 @pytest.mark.parametrize("gate", ["open", "close"])
-def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_place(
+async def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_place(
     machine: Callable[[], Machine], gate: str
 ) -> None:
-    async def run() -> None:
-        made, one, two = machine(), Place("one"), Place("two")
-        async with BrowserPool(max_sessions=1) as pool:
-            await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
-            event = made.may_open if gate == "open" else made.may_close
-            event.clear()
-            asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
-            while not (made.opening[1:] if gate == "open" else made.closing):
-                await turns(1)
-            asked.cancel()
-            event.set()
-            with pytest.raises(asyncio.CancelledError):
-                await asked
-            context = await pool.acquire(two, TASK)  # type: ignore[arg-type]
-            await pool.release(context, two)  # type: ignore[arg-type]
-            assert await pool.acquire(two, TASK) is context  # type: ignore[arg-type]
-            assert made.most_alive == 1
-
-    asyncio.run(run())
+    made, one, two = machine(), Place("one"), Place("two")
+    async with BrowserPool(max_sessions=1) as pool:
+        await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
+        event = made.may_open if gate == "open" else made.may_close
+        event.clear()
+        asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
+        while not (made.opening[1:] if gate == "open" else made.closing):
+            await turns(1)
+        asked.cancel()
+        event.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        context = await pool.acquire(two, TASK)  # type: ignore[arg-type]
+        await pool.release(context, two)  # type: ignore[arg-type]
+        assert await pool.acquire(two, TASK) is context  # type: ignore[arg-type]
+        assert made.most_alive == 1
 
 
-def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_lent(machine: Callable[[], Machine]) -> None:
-    async def run() -> None:
-        made, one, two = machine(), Place("one"), Place("two", stateless=False)
-        async with BrowserPool(max_sessions=1, prewarm=1) as pool:
-            await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
-            pool.begun(two, loaded=True)  # type: ignore[arg-type]
-            await turns()
-            assert pool.metrics()["ready"] == 1 and len(made.alive) == 2
-            ready = await pool.acquire(two, TASK)  # type: ignore[arg-type]
-            assert made.alive == [ready] and pool.metrics()["idle"] == 0
-
-    asyncio.run(run())
+async def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_lent(
+    machine: Callable[[], Machine],
+) -> None:
+    made, one, two = machine(), Place("one"), Place("two", stateless=False)
+    async with BrowserPool(max_sessions=1, prewarm=1) as pool:
+        await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
+        pool.begun(two, loaded=True)  # type: ignore[arg-type]
+        await turns()
+        assert pool.metrics()["ready"] == 1 and len(made.alive) == 2
+        ready = await pool.acquire(two, TASK)  # type: ignore[arg-type]
+        assert made.alive == [ready] and pool.metrics()["idle"] == 0
 
 
 @pytest.mark.parametrize("end", ["fails", "cancelled"])
-def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+async def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """Its way out is there before its browser is, and has a thread of its own."""
 
-    async def run() -> None:
-        before = {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"}
-        launching = asyncio.Event()
+    before = {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"}
+    launching = asyncio.Event()
 
-        async def launch(*_: Any) -> Browser:
-            launching.set()
-            if end == "cancelled":
-                await asyncio.sleep(3600)
-            raise BrowserError("it does not start")
-
-        monkeypatch.setattr("envs.browser.fleet.Browser.launch", launch)
-        monkeypatch.setattr("envs.browser.fleet.find_chromium", lambda: Path("chromium"))
-        pool = BrowserPool()
-        entering = asyncio.create_task(pool.__aenter__())
-        await launching.wait()
+    async def launch(*_: Any) -> Browser:
+        launching.set()
         if end == "cancelled":
-            entering.cancel()
-        with pytest.raises(asyncio.CancelledError if end == "cancelled" else BrowserError):
-            await entering
-        assert {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"} == before
-        assert pool.egress._listeners == set()
-
-    asyncio.run(run())
-
-
-def test_a_way_out_that_nobody_waits_for_any_more_is_closed() -> None:
-    async def run() -> None:
-        async with EgressProxy() as proxy:
-            opening = asyncio.create_task(proxy.open(AllowList.of()))
-            for _ in range(3):  # as far as it goes in this loop
-                await asyncio.sleep(0)
-            while not proxy._listeners:  # it is opened in the proxy's thread, which this loop has not heard of yet
-                time.sleep(0.001)
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            assert proxy._listeners == set()
-
-    asyncio.run(run())
-
-
-def test_a_connection_that_is_given_up_while_it_is_opened_is_closed() -> None:
-    async def run() -> None:
-        closed, waiting = list[str](), asyncio.Event()
-
-        async def call(*_: Any) -> Any:
-            waiting.set()
             await asyncio.sleep(3600)
+        raise BrowserError("it does not start")
 
-        client: Any = SimpleNamespace(call=call, on_event=lambda _: None, close=closed.append)
+    monkeypatch.setattr("envs.browser.fleet.Browser.launch", launch)
+    monkeypatch.setattr("envs.browser.fleet.find_chromium", lambda: Path("chromium"))
+    pool = BrowserPool()
+    entering = asyncio.create_task(pool.__aenter__())
+    await launching.wait()
+    if end == "cancelled":
+        entering.cancel()
+    with pytest.raises(asyncio.CancelledError if end == "cancelled" else BrowserError):
+        await entering
+    assert {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"} == before
+    assert pool.egress._listeners == set()
 
-        async def connect(_: float) -> Any:
-            return client
 
-        opening = asyncio.create_task(Connection(connect).open())
-        await waiting.wait()
+async def test_a_way_out_that_nobody_waits_for_any_more_is_closed() -> None:
+    async with EgressProxy() as proxy:
+        opening = asyncio.create_task(proxy.open(AllowList.of()))
+        for _ in range(3):  # as far as it goes in this loop
+            await asyncio.sleep(0)
+        while not proxy._listeners:  # it is opened in the proxy's thread, which this loop has not heard of yet
+            time.sleep(0.001)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        assert len(closed) == 1
+        assert proxy._listeners == set()
 
-    asyncio.run(run())
+
+async def test_a_connection_that_is_given_up_while_it_is_opened_is_closed() -> None:
+    closed, waiting = list[str](), asyncio.Event()
+
+    async def call(*_: Any) -> Any:
+        waiting.set()
+        await asyncio.sleep(3600)
+
+    client: Any = SimpleNamespace(call=call, on_event=lambda _: None, close=closed.append)
+
+    async def connect(_: float) -> Any:
+        return client
+
+    opening = asyncio.create_task(Connection(connect).open())
+    await waiting.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert len(closed) == 1

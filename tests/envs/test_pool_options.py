@@ -28,95 +28,84 @@ async def episode(pool: BrowserPool, site: Any, task: WebTask) -> str:
         return (await session.step(Click(element=1))).observation.elements[0].text
 
 
-def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> list[int]:
-        async with (
-            pages({"index.html": TITLE}, processes=2, max_sessions=4) as (pool, site),
-            pool.lease(site) as one,
-            pool.lease(site) as two,
-            pool.lease(site) as three,
-        ):
-            await asyncio.gather(*(session.reset(page_task("/index.html"), 0) for session in (one, two, three)))
-            return sorted(browser["contexts"] for browser in pool.metrics()["browsers"])
-
-    assert asyncio.run(run()) == [1, 2]
+async def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with (
+        pages({"index.html": TITLE}, processes=2, max_sessions=4) as (pool, site),
+        pool.lease(site) as one,
+        pool.lease(site) as two,
+        pool.lease(site) as three,
+    ):
+        await asyncio.gather(*(session.reset(page_task("/index.html"), 0) for session in (one, two, three)))
+        found = sorted(browser["contexts"] for browser in pool.metrics()["browsers"])
+    assert found == [1, 2]
 
 
-def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> tuple[int, tuple[int, ...]]:
-        async with pages({"index.html": TITLE}, process_per_episode=True) as (pool, site):
-            assert [await episode(pool, site, page_task("/index.html")) for _ in range(2)] == ["seen", "seen"]
-            return pool.counters.launches, pool.browser_pids()
-
-    launches, left = asyncio.run(run())
+async def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with pages({"index.html": TITLE}, process_per_episode=True) as (pool, site):
+        assert [await episode(pool, site, page_task("/index.html")) for _ in range(2)] == ["seen", "seen"]
+        launches = pool.counters.launches
+        left = pool.browser_pids()
     assert launches >= 2 and left == ()
 
 
 @pytest.mark.chaos
-def test_a_browser_of_one_episode_that_dies_concerns_no_other(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
     """The next episode finds the dead browser and removes it; the episode that was on it gives it back afterwards."""
     task = page_task("/index.html")
 
-    async def run() -> None:
-        async with pages({"index.html": TITLE}, process_per_episode=True, max_sessions=3) as (pool, site):
-            async with pool.lease(site) as other:
-                await other.reset(task, 0)
-                async with pool.lease(site) as dying:
-                    before = set(pool.browser_pids())
-                    await dying.reset(task, 0)
-                    browser = pool._fleet.browsers[-1]
-                    assert browser.process is not None and browser.process.pid not in before
-                    os.kill(browser.process.pid, signal.SIGKILL)
-                    with pytest.raises(BrowserError):
-                        await dying.step(Click(element=1))
-                    async with asyncio.timeout(30):
-                        while not browser.lost:
-                            await asyncio.sleep(0.01)
-                    assert await episode(pool, site, task) == "seen"
-                    assert browser not in pool._fleet.browsers and pool.counters.browsers_lost == 1
-                assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
-            assert pool.browser_pids() == () and not pool._shelf._of and not pool._shelf._listeners
-
-    asyncio.run(run())
+    async with pages({"index.html": TITLE}, process_per_episode=True, max_sessions=3) as (pool, site):
+        async with pool.lease(site) as other:
+            await other.reset(task, 0)
+            async with pool.lease(site) as dying:
+                before = set(pool.browser_pids())
+                await dying.reset(task, 0)
+                browser = pool._fleet.browsers[-1]
+                assert browser.process is not None and browser.process.pid not in before
+                os.kill(browser.process.pid, signal.SIGKILL)
+                with pytest.raises(BrowserError):
+                    await dying.step(Click(element=1))
+                async with asyncio.timeout(30):
+                    while not browser.lost:
+                        await asyncio.sleep(0.01)
+                assert await episode(pool, site, task) == "seen"
+                assert browser not in pool._fleet.browsers and pool.counters.browsers_lost == 1
+            assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
+        assert pool.browser_pids() == () and not pool._shelf._of and not pool._shelf._listeners
 
 
-def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
+async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    async def run() -> None:
-        for options in ({}, {"process_per_episode": True}):
-            async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
-                await session.reset(page_task("/index.html"), 0)
-                await pool.close()
-
-    asyncio.run(run())
+    for options in ({}, {"process_per_episode": True}):
+        async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
+            await session.reset(page_task("/index.html"), 0)
+            await pool.close()
 
 
-def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -> None:
+async def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -> None:
     """The next episode removes a lost browser, within its own deadline; its process must not outlive that."""
 
-    async def run() -> None:
-        pool, ended, go_on = BrowserPool(), list[str](), asyncio.Event()
+    pool, ended, go_on = BrowserPool(), list[str](), asyncio.Event()
 
-        async def close() -> None:
-            await go_on.wait()
-            ended.append("browser")
+    async def close() -> None:
+        await go_on.wait()
+        ended.append("browser")
 
-        browser: Any = SimpleNamespace(contexts=set(), close=close)
-        pool._fleet.browsers.append(browser)
-        removing = asyncio.create_task(pool._fleet.remove(browser))
-        await asyncio.sleep(0.01)
-        removing.cancel()
-        await pool._fleet.remove(browser)  # there is nothing left to do for others
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await removing
-        assert ended == ["browser"] and pool.browser_pids() == ()
-
-    asyncio.run(run())
+    browser: Any = SimpleNamespace(contexts=set(), close=close)
+    pool._fleet.browsers.append(browser)
+    removing = asyncio.create_task(pool._fleet.remove(browser))
+    await asyncio.sleep(0.01)
+    removing.cancel()
+    await pool._fleet.remove(browser)  # there is nothing left to do for others
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await removing
+    assert ended == ["browser"] and pool.browser_pids() == ()
 
 
-def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         pool = BrowserPool(step_deadline=0.05)
 
@@ -134,11 +123,8 @@ def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypatch: p
         finally:
             await pool.close()
 
-    async def bounded() -> None:
-        async with asyncio.timeout(10):
-            await run()
-
-    asyncio.run(bounded())
+    async with asyncio.timeout(10):
+        await run()
 
 
 async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleReason:
@@ -149,26 +135,23 @@ async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleReason:
     return result.settled.reason
 
 
-def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> None:
-        theirs = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
-        try:
-            socket = await theirs.address()
-            http = "http://" + socket.removeprefix("ws://").split("/")[0]
-            for address in (socket, http):
-                async with pages({"index.html": TITLE}, external=address) as (pool, site):
-                    assert await episode(pool, site, page_task("/index.html")) == "seen"
-                    assert pool.counters.launches == 0
-                    # It was not started so that its pages have one clock.
-                    assert await settled(pool, site, page_task("/index.html")) is SettleReason.NO_CLOCK
-                async with pages({"index.html": TITLE}, external=address, virtual_time=True) as (pool, site):
-                    assert await settled(pool, site, page_task("/index.html")) is SettleReason.RESTED
-            assert theirs.running
-        finally:
-            await theirs.stop()
-        assert not theirs.running
-
-    asyncio.run(run())
+async def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    theirs = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
+    try:
+        socket = await theirs.address()
+        http = "http://" + socket.removeprefix("ws://").split("/")[0]
+        for address in (socket, http):
+            async with pages({"index.html": TITLE}, external=address) as (pool, site):
+                assert await episode(pool, site, page_task("/index.html")) == "seen"
+                assert pool.counters.launches == 0
+                # It was not started so that its pages have one clock.
+                assert await settled(pool, site, page_task("/index.html")) is SettleReason.NO_CLOCK
+            async with pages({"index.html": TITLE}, external=address, virtual_time=True) as (pool, site):
+                assert await settled(pool, site, page_task("/index.html")) is SettleReason.RESTED
+        assert theirs.running
+    finally:
+        await theirs.stop()
+    assert not theirs.running
 
 
 def test_nobody_at_the_address_is_named(pages: Any) -> None:
@@ -180,118 +163,103 @@ def test_nobody_at_the_address_is_named(pages: Any) -> None:
         asyncio.run(run())
 
 
-def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
+async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    async def run() -> None:
-        async with (
-            pages({"index.html": TITLE}, prewarm=1, max_sessions=1) as (pool, site),
-            pages({"index.html": TITLE}) as (
-                _,
-                other,
-            ),
-        ):
-            other.name = "other"
-            for number, at in enumerate((site, other, site)):
-                async with pool.lease(at) as session:
-                    await session.reset(page_task("/index.html").model_copy(update={"site": at.name}), 0)
-                    async with asyncio.timeout(10):
-                        while not pool.metrics()["ready"]:
-                            await asyncio.sleep(0.01)
-                    assert pool.counters.contexts_opened == number + 2  # the first had to open its own
-                    assert pool.metrics()["lent"] == 1 and pool.metrics()["idle"] == 0
-                    elsewhere = await session.step(Goto(url=f"{(other if at is site else site).origin}/index.html"))
-                    assert (elsewhere.observation.error or "").startswith("blocked_host")
-            assert len(pool._shelf._listeners) == len(pool._shelf._of) == 1
-
-    asyncio.run(run())
+    async with (
+        pages({"index.html": TITLE}, prewarm=1, max_sessions=1) as (pool, site),
+        pages({"index.html": TITLE}) as (
+            _,
+            other,
+        ),
+    ):
+        other.name = "other"
+        for number, at in enumerate((site, other, site)):
+            async with pool.lease(at) as session:
+                await session.reset(page_task("/index.html").model_copy(update={"site": at.name}), 0)
+                async with asyncio.timeout(10):
+                    while not pool.metrics()["ready"]:
+                        await asyncio.sleep(0.01)
+                assert pool.counters.contexts_opened == number + 2  # the first had to open its own
+                assert pool.metrics()["lent"] == 1 and pool.metrics()["idle"] == 0
+                elsewhere = await session.step(Goto(url=f"{(other if at is site else site).origin}/index.html"))
+                assert (elsewhere.observation.error or "").startswith("blocked_host")
+        assert len(pool._shelf._listeners) == len(pool._shelf._of) == 1
 
 
-def test_a_context_that_was_ready_for_too_long_is_not_used(
+async def test_a_context_that_was_ready_for_too_long_is_not_used(
     monkeypatch: pytest.MonkeyPatch, pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    async def run() -> None:
-        async with pages({"index.html": TITLE}, prewarm=1) as (pool, site):
-            await episode(pool, site, page_task("/index.html"))
-            async with asyncio.timeout(10):
-                while not pool._shelf.ready:
-                    await asyncio.sleep(0.01)
-            old = pool._shelf.ready[0]
-            monkeypatch.setattr(
-                "envs.browser.context.CONTEXT_SECONDS", 0.0
-            )  # frames come only while its clock is ahead of ours
-            assert await episode(pool, site, page_task("/index.html")) == "seen"
-            async with asyncio.timeout(10):
-                while old in pool._shelf._of:
-                    await asyncio.sleep(0.01)
-            assert pool.counters.contexts_broken == 0
-
-    asyncio.run(run())
+    async with pages({"index.html": TITLE}, prewarm=1) as (pool, site):
+        await episode(pool, site, page_task("/index.html"))
+        async with asyncio.timeout(10):
+            while not pool._shelf.ready:
+                await asyncio.sleep(0.01)
+        old = pool._shelf.ready[0]
+        monkeypatch.setattr(
+            "envs.browser.context.CONTEXT_SECONDS", 0.0
+        )  # frames come only while its clock is ahead of ours
+        assert await episode(pool, site, page_task("/index.html")) == "seen"
+        async with asyncio.timeout(10):
+            while old in pool._shelf._of:
+                await asyncio.sleep(0.01)
+        assert pool.counters.contexts_broken == 0
 
 
-def test_a_context_that_was_idle_for_too_long_is_not_used_again(
+async def test_a_context_that_was_idle_for_too_long_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch, miniwob: Any, miniwob_tasks: dict[str, WebTask]
 ) -> None:
-    async def run() -> None:
-        task = miniwob_tasks["click-test"]
-        async with miniwob() as (pool, site):
-            for _ in range(2):
-                async with pool.lease(site) as session:
-                    await session.reset(task, 0)
-            [old] = pool._shelf.idle
-            assert pool.counters.contexts_opened == 1
-            monkeypatch.setattr("envs.browser.context.CONTEXT_SECONDS", 0.0)
+    task = miniwob_tasks["click-test"]
+    async with miniwob() as (pool, site):
+        for _ in range(2):
             async with pool.lease(site) as session:
                 await session.reset(task, 0)
-                assert pool.counters.contexts_opened == 2 and pool._shelf.idle == []
+        [old] = pool._shelf.idle
+        assert pool.counters.contexts_opened == 1
+        monkeypatch.setattr("envs.browser.context.CONTEXT_SECONDS", 0.0)
+        async with pool.lease(site) as session:
+            await session.reset(task, 0)
+            assert pool.counters.contexts_opened == 2 and pool._shelf.idle == []
+        async with asyncio.timeout(10):
+            while old in pool._shelf._of:
+                await asyncio.sleep(0.01)
+        assert pool.counters.contexts_broken == 0
+
+
+async def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
+        for style in ("", "body {color: red}"):
+            site.style = style
+            for _ in range(2):
+                await episode(pool, site, page_task("/index.html"))
             async with asyncio.timeout(10):
-                while old in pool._shelf._of:
+                while [context._options.style for context in pool._shelf.ready] != [style, style]:
                     await asyncio.sleep(0.01)
-            assert pool.counters.contexts_broken == 0
-
-    asyncio.run(run())
-
-
-def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> None:
-        async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
-            for style in ("", "body {color: red}"):
-                site.style = style
-                for _ in range(2):
-                    await episode(pool, site, page_task("/index.html"))
-                async with asyncio.timeout(10):
-                    while [context._options.style for context in pool._shelf.ready] != [style, style]:
-                        await asyncio.sleep(0.01)
-            async with asyncio.timeout(10):
-                while len(pool._shelf._listeners) != 2:
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(run())
+        async with asyncio.timeout(10):
+            while len(pool._shelf._listeners) != 2:
+                await asyncio.sleep(0.01)
 
 
-def test_an_old_browser_is_replaced_when_its_pages_are_back(
+async def test_an_old_browser_is_replaced_when_its_pages_are_back(
     monkeypatch: pytest.MonkeyPatch, miniwob: Any, miniwob_tasks: dict[str, WebTask]
 ) -> None:
     monkeypatch.setattr("envs.browser.fleet.WATCH_SECONDS", 0.05)
 
-    async def run() -> None:
-        async with miniwob(retire_after=2) as (pool, site):
-            first = pool.browser_pids()[0]
-            for seed in range(2):
-                async with pool.lease(site) as session:
-                    await session.reset(miniwob_tasks["click-test"], seed)
-            async with asyncio.timeout(10):
-                while pool.browser_pids():
-                    await asyncio.sleep(0.02)
+    async with miniwob(retire_after=2) as (pool, site):
+        first = pool.browser_pids()[0]
+        for seed in range(2):
             async with pool.lease(site) as session:
-                await session.reset(miniwob_tasks["click-test"], 9)
-                assert pool.browser_pids()[0] != first
-            assert pool.counters.browsers_retired == 1 and pool.counters.browsers_lost == 0
-            async with asyncio.timeout(10):
-                while psutil.pid_exists(first):
-                    await asyncio.sleep(0.02)
-
-    asyncio.run(run())
+                await session.reset(miniwob_tasks["click-test"], seed)
+        async with asyncio.timeout(10):
+            while pool.browser_pids():
+                await asyncio.sleep(0.02)
+        async with pool.lease(site) as session:
+            await session.reset(miniwob_tasks["click-test"], 9)
+            assert pool.browser_pids()[0] != first
+        assert pool.counters.browsers_retired == 1 and pool.counters.browsers_lost == 0
+        async with asyncio.timeout(10):
+            while psutil.pid_exists(first):
+                await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

@@ -61,23 +61,18 @@ def test_same_seed_and_actions_give_the_same_pixels_and_rewards(
         assert one == other, kind
 
 
-def test_another_seed_gives_another_page(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    async def run() -> tuple[Any, Any]:
-        async with miniwob() as (pool, site):
-            task = miniwob_tasks["click-button"]
-            return await play(pool, site, task, 1), await play(pool, site, task, 2)
-
-    one, other = asyncio.run(run())
+async def test_another_seed_gives_another_page(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async with miniwob() as (pool, site):
+        task = miniwob_tasks["click-button"]
+        one = await play(pool, site, task, 1)
+        other = await play(pool, site, task, 2)
     assert one[0] != other[0]
 
 
-def test_a_frame_is_whole(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    async def run() -> tuple[StepResult, StepResult]:
-        async with miniwob() as (pool, site), pool.lease(site) as session:
-            first = await session.reset(miniwob_tasks["click-test"], 3)
-            return first, await session.step(Click(element=1))
-
-    first, last = asyncio.run(run())
+async def test_a_frame_is_whole(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    async with miniwob() as (pool, site), pool.lease(site) as session:
+        first = await session.reset(miniwob_tasks["click-test"], 3)
+        last = await session.step(Click(element=1))
     assert Image.open(io.BytesIO(first.screenshot)).size == first.observation.viewport == (168, 224)
     assert first.page_facts == {"raw_reward": 0, "done": False, "reason": ""} and first.point is None
     box, point = first.observation.elements[0].box, last.point
@@ -96,15 +91,12 @@ def test_a_frame_is_whole(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> No
         (Invalid(reason="no action found"), "invalid_action", "no action found"),
     ],
 )
-def test_an_impossible_action_is_told_and_changes_nothing(
+async def test_an_impossible_action_is_told_and_changes_nothing(
     miniwob: Any, miniwob_tasks: dict[str, WebTask], action: Action, code: str, hint: str
 ) -> None:
-    async def run() -> tuple[StepResult, StepResult]:
-        async with miniwob() as (pool, site), pool.lease(site) as session:
-            before = await session.reset(miniwob_tasks["choose-list"], 3)
-            return before, await session.step(action)
-
-    before, after = asyncio.run(run())
+    async with miniwob() as (pool, site), pool.lease(site) as session:
+        before = await session.reset(miniwob_tasks["choose-list"], 3)
+        after = await session.step(action)
     error = after.observation.error
     assert error is not None and error.startswith(f"{code}: ") and hint in error
     assert after.observation.elements == before.observation.elements and after.screenshot == before.screenshot
@@ -119,15 +111,12 @@ for (const type of ["mousedown", "click", "keydown", "input", "change"])
 </script>"""
 
 
-def test_events_are_trusted_and_typing_replaces(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> StepResult:
-        async with pages({"index.html": EVENTS}) as (pool, site), pool.lease(site) as session:
-            await session.reset(page_task("/index.html"), 0)
-            await session.step(Type(element=1, text="Grüße, 7%"))
-            await session.step(Select(element=2, text="three"))
-            return await session.step(Click(element=3))
-
-    field, chosen, _, log = asyncio.run(run()).observation.elements
+async def test_events_are_trusted_and_typing_replaces(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with pages({"index.html": EVENTS}) as (pool, site), pool.lease(site) as session:
+        await session.reset(page_task("/index.html"), 0)
+        await session.step(Type(element=1, text="Grüße, 7%"))
+        await session.step(Select(element=2, text="three"))
+        field, chosen, _, log = (await session.step(Click(element=3))).observation.elements
     assert (field.tag, field.value) == ("input", "Grüße, 7%")
     assert (chosen.tag, chosen.value) == ("select", "three")
     assert "!" not in log.text and log.text.startswith("mousedown click")
@@ -139,19 +128,19 @@ document.cookie = "c=1"; localStorage.setItem("k", "v");
 </script>x"""
 
 
-def test_each_episode_of_a_stateful_site_has_its_own_storage(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> list[str]:
-        task = page_task("/index.html")
-        async with pages({"index.html": CANARY}) as (pool, site):
-            seen = []
-            for _ in range(2):
-                async with pool.lease(site) as session:
-                    for _ in range(2):  # a second episode of one lease is fresh as well
-                        frame = await session.reset(task, 0)
-                        seen.append(frame.observation.elements[1].text)
-            return seen
-
-    assert asyncio.run(run()) == ["|"] * 4
+async def test_each_episode_of_a_stateful_site_has_its_own_storage(
+    pages: Any, page_task: Callable[[str], WebTask]
+) -> None:
+    task = page_task("/index.html")
+    async with pages({"index.html": CANARY}) as (pool, site):
+        seen = []
+        for _ in range(2):
+            async with pool.lease(site) as session:
+                for _ in range(2):  # a second episode of one lease is fresh as well
+                    frame = await session.reset(task, 0)
+                    seen.append(frame.observation.elements[1].text)
+        found = seen
+    assert found == ["|"] * 4
 
 
 EGRESS = """<a id=out href=#>waiting</a><script>
@@ -161,13 +150,11 @@ Promise.allSettled(urls.map((u) => fetch(u))).then(
 </script>"""
 
 
-def test_nothing_but_the_site_is_reached(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> tuple[str, int]:
-        async with pages({"index.html": EGRESS}) as (pool, site), pool.lease(site) as session:
-            result = await session.reset(page_task("/index.html"), 0)
-            return result.observation.elements[0].text, sum(pool.metrics()["requests_refused"].values())
-
-    assert asyncio.run(run()) == ("no no no", 3)
+async def test_nothing_but_the_site_is_reached(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with pages({"index.html": EGRESS}) as (pool, site), pool.lease(site) as session:
+        result = await session.reset(page_task("/index.html"), 0)
+        found = result.observation.elements[0].text, sum(pool.metrics()["requests_refused"].values())
+    assert found == ("no no no", 3)
 
 
 HALVES = """<button title="x" onclick="this.textContent = 'b' + half">a</button><script>
@@ -179,22 +166,19 @@ console.log(half);
 </script>"""
 
 
-def test_half_a_surrogate_pair_is_read_as_the_replacement_character(
+async def test_half_a_surrogate_pair_is_read_as_the_replacement_character(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
     """JavaScript's strings may have one, JSON's texts may not; the socket of all pages lives on."""
 
-    async def run() -> None:
-        async with pages({"index.html": HALVES}, signals=True) as (pool, site), pool.lease(site) as session:
-            first = await session.reset(page_task("/index.html"), 0)
-            assert first.observation.title == "t\ufffd" and first.observation.elements[0].text == "a"
-            after = await session.step(Click(element=1))
-            assert after.observation.elements[0].text == "b\ufffd"
-            assert after.observation.model_validate_json(after.observation.model_dump_json()) == after.observation
-            metrics = pool.metrics()
-            assert metrics["disconnects"] == 0 and metrics["browsers"][0]["reconnects"] == 0
-
-    asyncio.run(run())
+    async with pages({"index.html": HALVES}, signals=True) as (pool, site), pool.lease(site) as session:
+        first = await session.reset(page_task("/index.html"), 0)
+        assert first.observation.title == "t\ufffd" and first.observation.elements[0].text == "a"
+        after = await session.step(Click(element=1))
+        assert after.observation.elements[0].text == "b\ufffd"
+        assert after.observation.model_validate_json(after.observation.model_dump_json()) == after.observation
+        metrics = pool.metrics()
+        assert metrics["disconnects"] == 0 and metrics["browsers"][0]["reconnects"] == 0
 
 
 def test_only_the_half_is_replaced_in_a_message() -> None:

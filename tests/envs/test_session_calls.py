@@ -98,48 +98,44 @@ CALLS: dict[str, Callable[[WebSession, WebTask], Any]] = {
 }
 
 
-def test_a_session_is_used_no_more_after_its_lease(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> None:
-        task = page_task("/index.html")
-        async with pages({"index.html": COUNTER}) as (pool, site):
-            async with pool.lease(site) as played:
-                await played.reset(task, 0)
-            async with pool.lease(site) as never_begun:
-                pass
-            for session in (played, never_begun):
-                for name, call in CALLS.items():
-                    with pytest.raises(BrowserError, match=rf"{name} after the session was closed; .*lease"):
-                        await call(session, task)
-                await session.close()
-            assert pool.metrics()["lent"] == 0 and pool.counters.episodes == 1
-
-    asyncio.run(run())
+async def test_a_session_is_used_no_more_after_its_lease(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    task = page_task("/index.html")
+    async with pages({"index.html": COUNTER}) as (pool, site):
+        async with pool.lease(site) as played:
+            await played.reset(task, 0)
+        async with pool.lease(site) as never_begun:
+            pass
+        for session in (played, never_begun):
+            for name, call in CALLS.items():
+                with pytest.raises(BrowserError, match=rf"{name} after the session was closed; .*lease"):
+                    await call(session, task)
+            await session.close()
+        assert pool.metrics()["lent"] == 0 and pool.counters.episodes == 1
 
 
-def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing(page_task: Callable[[str], WebTask]) -> None:
+async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing(
+    page_task: Callable[[str], WebTask],
+) -> None:
     """Whoever asked for the reset is another task than the one whose lease it is."""
 
-    async def run() -> None:
-        given, released = asyncio.Event(), list[Any]()
+    given, released = asyncio.Event(), list[Any]()
 
-        async def acquire(*_: Any) -> Any:
-            await given.wait()
-            return SimpleNamespace(broken=False, reusable=True)
+    async def acquire(*_: Any) -> Any:
+        await given.wait()
+        return SimpleNamespace(broken=False, reusable=True)
 
-        async def release(context: Any, _: Any) -> None:
-            released.append(context)
+    async def release(context: Any, _: Any) -> None:
+        released.append(context)
 
-        pool: Any = SimpleNamespace(acquire=acquire, release=release)
-        session = WebSession(pool, SimpleNamespace(stateless_pages=True), step_deadline=60)  # type: ignore[arg-type]
-        resetting = asyncio.create_task(session.reset(page_task("/index.html"), 0))
-        await asyncio.sleep(0.01)
-        await session.close()
-        given.set()
-        with pytest.raises(BrowserError, match="after the session was closed"):
-            await resetting
-        assert len(released) == 1
-
-    asyncio.run(run())
+    pool: Any = SimpleNamespace(acquire=acquire, release=release)
+    session = WebSession(pool, SimpleNamespace(stateless_pages=True), step_deadline=60)  # type: ignore[arg-type]
+    resetting = asyncio.create_task(session.reset(page_task("/index.html"), 0))
+    await asyncio.sleep(0.01)
+    await session.close()
+    given.set()
+    with pytest.raises(BrowserError, match="after the session was closed"):
+        await resetting
+    assert len(released) == 1
 
 
 @pytest.mark.parametrize("error", [None, ActionError(ErrorCode.BAD_ACTION, "no")], ids=["memory", "refused"])
@@ -192,49 +188,40 @@ class Held:
             raise BrowserError(f"{what} failed")
 
 
-def test_pages_are_given_back_before_what_they_write_and_ask() -> None:
-    async def run() -> None:
-        for options, wanted in (
-            ({}, ["queues", "deny", "context", "files", "state"]),
-            ({"broken": True}, ["queues", "context", "files", "state"]),
-            ({"stateless": False}, ["queues", "context", "files", "state"]),
-            ({"fails": "deny"}, ["queues", "deny", "context", "files", "state"]),  # the context is broken then
-        ):
-            held = Held(**options)  # type: ignore[arg-type]
-            await held.session.close()
-            assert held.given_back == wanted
-            await held.session.close()
-            assert held.given_back == wanted
-
-    asyncio.run(run())
+async def test_pages_are_given_back_before_what_they_write_and_ask() -> None:
+    for options, wanted in (
+        ({}, ["queues", "deny", "context", "files", "state"]),
+        ({"broken": True}, ["queues", "context", "files", "state"]),
+        ({"stateless": False}, ["queues", "context", "files", "state"]),
+        ({"fails": "deny"}, ["queues", "deny", "context", "files", "state"]),  # the context is broken then
+    ):
+        held = Held(**options)  # type: ignore[arg-type]
+        await held.session.close()
+        assert held.given_back == wanted
+        await held.session.close()
+        assert held.given_back == wanted
 
 
 @pytest.mark.parametrize("what", ["context", "files", "state"])
-def test_what_cannot_be_given_back_keeps_nothing_else(what: str) -> None:
-    async def run() -> None:
-        held = Held(fails=what)
-        with pytest.raises(BrowserError, match=f"{what} failed"):
-            await held.session.close()
-        assert held.given_back == ["queues", "deny", "context", "files", "state"]
-
-    asyncio.run(run())
+async def test_what_cannot_be_given_back_keeps_nothing_else(what: str) -> None:
+    held = Held(fails=what)
+    with pytest.raises(BrowserError, match=f"{what} failed"):
+        await held.session.close()
+    assert held.given_back == ["queues", "deny", "context", "files", "state"]
 
 
-def test_a_cancellation_while_a_session_is_given_back_leaves_nothing() -> None:
-    async def run() -> None:
-        before = asyncio.all_tasks()
-        held = Held()
-        held.waits.clear()
-        closing = asyncio.create_task(held.session.close())
-        for _ in range(3):
-            await asyncio.sleep(0.01)
-            closing.cancel()
+async def test_a_cancellation_while_a_session_is_given_back_leaves_nothing() -> None:
+    before = asyncio.all_tasks()
+    held = Held()
+    held.waits.clear()
+    closing = asyncio.create_task(held.session.close())
+    for _ in range(3):
         await asyncio.sleep(0.01)
-        assert not closing.done() and held.given_back == ["queues"]
-        held.waits.set()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        assert held.given_back == ["queues", "deny", "context", "files", "state"]
-        assert asyncio.all_tasks() == before
-
-    asyncio.run(run())
+        closing.cancel()
+    await asyncio.sleep(0.01)
+    assert not closing.done() and held.given_back == ["queues"]
+    held.waits.set()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert held.given_back == ["queues", "deny", "context", "files", "state"]
+    assert asyncio.all_tasks() == before

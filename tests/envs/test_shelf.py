@@ -84,70 +84,61 @@ def test_one_that_shows_another_page_is_taken_where_there_is_no_room(page_task: 
     assert shelf.take(site, page_task("/b"), full=True) is context  # type: ignore[comparison-overlap]
 
 
-def test_a_way_out_is_closed_once_however_its_context_ends() -> None:
-    async def run() -> None:
-        browser: Any = Chromium()
-        shelf, ways = filled(browser, one := Context("/a"), other := Context("/b"))
-        first = asyncio.create_task(shelf.close(one))  # type: ignore[arg-type]
-        await browser.closing.wait()
-        await shelf.close(one)  # type: ignore[arg-type]
-        assert ways[0].closed == 0, "its page is still there"
-        browser.go_on.set()
-        await first
-        await shelf.forget(other)  # type: ignore[arg-type]
-        await shelf.close(other)  # type: ignore[arg-type]
-        assert [way.closed for way in ways] == [1, 1]
-
-    asyncio.run(run())
+async def test_a_way_out_is_closed_once_however_its_context_ends() -> None:
+    browser: Any = Chromium()
+    shelf, ways = filled(browser, one := Context("/a"), other := Context("/b"))
+    first = asyncio.create_task(shelf.close(one))  # type: ignore[arg-type]
+    await browser.closing.wait()
+    await shelf.close(one)  # type: ignore[arg-type]
+    assert ways[0].closed == 0, "its page is still there"
+    browser.go_on.set()
+    await first
+    await shelf.forget(other)  # type: ignore[arg-type]
+    await shelf.close(other)  # type: ignore[arg-type]
+    assert [way.closed for way in ways] == [1, 1]
 
 
-def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> None:
+async def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> None:
     """They are closed one after the other: while the first of them is, the last is not to be had any more."""
 
-    async def run() -> None:
-        browser: Any = Chromium()
-        shelf, ways = filled(browser, Context("/a"), Context("/b"))
-        fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
-        fleet.browsers.append(browser)
-        looking = asyncio.create_task(fleet._look_at(browser))
-        await browser.closing.wait()
-        assert shelf.idle == []
-        browser.go_on.set()
-        await looking
-        assert browser.ended and fleet.browsers == [] and [way.closed for way in ways] == [1, 1]
-
-    asyncio.run(run())
+    browser: Any = Chromium()
+    shelf, ways = filled(browser, Context("/a"), Context("/b"))
+    fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
+    fleet.browsers.append(browser)
+    looking = asyncio.create_task(fleet._look_at(browser))
+    await browser.closing.wait()
+    assert shelf.idle == []
+    browser.go_on.set()
+    await looking
+    assert browser.ended and fleet.browsers == [] and [way.closed for way in ways] == [1, 1]
 
 
 @pytest.mark.parametrize("end", ["lent", "ready", "failed"])
-def test_a_retired_browser_ends_with_the_context_that_was_being_opened_on_it(end: str) -> None:
+async def test_a_retired_browser_ends_with_the_context_that_was_being_opened_on_it(end: str) -> None:
     """Not before: the episode that waits for the context would fail. And not never."""
 
-    async def run() -> None:
-        browser: Any = Chromium()
-        browser.go_on.set()
-        shelf, _ = filled(browser)
-        fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
-        fleet.browsers.append(browser)
-        browser.opening = 1
+    browser: Any = Chromium()
+    browser.go_on.set()
+    shelf, _ = filled(browser)
+    fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
+    fleet.browsers.append(browser)
+    browser.opening = 1
+    await fleet._look_at(browser)
+    assert browser.retired and fleet.browsers == [browser] and not browser.ended
+    browser.opening = 0
+    if end != "failed":
+        context: Any = Context("/a")
+        browser.contexts.add(context)
+        shelf.put(context, browser, way := Way())  # type: ignore[arg-type]
+    if end == "lent":
         await fleet._look_at(browser)
-        assert browser.retired and fleet.browsers == [browser] and not browser.ended
-        browser.opening = 0
-        if end != "failed":
-            context: Any = Context("/a")
-            browser.contexts.add(context)
-            shelf.put(context, browser, way := Way())  # type: ignore[arg-type]
-        if end == "lent":
-            await fleet._look_at(browser)
-            assert not browser.ended
-            await shelf.close(context)
-            await fleet.remove_if_over(browser)
-        else:
-            if end == "ready":
-                shelf.ready.append(context)
-            await fleet._look_at(browser)
-        assert browser.ended and fleet.browsers == [] and shelf.ready == []
-        assert end == "failed" or way.closed == 1
-        assert fleet._counters.browsers_retired == 1
-
-    asyncio.run(run())
+        assert not browser.ended
+        await shelf.close(context)
+        await fleet.remove_if_over(browser)
+    else:
+        if end == "ready":
+            shelf.ready.append(context)
+        await fleet._look_at(browser)
+    assert browser.ended and fleet.browsers == [] and shelf.ready == []
+    assert end == "failed" or way.closed == 1
+    assert fleet._counters.browsers_retired == 1

@@ -57,29 +57,23 @@ def _focused(result: StepResult) -> list[str]:
     return [element.text for element in result.observation.elements if element.focused]
 
 
-def test_the_focus_is_found_wherever_it_is(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> None:
-        async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
-            result = await session.reset(page_task("/index.html"), 0)
-            assert _focused(result) == []
-            names = [element.text for element in result.observation.elements]
-            assert {"plain", "open one", "closed two", "framed", "deep two"} <= set(names)
-            for name in names:
-                number = next(e.index for e in result.observation.elements if e.text == name)
-                result = await session.step(Click(element=number))
-                assert result.observation.error is None
-                assert _focused(result) == [name]
-
-    asyncio.run(run())
+async def test_the_focus_is_found_wherever_it_is(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
+        result = await session.reset(page_task("/index.html"), 0)
+        assert _focused(result) == []
+        names = [element.text for element in result.observation.elements]
+        assert {"plain", "open one", "closed two", "framed", "deep two"} <= set(names)
+        for name in names:
+            number = next(e.index for e in result.observation.elements if e.text == name)
+            result = await session.step(Click(element=number))
+            assert result.observation.error is None
+            assert _focused(result) == [name]
 
 
-def test_a_path_that_is_not_there_any_more_is_no_element(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def run() -> Dom:
-        async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
-            await session.reset(page_task("/index.html"), 0)
-            return await _dom(session)
-
-    dom = asyncio.run(run())
+async def test_a_path_that_is_not_there_any_more_is_no_element(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+    async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
+        await session.reset(page_task("/index.html"), 0)
+        dom = await _dom(session)
     assert dom.name[dom.at_path((0,))] == "HTML"
     assert dom.at_path((0, 1, 99)) == -1
     assert dom.at_path((0, -1)) == -1
@@ -102,7 +96,7 @@ def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[
     assert asyncio.run(play(True)) == asyncio.run(play(False))
 
 
-def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
+async def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
     """Chromium looks only in what is drawn for what is under the mouse. The page hears of the wheel, and of no other size."""
@@ -119,60 +113,51 @@ def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
     ]
     scrolled = ["0,112;0", "224,112;0", "224,112;0", "224,112;224", "224,112;0", "0,112;0"]
 
-    async def play() -> list[str]:
-        async with pages({"index.html": WHEELED}, screenshots=False) as (pool, site), pool.lease(site) as session:
-            await session.reset(page_task("/index.html"), 0)
-            told = []
-            for action in actions:
-                assert not (await session.step(action)).observation.error
-                told.append(str(await _page(session).tab.evaluate(where)))
-            return told
-
-    told = asyncio.run(play())
+    async with pages({"index.html": WHEELED}, screenshots=False) as (pool, site), pool.lease(site) as session:
+        await session.reset(page_task("/index.html"), 0)
+        told = []
+        for action in actions:
+            assert not (await session.step(action)).observation.error
+            told.append(str(await _page(session).tab.evaluate(where)))
     assert [each.rpartition(";")[0] for each in told] == scrolled
     assert set(told[-1].rpartition(";")[2].split(",")) == {"wheel", "scroll", "frame"}
 
 
 @pytest.mark.parametrize("html", [SCROLLERS, SHADOWS.replace("<iframe", "<p").replace("</iframe>", "</p>")])
-def test_clips_all_at_once_are_those_box_by_box(pages: Any, page_task: Callable[[str], WebTask], html: str) -> None:
-    async def run() -> Dom:
-        async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
-            await session.reset(page_task("/index.html"), 0)
-            return await _dom(session)
-
-    dom = asyncio.run(run())
+async def test_clips_all_at_once_are_those_box_by_box(
+    pages: Any, page_task: Callable[[str], WebTask], html: str
+) -> None:
+    async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
+        await session.reset(page_task("/index.html"), 0)
+        dom = await _dom(session)
     containers = _containers(dom)
     assert html is not SCROLLERS or len(containers) == 3
     np.testing.assert_array_equal(_nested_clips(dom, containers), _chained_clips(dom, containers))
 
 
 @pytest.mark.parametrize("since", ["nothing", "time", "a dialog"])
-def test_what_lies_in_an_element_is_known_from_the_look(
+async def test_what_lies_in_an_element_is_known_from_the_look(
     pages: Any, page_task: Callable[[str], WebTask], since: str
 ) -> None:
-    async def run() -> set[str]:
-        html = """<button onclick="this.firstChild.textContent = 'done'"><b>Go</b></button>
+    html = """<button onclick="this.firstChild.textContent = 'done'"><b>Go</b></button>
                   <i onclick="confirm('Go?')">ask</i>"""
-        async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
-            await session.reset(page_task("/index.html"), 0)
-            page, sent = _page(session), set[str]()
-            if since == "time":
-                await page.tab.clock.settle(10)
-            elif since == "a dialog":
-                assert (await session.step(Click(element=2))).observation.dialog
-                await page.clear_dialogs()
-            send = page.tab.cdp.send
+    async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
+        await session.reset(page_task("/index.html"), 0)
+        page, sent = _page(session), set[str]()
+        if since == "time":
+            await page.tab.clock.settle(10)
+        elif since == "a dialog":
+            assert (await session.step(Click(element=2))).observation.dialog
+            await page.clear_dialogs()
+        send = page.tab.cdp.send
 
-            async def noted(method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-                sent.add(method)
-                return await send(method, params)
+        async def noted(method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+            sent.add(method)
+            return await send(method, params)
 
-            page.tab.cdp.send = noted  # type: ignore[method-assign]
-            result = await session.step(Click(element=1))
-            assert [element.text for element in result.observation.elements] == ["done", "ask"]
-            return sent
-
-    sent = asyncio.run(run())
+        page.tab.cdp.send = noted  # type: ignore[method-assign]
+        result = await session.step(Click(element=1))
+        assert [element.text for element in result.observation.elements] == ["done", "ask"]
     asks = {"Page.getLayoutMetrics", "DOM.resolveNode", "Runtime.callFunctionOn"}
     assert "DOM.getNodeForLocation" in sent
     assert asks & sent == (set() if since == "nothing" else asks)

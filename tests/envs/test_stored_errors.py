@@ -34,38 +34,34 @@ def differ(errors: list[BaseException], kind: type[BaseException], text: str) ->
 
 
 @pytest.mark.parametrize("stored", [PageCrashed("it crashed"), ConnectionLost("it is gone")], ids=["crash", "lost"])
-def test_a_lost_context_raises_a_new_error_each_time(stored: BrowserError) -> None:
-    async def run() -> None:
-        connection: Any = SimpleNamespace()
-        context = BrowserContext(connection, "1", ContextOptions("", Device((1, 1))))
-        context.fail(stored)
-        errors = [await caught(lambda: context.guard(asyncio.sleep(0), 1, "it")) for _ in range(3)]
-        differ(errors, type(stored), str(stored))
-
-    asyncio.run(run())
+async def test_a_lost_context_raises_a_new_error_each_time(stored: BrowserError) -> None:
+    connection: Any = SimpleNamespace()
+    context = BrowserContext(connection, "1", ContextOptions("", Device((1, 1))))
+    context.fail(stored)
+    errors = [await caught(lambda: context.guard(asyncio.sleep(0), 1, "it")) for _ in range(3)]
+    differ(errors, type(stored), str(stored))
 
 
-def test_references_that_cannot_be_loaded_are_told_anew_and_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_references_that_cannot_be_loaded_are_told_anew_and_do_not_pile_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "KEPT", 4)
 
-    async def run() -> None:
-        source = ReferenceSource(SimpleNamespace(), {}, lambda _: b"")  # type: ignore[arg-type]
+    source = ReferenceSource(SimpleNamespace(), {}, lambda _: b"")  # type: ignore[arg-type]
 
-        async def fails(*_: Any) -> Any:
-            await asyncio.sleep(0)
-            raise SiteError("no page")
+    async def fails(*_: Any) -> Any:
+        await asyncio.sleep(0)
+        raise SiteError("no page")
 
-        monkeypatch.setattr(source, "_load", fails)
-        site: Any = SimpleNamespace()
-        errors = await asyncio.gather(*(caught(lambda: source._page(("s", "/", 0), site, site)) for _ in range(3)))
-        later = [await caught(lambda: source._page(("s", "/", 0), site, site)) for _ in range(3)]
-        differ(later, SiteError, "no page")
-        assert len({id(error) for error in errors}) == 3
-        for seed in range(20):
-            await caught(lambda seed=seed: source._page(("s", "/", seed), site, site))  # type: ignore[misc]
-        assert len(source._failed) == 4 and source._loading == {}
-
-    asyncio.run(run())
+    monkeypatch.setattr(source, "_load", fails)
+    site: Any = SimpleNamespace()
+    errors = await asyncio.gather(*(caught(lambda: source._page(("s", "/", 0), site, site)) for _ in range(3)))
+    later = [await caught(lambda: source._page(("s", "/", 0), site, site)) for _ in range(3)]
+    differ(later, SiteError, "no page")
+    assert len({id(error) for error in errors}) == 3
+    for seed in range(20):
+        await caught(lambda seed=seed: source._page(("s", "/", seed), site, site))  # type: ignore[misc]
+    assert len(source._failed) == 4 and source._loading == {}
 
 
 def test_errors_of_the_protocol_can_be_copied_and_pickled() -> None:

@@ -118,35 +118,29 @@ def test_past_its_deadline_it_abstains_and_what_was_known_is_kept() -> None:
     assert (stage.counts.abstained, stage.counts.timed_out) == (1, 1)
 
 
-def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
+async def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
     async def hang(fake: FakeJudge, request: Any) -> bytes:
         with suppress(asyncio.CancelledError):  # when the test ends
             await asyncio.sleep(30)
         return b""
 
-    async def main() -> tuple[Trajectory, int]:
-        async with fake_judge(hang) as fake, Judge(config(fake.url, timeout=60, retries=0)) as judge:
-            stage = make_stage(judge=judge, deadline=0.3)
-            episode = await stage.grade(RUBRIC_TASK, trajectory())
-            await asyncio.sleep(0.05)
-            left = [task for task in asyncio.all_tasks() if "EpisodeJudge._hear" in repr(task.get_coro())]
-            return episode, len(left)
-
-    episode, left = asyncio.run(main())
+    async with fake_judge(hang) as fake, Judge(config(fake.url, timeout=60, retries=0)) as judge:
+        stage = make_stage(judge=judge, deadline=0.3)
+        episode = await stage.grade(RUBRIC_TASK, trajectory())
+        await asyncio.sleep(0.05)
+        left = [task for task in asyncio.all_tasks() if "EpisodeJudge._hear" in repr(task.get_coro())]
+        left = len(left)
     assert episode.reward.abstained == "not graded within 0.3 s (rewards.deadline)" and left == 0
 
 
-def test_what_was_paid_before_the_deadline_is_told() -> None:
+async def test_what_was_paid_before_the_deadline_is_told() -> None:
     async def hang(fake: FakeJudge, request: Any) -> bytes:
         with suppress(asyncio.CancelledError):  # when the test ends
             await asyncio.sleep(30)
         return b""
 
-    async def main() -> Trajectory:
-        async with fake_judge(judged(criterion_b=hang)) as fake, Judge(config(fake.url, timeout=60)) as judge:
-            return await make_stage(judge=judge, deadline=1.0).grade(RUBRIC_TASK, trajectory())
-
-    reward = (episode := asyncio.run(main())).reward
+    async with fake_judge(judged(criterion_b=hang)) as fake, Judge(config(fake.url, timeout=60)) as judge:
+        reward = (episode := (await make_stage(judge=judge, deadline=1.0).grade(RUBRIC_TASK, trajectory()))).reward
     assert reward.abstained == "not graded within 1 s (rewards.deadline)"
     assert [(part.name, part.value) for part in reward.parts] == [("order/at", 1.0), ("seen/red", None)]
     assert reward.parts[1].evidence.endswith(reward.abstained) and reward.cost.tokens == 3 * 110
@@ -156,23 +150,20 @@ def test_what_was_paid_before_the_deadline_is_told() -> None:
     assert len(asked.calls) == 4, "blocking, two of the three screenshots, and the one that hung"
 
 
-def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
+async def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
     async def slow(fake: FakeJudge, request: Any) -> bytes:
         await asyncio.sleep(0.2)
         return says("SUCCESS")
 
-    async def main() -> tuple[list[Trajectory], RewardStage, Trajectory]:
-        limits: dict[str, Any] = {"concurrency": 1, "style": "webvoyager"}  # one call an episode, one episode at once
-        async with fake_judge(slow) as fake, Judge(config(fake.url, **limits)) as judge:
-            stage = make_stage(judge=judge, concurrency=4, deadline=1.0)
-            judged_ones = asyncio.gather(*(stage.grade(RUBRIC_TASK, trajectory()) for _ in range(8)))
-            await asyncio.sleep(0.05)
-            # Eight wait for the judge, one of them before it: an episode that needs no judge goes by.
-            beside = await stage.grade(TASK, trajectory(page_facts=DONE))
-            assert stage.counts.graded == 1
-            return await judged_ones, stage, beside
-
-    episodes, stage, beside = asyncio.run(main())
+    limits: dict[str, Any] = {"concurrency": 1, "style": "webvoyager"}  # one call an episode, one episode at once
+    async with fake_judge(slow) as fake, Judge(config(fake.url, **limits)) as judge:
+        stage = make_stage(judge=judge, concurrency=4, deadline=1.0)
+        judged_ones = asyncio.gather(*(stage.grade(RUBRIC_TASK, trajectory()) for _ in range(8)))
+        await asyncio.sleep(0.05)
+        # Eight wait for the judge, one of them before it: an episode that needs no judge goes by.
+        beside = await stage.grade(TASK, trajectory(page_facts=DONE))
+        assert stage.counts.graded == 1
+        episodes = await judged_ones
     assert [each.reward.abstained for each in episodes] == [None] * 8 and stage.counts.timed_out == 0
     assert beside.reward.score == 1.0 and stage.counts.waiting_seconds > 8 * 0.2
 
@@ -189,27 +180,24 @@ def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> No
     assert isinstance(caught.value.exceptions[0], TimeoutError), "a time-out of somebody else is none of the stage"
 
 
-def test_an_episode_is_not_given_up_because_a_ledger_was_damaged(tmp_path: Path) -> None:
+async def test_an_episode_is_not_given_up_because_a_ledger_was_damaged(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "spent")
 
-    async def main() -> list[Trajectory]:
-        async with fake_judge(judged()) as fake, Judge(config(fake.url, budget_requests=100), ledger) as judge:
-            stage = make_stage(judge=judge)
-            first = await stage.grade(RUBRIC_TASK, trajectory())
-            ledger.path.write_text("[]")
-            asked = len(fake.requests)
-            with pytest.raises(DamagedLedger, match=f"{ledger.path}: expected what was spent, not .* delete the file"):
-                await stage.grade(RUBRIC_TASK, trajectory())
-            assert len(fake.requests) == asked and stage.counts.graded == 1
-            ledger.path.write_text('{"requests": 99, "tokens": 0}')
-            return [first, await stage.grade(RUBRIC_TASK, trajectory())]
-
-    first, last = asyncio.run(main())
+    async with fake_judge(judged()) as fake, Judge(config(fake.url, budget_requests=100), ledger) as judge:
+        stage = make_stage(judge=judge)
+        first = await stage.grade(RUBRIC_TASK, trajectory())
+        ledger.path.write_text("[]")
+        asked = len(fake.requests)
+        with pytest.raises(DamagedLedger, match=f"{ledger.path}: expected what was spent, not .* delete the file"):
+            await stage.grade(RUBRIC_TASK, trajectory())
+        assert len(fake.requests) == asked and stage.counts.graded == 1
+        ledger.path.write_text('{"requests": 99, "tokens": 0}')
+        first, last = [first, await stage.grade(RUBRIC_TASK, trajectory())]
     assert first.reward.binary == 1.0 and last.reward.binary is None, "a budget that is used up is no damage"
     assert any("budget of 100 requests is used up" in part.evidence for part in last.reward.parts)
 
 
-def test_facts_are_checked_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facts_are_checked_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
     real = grading.check
 
@@ -219,15 +207,12 @@ def test_facts_are_checked_once_and_beside_the_event_loop(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(grading, "check", check)
 
-    async def main() -> Trajectory:
-        with ThreadPoolExecutor(1, "grade") as threads:
-            async with fake_judge(judged()) as fake, Judge(config(fake.url)) as judge:
-                stage = make_stage(judge=judge, threads=threads)
-                episode = await stage.grade(RUBRIC_TASK, trajectory())
-        assert stage.counts.seconds.keys() == {"program", "ask"}
-        return episode
-
-    reward = asyncio.run(main()).reward
+    with ThreadPoolExecutor(1, "grade") as threads:
+        async with fake_judge(judged()) as fake, Judge(config(fake.url)) as judge:
+            stage = make_stage(judge=judge, threads=threads)
+            episode = await stage.grade(RUBRIC_TASK, trajectory())
+    assert stage.counts.seconds.keys() == {"program", "ask"}
+    reward = episode.reward
     assert reward.passed and reward.cost.tokens > 0
     assert len(checked) == 2 and all(name.startswith("grade") for name in checked)
 
@@ -244,15 +229,13 @@ def test_a_site_that_only_the_judge_saw_shut() -> None:
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_what_the_judge_was_asked_is_kept_and_paid_for_also_when_it_abstains(lost: bool) -> None:
-    async def main() -> tuple[Trajectory, dict[str, Any]]:
-        answer = judged(criterion_a=completion("I cannot tell") if lost else says("NOT SUCCESS", "it is blue"))
-        prices = {"prompt_price": 3.0, "answer_price": 15.0}
-        async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1, **prices)) as judge:
-            stage = make_stage(judge=judge)
-            return await stage.grade(RUBRIC_TASK, trajectory()), stage.counts.metrics()
-
-    episode, counts = asyncio.run(main())
+async def test_what_the_judge_was_asked_is_kept_and_paid_for_also_when_it_abstains(lost: bool) -> None:
+    answer = judged(criterion_a=completion("I cannot tell") if lost else says("NOT SUCCESS", "it is blue"))
+    prices = {"prompt_price": 3.0, "answer_price": 15.0}
+    async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1, **prices)) as judge:
+        stage = make_stage(judge=judge)
+        episode = await stage.grade(RUBRIC_TASK, trajectory())
+        counts = stage.counts.metrics()
     asked = Judgement.model_validate_json(KEPT[int(episode.judgement)])
     assert asked.state == ("abstained" if lost else "failed")
     assert [check.purpose for check in asked.checks if check.holds is None] == (["criterion_a"] if lost else [])

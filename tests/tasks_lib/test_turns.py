@@ -89,9 +89,9 @@ async def play(engine: SlowEngine, store: RunStore) -> tuple[list[Turn], dict[st
         return made, stage_metrics([turns, turns]), time.perf_counter() - started
 
 
-def test_encoding_and_generation_overlap_and_few_pages_wait(tmp_path: Path) -> None:
+async def test_encoding_and_generation_overlap_and_few_pages_wait(tmp_path: Path) -> None:
     engine, store = SlowEngine(), RunStore(tmp_path)
-    made, metrics, seconds = asyncio.run(play(engine, store))
+    made, metrics, seconds = await play(engine, store)
     assert [turn.asked.situation.sample for turn in made] == list(range(SLOTS))
     assert engine.threads and threading.get_ident() not in engine.threads
     for turn in made:
@@ -103,11 +103,11 @@ def test_encoding_and_generation_overlap_and_few_pages_wait(tmp_path: Path) -> N
     assert seconds < 1.6 * SLOTS * SLOW
 
 
-def test_what_cannot_be_encoded_is_said_to_its_episode(tmp_path: Path) -> None:
+async def test_what_cannot_be_encoded_is_said_to_its_episode(tmp_path: Path) -> None:
     engine = SlowEngine()
     engine.fails = True
     with pytest.raises(ValueError, match="no such word"):
-        asyncio.run(play(engine, RunStore(tmp_path)))
+        await play(engine, RunStore(tmp_path))
 
 
 @pytest.mark.parametrize("picture", [b"", b"<html>", b"\xff\xd8\xff"])

@@ -99,7 +99,7 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert report.pipeline["waves"]["turns"] == report.pipeline["generate"]["done"]
 
 
-def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> None:
+async def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> None:
     closed = []
 
     def closing(name: str) -> Any:
@@ -113,9 +113,9 @@ def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> Non
     worker._judge, worker._pool, worker._looks = closing("judge"), closing("pool"), None
     worker._sites = {name: closing(name) for name in ("shop", "wiki")}
     with pytest.raises(BrowserError, match="does not close"):
-        asyncio.run(worker._close())
+        await worker._close()
     assert closed == ["judge", "pool", "wiki", "shop"]
-    asyncio.run(worker._close())
+    await worker._close()
     assert len(closed) == 4, "each of them once"
 
 
@@ -145,7 +145,7 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
     assert all(each.error is None for each in stored), "no episode was blamed for our end"
 
 
-def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     slot = live.slot()
@@ -153,27 +153,24 @@ def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypa
     def now() -> WorkerState:
         return read_live(store)[0]
 
-    async def main() -> None:
-        async with shown(live, store):
-            slot.begin("i000003-g0001-s02-a0", "click-link", 3)
-            slot.now(Doing.ACT, 2)
-            async with asyncio.timeout(10):
-                while not read_live(store) or now().slots[0].step != 2:
-                    await asyncio.sleep(0.01)
-            assert now().slots[0].model_dump(exclude={"seconds"}) == {
-                "episode_id": "i000003-g0001-s02-a0",
-                "kind": "click-link",
-                "step": 2,
-                "horizon": 3,
-                "doing": Doing.ACT,
-            }
-            slot.rest()
-        assert now().slots[0].doing is Doing.IDLE and now().slots[0].episode_id == ""
-
-    asyncio.run(main())
+    async with shown(live, store):
+        slot.begin("i000003-g0001-s02-a0", "click-link", 3)
+        slot.now(Doing.ACT, 2)
+        async with asyncio.timeout(10):
+            while not read_live(store) or now().slots[0].step != 2:
+                await asyncio.sleep(0.01)
+        assert now().slots[0].model_dump(exclude={"seconds"}) == {
+            "episode_id": "i000003-g0001-s02-a0",
+            "kind": "click-link",
+            "step": 2,
+            "horizon": 3,
+            "doing": Doing.ACT,
+        }
+        slot.rest()
+    assert now().slots[0].doing is Doing.IDLE and now().slots[0].episode_id == ""
 
 
-def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
+async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
@@ -182,16 +179,13 @@ def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("a file where the folder should be")
 
-    async def main() -> None:
-        async with shown(live, store):
-            async with asyncio.timeout(30):
-                while not caplog.records:
-                    await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)  # further tries, of which nothing is said
-            folder.unlink()
-        assert read_live(store)[0].phase == "i000003", "it is tried again"
-
-    asyncio.run(main())
+    async with shown(live, store):
+        async with asyncio.timeout(30):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # further tries, of which nothing is said
+        folder.unlink()
+    assert read_live(store)[0].phase == "i000003", "it is tried again"
     assert [record.levelname for record in caplog.records if record.name == "tasks_lib.episode.live"] == ["WARNING"], (
         "once"
     )
@@ -217,7 +211,7 @@ def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
         assert len(list(RunStore(Path(order.run_dir)).episode_ids())) == 2
 
 
-def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> None:
+async def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> None:
     store, clock = RunStore(tmp_path), ActivityClock(("reward", "store"))
     task = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=9, seeds={})
     group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(1, 1, 1))
@@ -234,19 +228,16 @@ def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> No
     def ended(sample: int, **more: Any) -> list[Trajectory]:
         return [trajectory(episode_id=f"i000000-g0000-s0{sample}-a0", group_id=group.group_id, sample=sample, **more)]
 
-    async def main() -> None:
-        with ThreadPoolExecutor(2) as files:
-            committer = GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
-            waiting = asyncio.create_task(committer.add(group, ended(1)))
-            await committer.add(group, ended(0, wall=JUDGED_WALL))
-            abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
-            await committer.add(group, ended(2, **abstained))
-            assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
-            first_two.set()
-            await waiting
-        assert [episode.sample for episode in read_group(store, group.group_id).episodes] == [0, 1, 2]
-
-    asyncio.run(main())
+    with ThreadPoolExecutor(2) as files:
+        committer = GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
+        waiting = asyncio.create_task(committer.add(group, ended(1)))
+        await committer.add(group, ended(0, wall=JUDGED_WALL))
+        abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
+        await committer.add(group, ended(2, **abstained))
+        assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
+        first_two.set()
+        await waiting
+    assert [episode.sample for episode in read_group(store, group.group_id).episodes] == [0, 1, 2]
     (wall,) = Blocklist(store).seen().values()
     assert (wall.site, wall.wall, wall.evidence) == ("shop", "cloudflare", "a wall")
 
@@ -275,27 +266,24 @@ def judged_order(folder: Path, url: str) -> RolloutOrder:
     )
 
 
-def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
+async def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
     """Every episode is put before the judge, after its browser was given back; the group is committed with what it said."""
 
-    async def main() -> None:
-        async with fake_judge(judged(verdict=says("SUCCESS", "very nice"))) as fake:
-            order = judged_order(tmp_path, fake.url)
-            worker = RolloutWorker()
-            worker.setup(None)
-            try:
-                report = await asyncio.to_thread(worker.roll_out, order)
-            finally:
-                await asyncio.to_thread(worker.teardown, None)
-            assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
-            counts = report.pipeline["reward"]
-            assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
-            assert counts["seconds"].keys() >= {"program", "ask"}
-            spent = judge_account(order.rollout.judge, order.spent_path)["judge"]
-            assert spent["requests"] == {"spent": len(fake.requests), "left": 100 - len(fake.requests)}
-            assert spent["tokens"] == {"spent": counts["tokens"], "left": None}
-
-    asyncio.run(main())
+    async with fake_judge(judged(verdict=says("SUCCESS", "very nice"))) as fake:
+        order = judged_order(tmp_path, fake.url)
+        worker = RolloutWorker()
+        worker.setup(None)
+        try:
+            report = await asyncio.to_thread(worker.roll_out, order)
+        finally:
+            await asyncio.to_thread(worker.teardown, None)
+        assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
+        counts = report.pipeline["reward"]
+        assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
+        assert counts["seconds"].keys() >= {"program", "ask"}
+        spent = judge_account(order.rollout.judge, order.spent_path)["judge"]
+        assert spent["requests"] == {"spent": len(fake.requests), "left": 100 - len(fake.requests)}
+        assert spent["tokens"] == {"spent": counts["tokens"], "left": None}
     store = RunStore(tmp_path)
     assert Ledger(store.spent_path()).read().requests > 0
     for episode in store.episode_ids():
@@ -308,47 +296,42 @@ def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
         assert asked.state == "passed" and asked.tokens == stored.reward.cost.tokens
 
 
-def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_when_it_is_mended(tmp_path: Path) -> None:
+async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_when_it_is_mended(tmp_path: Path) -> None:
     """While episodes are graded, and again when the lot is tried once more: one error of ours, no group of errors, nothing committed."""
     spent = RunStore(tmp_path).spent_path()
 
-    async def main() -> None:
-        damaged = False
+    damaged = False
 
-        def answer(fake: FakeJudge, request: Request) -> bytes:
-            nonlocal damaged
-            if not damaged:
-                spent.write_text("[")
-                damaged = True
-            return completion('{"key_points": ["the page looks nice"]}')
+    def answer(fake: FakeJudge, request: Request) -> bytes:
+        nonlocal damaged
+        if not damaged:
+            spent.write_text("[")
+            damaged = True
+        return completion('{"key_points": ["the page looks nice"]}')
 
-        async with fake_judge(judged(key_points=answer)) as fake:
-            order = judged_order(tmp_path, fake.url)
-            worker = RolloutWorker()
-            worker.setup(None)
-            try:
-                spent.write_text("{")
-                with pytest.raises(DamagedLedger):
-                    await asyncio.to_thread(worker.roll_out, order)
-                assert worker._pool is None, "nothing is begun"
-                spent.unlink()
-                with pytest.raises(
-                    DamagedLedger, match=r"judge_spent\.json: expected what was spent, .*delete the file"
-                ):
-                    await asyncio.to_thread(worker.roll_out, order)
-                asked, store = len(fake.requests), RunStore(tmp_path)
-                assert damaged and not store.group_path("e000000-g0000").exists()
-                with pytest.raises(DamagedLedger):
-                    await asyncio.to_thread(worker.roll_out, order)
-                assert len(fake.requests) == asked
-                spent.write_text('{"requests": 90, "tokens": 0}')
-                report = await asyncio.to_thread(worker.roll_out, order)
-            finally:
-                await asyncio.to_thread(worker.teardown, None)
-            assert report.pipeline["reward"]["abstained"] == 0 and store.group_path("e000000-g0000").exists()
-            assert Ledger(spent).read().requests == 90 + len(fake.requests) - asked
-
-    asyncio.run(main())
+    async with fake_judge(judged(key_points=answer)) as fake:
+        order = judged_order(tmp_path, fake.url)
+        worker = RolloutWorker()
+        worker.setup(None)
+        try:
+            spent.write_text("{")
+            with pytest.raises(DamagedLedger):
+                await asyncio.to_thread(worker.roll_out, order)
+            assert worker._pool is None, "nothing is begun"
+            spent.unlink()
+            with pytest.raises(DamagedLedger, match=r"judge_spent\.json: expected what was spent, .*delete the file"):
+                await asyncio.to_thread(worker.roll_out, order)
+            asked, store = len(fake.requests), RunStore(tmp_path)
+            assert damaged and not store.group_path("e000000-g0000").exists()
+            with pytest.raises(DamagedLedger):
+                await asyncio.to_thread(worker.roll_out, order)
+            assert len(fake.requests) == asked
+            spent.write_text('{"requests": 90, "tokens": 0}')
+            report = await asyncio.to_thread(worker.roll_out, order)
+        finally:
+            await asyncio.to_thread(worker.teardown, None)
+        assert report.pipeline["reward"]["abstained"] == 0 and store.group_path("e000000-g0000").exists()
+        assert Ledger(spent).read().requests == 90 + len(fake.requests) - asked
 
 
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,72 +90,60 @@ def test_membership_does_not_depend_on_timing():
     assert all(run(seed) == first for seed in range(2, 6))
 
 
-def test_a_slow_slot_holds_the_others_for_the_deadline_only():
-    async def main() -> WaveBatcher:
-        batcher = WaveBatcher(RecordingEngine(), deadline=0.05)
+async def test_a_slow_slot_holds_the_others_for_the_deadline_only():
+    batcher = WaveBatcher(RecordingEngine(), deadline=0.05)
 
-        async def slow() -> None:
-            async with batcher.slot():
-                await asyncio.sleep(0.5)
+    async def slow() -> None:
+        async with batcher.slot():
+            await asyncio.sleep(0.5)
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(slow())
-            turns = group.create_task(play(batcher, "quick", 2, random.Random(0), 0.0))
-        assert turns.result() == ["quick/0", "quick/1"]
-        batcher.close()
-        return batcher
-
-    assert asyncio.run(main()).statistics.late_waves == 2
+    async with asyncio.TaskGroup() as group:
+        group.create_task(slow())
+        turns = group.create_task(play(batcher, "quick", 2, random.Random(0), 0.0))
+    assert turns.result() == ["quick/0", "quick/1"]
+    batcher.close()
+    assert batcher.statistics.late_waves == 2
 
 
-def test_a_failing_engine_fails_every_turn_of_its_wave():
-    async def main() -> None:
-        batcher = WaveBatcher(RecordingEngine(), deadline=5)
-        results = await asyncio.gather(
-            *(play(batcher, name, 1, random.Random(0), 0.0) for name in ("broken", "e1")), return_exceptions=True
-        )
-        batcher.close()
-        assert [str(result) for result in results] == ["no such policy"] * 2
-
-    asyncio.run(main())
+async def test_a_failing_engine_fails_every_turn_of_its_wave():
+    batcher = WaveBatcher(RecordingEngine(), deadline=5)
+    results = await asyncio.gather(
+        *(play(batcher, name, 1, random.Random(0), 0.0) for name in ("broken", "e1")), return_exceptions=True
+    )
+    batcher.close()
+    assert [str(result) for result in results] == ["no such policy"] * 2
 
 
 @pytest.mark.parametrize("leaver", ["quits", "fails"])
-def test_a_slot_that_leaves_lets_the_wave_go(leaver):
-    async def main() -> None:
-        batcher = WaveBatcher(RecordingEngine(), deadline=60)
+async def test_a_slot_that_leaves_lets_the_wave_go(leaver):
+    batcher = WaveBatcher(RecordingEngine(), deadline=60)
 
-        async def leave() -> None:
-            async with batcher.slot():
-                await asyncio.sleep(0.02)
-                if leaver == "fails":
-                    raise ConnectionError("the browser is gone")
+    async def leave() -> None:
+        async with batcher.slot():
+            await asyncio.sleep(0.02)
+            if leaver == "fails":
+                raise ConnectionError("the browser is gone")
 
-        async with asyncio.timeout(5):
-            await asyncio.gather(leave(), play(batcher, "e1", 1, random.Random(0), 0.0), return_exceptions=True)
-        batcher.close()
-
-    asyncio.run(main())
+    async with asyncio.timeout(5):
+        await asyncio.gather(leave(), play(batcher, "e1", 1, random.Random(0), 0.0), return_exceptions=True)
+    batcher.close()
 
 
-def test_a_turn_that_is_given_up_is_not_in_the_wave_and_its_slot_comes_with_the_next():
-    async def main() -> list[list[str]]:
-        engine = RecordingEngine()
-        batcher = WaveBatcher(engine, deadline=0.2)
-        async with asyncio.timeout(5), batcher.slot(), batcher.slot():
-            given_up = asyncio.create_task(batcher.generate(request("e0/0")))
-            await asyncio.sleep(0.15)
-            given_up.cancel()
-            await asyncio.gather(given_up, return_exceptions=True)
-            first = asyncio.create_task(batcher.generate(request("e1/0")))
-            await asyncio.sleep(0.1)
-            assert not first.done(), "the deadline is that of this wave, not of the turn that was given up"
-            await asyncio.gather(first, batcher.generate(request("e2/0")))
-        batcher.close()
-        assert batcher.statistics.late_waves == 0
-        return engine.batches
-
-    assert asyncio.run(main()) == [["e1/0", "e2/0"]]
+async def test_a_turn_that_is_given_up_is_not_in_the_wave_and_its_slot_comes_with_the_next():
+    engine = RecordingEngine()
+    batcher = WaveBatcher(engine, deadline=0.2)
+    async with asyncio.timeout(5), batcher.slot(), batcher.slot():
+        given_up = asyncio.create_task(batcher.generate(request("e0/0")))
+        await asyncio.sleep(0.15)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        first = asyncio.create_task(batcher.generate(request("e1/0")))
+        await asyncio.sleep(0.1)
+        assert not first.done(), "the deadline is that of this wave, not of the turn that was given up"
+        await asyncio.gather(first, batcher.generate(request("e2/0")))
+    batcher.close()
+    assert batcher.statistics.late_waves == 0
+    assert engine.batches == [["e1/0", "e2/0"]]
 
 
 def test_cohorts_take_turns_at_one_engine():

@@ -145,28 +145,25 @@ def test_a_page_reaches_nothing_that_is_not_listed(tmp_path: Path, way: str) -> 
     in_world(tmp_path, scenario)
 
 
-def test_the_same_ways_reach_the_canary_without_the_proxy(tmp_path: Path) -> None:
+async def test_the_same_ways_reach_the_canary_without_the_proxy(tmp_path: Path) -> None:
     """The control: each way would have been seen."""
 
-    async def scenario() -> None:
-        async with (
-            serve(Site()) as site,
-            canary() as bird,
-            raw_chromium(tmp_path, "--proxy-server=direct://") as chromium,
-        ):
-            page = await chromium.new_page()
-            await page.goto(site.origin + "/")
-            for way in ("fetch", "image", "script", "frame", "form", "websocket", "beacon", "worker", "redirect"):
-                before = len(bird.hits)
-                asked = page.evaluate(
-                    f"Promise.race([({WAYS[way]})('{bird.origin}/{len(bird.hits)}'), new Promise(r => setTimeout(r, 1000))])"
-                )
-                await asked
-                async with asyncio.timeout(20):  # that it comes is what is shown; how soon depends on the machine
-                    while len(bird.hits) <= before:
-                        await asyncio.sleep(0.01)
-
-    asyncio.run(scenario())
+    async with (
+        serve(Site()) as site,
+        canary() as bird,
+        raw_chromium(tmp_path, "--proxy-server=direct://") as chromium,
+    ):
+        page = await chromium.new_page()
+        await page.goto(site.origin + "/")
+        for way in ("fetch", "image", "script", "frame", "form", "websocket", "beacon", "worker", "redirect"):
+            before = len(bird.hits)
+            asked = page.evaluate(
+                f"Promise.race([({WAYS[way]})('{bird.origin}/{len(bird.hits)}'), new Promise(r => setTimeout(r, 1000))])"
+            )
+            await asked
+            async with asyncio.timeout(20):  # that it comes is what is shown; how soon depends on the machine
+                while len(bird.hits) <= before:
+                    await asyncio.sleep(0.01)
 
 
 STUN = """async port => { const pc = new RTCPeerConnection({iceServers: [
@@ -188,15 +185,12 @@ def test_webrtc_sends_nothing(tmp_path: Path) -> None:
     in_world(tmp_path, scenario)
 
 
-def test_webrtc_would_reach_the_canary_without_the_flag(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serve(Site()) as site, canary() as bird, raw_chromium(tmp_path) as chromium:
-            page = await chromium.new_page()
-            await page.goto(site.origin + "/")
-            await page.evaluate(f"({STUN})({bird.port})")
-            assert "udp" in bird.hits
-
-    asyncio.run(scenario())
+async def test_webrtc_would_reach_the_canary_without_the_flag(tmp_path: Path) -> None:
+    async with serve(Site()) as site, canary() as bird, raw_chromium(tmp_path) as chromium:
+        page = await chromium.new_page()
+        await page.goto(site.origin + "/")
+        await page.evaluate(f"({STUN})({bird.port})")
+        assert "udp" in bird.hits
 
 
 def test_webtransport_sends_nothing(tmp_path: Path) -> None:

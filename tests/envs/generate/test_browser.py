@@ -86,30 +86,27 @@ def test_a_task_of_every_template() -> None:
     assert prove_all(sorted(TEMPLATES), 1) == []
 
 
-def test_episodes_side_by_side_do_not_meet() -> None:
-    async def run() -> None:
-        site = make_site("shop")
-        await site.start()
-        try:
-            task = by_kind()["shop-basket-2"][0]
-            async with (
-                BrowserPool(screenshots=False) as pool,
-                pool.lease(site) as one,
-                pool.lease(site) as other,
-                pool.lease(site) as third,
-            ):
-                rewards = await asyncio.gather(
-                    play(one, task, solution_of(task)),
-                    play(other, task, ()),
-                    play(third, task, (*something_else(task), *solution_of(task))),
-                )
-                assert [reward.score for reward in rewards] == [1.0, 0.0, 0.0]
-                again = await play(one, task, ())
-                assert again.score == 0.0, "a reset begins with the world as it was"
-        finally:
-            await site.close()
-
-    asyncio.run(run())
+async def test_episodes_side_by_side_do_not_meet() -> None:
+    site = make_site("shop")
+    await site.start()
+    try:
+        task = by_kind()["shop-basket-2"][0]
+        async with (
+            BrowserPool(screenshots=False) as pool,
+            pool.lease(site) as one,
+            pool.lease(site) as other,
+            pool.lease(site) as third,
+        ):
+            rewards = await asyncio.gather(
+                play(one, task, solution_of(task)),
+                play(other, task, ()),
+                play(third, task, (*something_else(task), *solution_of(task))),
+            )
+            assert [reward.score for reward in rewards] == [1.0, 0.0, 0.0]
+            again = await play(one, task, ())
+            assert again.score == 0.0, "a reset begins with the world as it was"
+    finally:
+        await site.close()
 
 
 class Scripted:

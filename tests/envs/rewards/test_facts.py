@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -422,9 +421,9 @@ SERVER_VERDICTS: list[tuple[dict[str, Any], float | None]] = [
 
 
 @pytest.mark.parametrize(("fact", "value"), SERVER_VERDICTS, ids=str)
-def test_what_the_server_says_is_checked(fact: dict[str, Any], value: float | None) -> None:
+async def test_what_the_server_says_is_checked(fact: dict[str, Any], value: float | None) -> None:
     rubric = rubric_of(**fact)
-    said = asyncio.run(record_answers(rubric, Server()))
+    said = await record_answers(rubric, Server())
     part = grade_by_program(rubric, EVIDENCE.model_copy(update={"server": said})).parts[0]
     assert part.value == value
     assert (value is not None) or "no such table" in part.evidence
@@ -442,7 +441,7 @@ class Juror:
         )
 
 
-def test_a_judge_is_asked_and_its_cost_recorded() -> None:
+async def test_a_judge_is_asked_and_its_cost_recorded() -> None:
     facts = [
         {"id": "a", "type": "judge", "description": "It is red."},
         {"id": "b", "type": "judge", "description": "It is blue."},
@@ -450,7 +449,7 @@ def test_a_judge_is_asked_and_its_cost_recorded() -> None:
         {"id": "d", "type": "url", "url": "/orders/12"},
     ]
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}]})
-    bundle = asyncio.run(grade(rubric, EVIDENCE, judge=Juror()))
+    bundle = await grade(rubric, EVIDENCE, judge=Juror())
     assert [part.value for part in bundle.parts] == [0.75, 0.25, None, 1.0]
     assert [part.holds for part in bundle.parts] == [True, False, None, True]
     assert "500 three times" in bundle.parts[2].evidence
@@ -458,13 +457,13 @@ def test_a_judge_is_asked_and_its_cost_recorded() -> None:
     assert bundle.score == pytest.approx(2 / 3) and bundle.binary == 0
 
 
-def test_other_errors_of_a_judge_are_not_swallowed() -> None:
+async def test_other_errors_of_a_judge_are_not_swallowed() -> None:
     class Broken:
         async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
             raise KeyError("a bug")
 
     with pytest.raises(ExceptionGroup):
-        asyncio.run(grade(rubric_of(type="judge", description="x"), EVIDENCE, judge=Broken()))
+        await grade(rubric_of(type="judge", description="x"), EVIDENCE, judge=Broken())
 
 
 def test_a_label_that_ends_in_dots_of_its_own_is_not_shortened() -> None:

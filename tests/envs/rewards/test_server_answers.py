@@ -95,7 +95,7 @@ def test_what_was_not_asked_is_not_known() -> None:
     assert "was not asked" in reward.parts[0].evidence
 
 
-def test_only_what_facts_are_about_is_kept() -> None:
+async def test_only_what_facts_are_about_is_kept() -> None:
     """A page behind a log-in says much else, and answers are stored with the episode."""
     order = {"city": "Marlow", "lines": [7], "card": "4111", "all": {"card": "4111"}}
     facts = [
@@ -106,7 +106,7 @@ def test_only_what_facts_are_about_is_kept() -> None:
     ]
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}]})
     state = State(order=order)
-    answers = asyncio.run(record_answers(rubric, state))
+    answers = await record_answers(rubric, state)
     assert state.asked == ["/api/orders/12"]
     assert {answer.at: answer.value for answer in answers} == {
         ("city",): "Marlow",

@@ -192,9 +192,9 @@ def test_what_is_no_answer(origin: str, path: str, cause: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["Bearer se\ncret", "Bearer se\0cret", "Bearer secr\xe9t-secret", " secret"])
-def test_a_header_that_cannot_be_sent_is_named_without_its_value(origin: str, value: str) -> None:
+async def test_a_header_that_cannot_be_sent_is_named_without_its_value(origin: str, value: str) -> None:
     with pytest.raises(SiteError, match="the header authorization has characters") as caught:
-        asyncio.run(SiteState(origin=origin, headers={"authorization": value}).get_json("/api/order/12"))
+        await SiteState(origin=origin, headers={"authorization": value}).get_json("/api/order/12")
     assert "cret" not in str(caught.value) and caught.value.__context__ is None
 
 
@@ -234,7 +234,7 @@ def test_credentials_are_sent_and_not_shown(origin: str) -> None:
     assert "hidden" not in repr(SiteState(origin=origin, headers=headers))
 
 
-def test_facts_are_graded_with_it(shop: Path, origin: str) -> None:
+async def test_facts_are_graded_with_it(shop: Path, origin: str) -> None:
     facts = [
         {"id": "row", "type": "server_sql", "query": "SELECT item FROM orders WHERE id = 12", "rows": [["lamp"]]},
         {
@@ -248,7 +248,7 @@ def test_facts_are_graded_with_it(shop: Path, origin: str) -> None:
     ]
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}], "gates": []})
     state = SiteState(origin=origin, databases={"": shop})
-    said = asyncio.run(record_answers(rubric, state))
+    said = await record_answers(rubric, state)
     bundle = grade_by_program(rubric, EVIDENCE.model_copy(update={"server": said}))
     assert [part.value for part in bundle.parts] == [1.0, 0.0, None]
     assert "answered 500" in bundle.parts[2].evidence

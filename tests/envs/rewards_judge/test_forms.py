@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -63,10 +62,10 @@ def test_a_reason_is_short_enough_for_the_length_of_a_reply() -> None:
 
 
 @pytest.mark.parametrize("style", JudgeStyle)
-def test_every_question_of_a_style_is_sent_with_its_schema(style: JudgeStyle) -> None:
-    judgement, fake = asyncio.run(judge_once(judged(), episode(2), structured="json_schema", style=style))
+async def test_every_question_of_a_style_is_sent_with_its_schema(style: JudgeStyle) -> None:
+    judgement, fake = await judge_once(judged(), episode(2), structured="json_schema", style=style)
     assert judgement.state == "passed" and fake.requests
     for request in fake.requests:
         assert request["response_format"] == response_format(Purpose(purpose_of(request)), 800)
-    plain, fake = asyncio.run(judge_once(judged(), episode(2), style=style))
+    plain, fake = await judge_once(judged(), episode(2), style=style)
     assert plain.state == "passed" and not any("response_format" in each for each in fake.requests)

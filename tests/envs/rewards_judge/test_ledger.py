@@ -97,71 +97,61 @@ def test_threads_with_ledgers_of_their_own_claim_each_request_once(tmp_path: Pat
     assert sum(counts) == 50 and Ledger(path).read() == Spent(requests=50)
 
 
-def test_two_workers_at_once_send_exactly_what_the_budget_allows(tmp_path: Path) -> None:
+async def test_two_workers_at_once_send_exactly_what_the_budget_allows(tmp_path: Path) -> None:
     """Sixty episodes of four questions each are 240 requests for each of the two; there are 250 for both."""
 
-    async def main() -> tuple[FakeJudge, list[dict[str, int]]]:
-        async with fake_judge(judged()) as fake:
-            workers = [await start(fake, tmp_path / "spent", 60, budget_requests=250) for _ in range(2)]
-            return fake, await asyncio.gather(*map(sent, workers))
-
-    fake, (one, other) = asyncio.run(main())
+    async with fake_judge(judged()) as fake:
+        workers = [await start(fake, tmp_path / "spent", 60, budget_requests=250) for _ in range(2)]
+        fake, (one, other) = fake, await asyncio.gather(*map(sent, workers))
     assert len(fake.requests) == 250 == one["requests"] + other["requests"]
     assert Ledger(tmp_path / "spent").read() == Spent(requests=250, tokens=27500)
 
 
-def test_tokens_overshoot_by_no_more_than_was_under_way(tmp_path: Path) -> None:
+async def test_tokens_overshoot_by_no_more_than_was_under_way(tmp_path: Path) -> None:
     """A request costs 110. With at most four paid there is room for another; eight may then be under way (four of each worker)."""
 
-    async def main() -> FakeJudge:
-        async with fake_judge(judged(criterion_a=soon, criterion_b=soon, blocking=soon)) as fake:
-            workers = [await start(fake, tmp_path / "spent", 8, budget_tokens=550) for _ in range(2)]
-            await asyncio.gather(*map(sent, workers))
-            return fake
-
-    count = len(asyncio.run(main()).requests)
+    async with fake_judge(judged(criterion_a=soon, criterion_b=soon, blocking=soon)) as fake:
+        workers = [await start(fake, tmp_path / "spent", 8, budget_tokens=550) for _ in range(2)]
+        await asyncio.gather(*map(sent, workers))
+        count = len(fake.requests)
     assert 5 <= count <= 4 + 8
     assert Ledger(tmp_path / "spent").read() == Spent(requests=count, tokens=110 * count)
 
 
-def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_with_what_is_left(tmp_path: Path) -> None:
-    async def main() -> tuple[int, int, dict[str, int]]:
-        enough = asyncio.Event()
+async def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_with_what_is_left(
+    tmp_path: Path,
+) -> None:
+    enough = asyncio.Event()
 
-        async def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
-            if len(fake.requests) >= 7:
-                enough.set()
-            return await soon(fake, request)
+    async def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+        if len(fake.requests) >= 7:
+            enough.set()
+        return await soon(fake, request)
 
-        async with fake_judge(judged(criterion_a=answer, criterion_b=answer, blocking=answer)) as fake:
-            killed = await start(fake, tmp_path / "spent", 20, budget_requests=40)
-            await asyncio.wait_for(enough.wait(), 20)
-            killed.kill()
-            await killed.wait()
-            before = Ledger(tmp_path / "spent").read().requests
-            after = await sent(await start(fake, tmp_path / "spent", 20, budget_requests=40))
-            return len(fake.requests), before, after
-
-    seen, before, after = asyncio.run(main())
+    async with fake_judge(judged(criterion_a=answer, criterion_b=answer, blocking=answer)) as fake:
+        killed = await start(fake, tmp_path / "spent", 20, budget_requests=40)
+        await asyncio.wait_for(enough.wait(), 20)
+        killed.kill()
+        await killed.wait()
+        before = Ledger(tmp_path / "spent").read().requests
+        after = await sent(await start(fake, tmp_path / "spent", 20, budget_requests=40))
+        seen = len(fake.requests)
     assert 7 <= before < 40 and after["requests"] == 40 - before, "nothing is given twice"
     assert 40 - 4 <= seen <= 40, "counted before it is sent: only what was on its way at the kill may be missing"
 
 
-def test_tokens_are_counted_also_if_the_caller_is_cancelled_before_a_thread_is_free(tmp_path: Path) -> None:
-    async def main() -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        free = threading.Event()
-        busy = asyncio.create_task(asyncio.to_thread(free.wait, 20))
-        paying = asyncio.create_task(Budget(NONE, Ledger(tmp_path / "spent")).pay(110))
-        for _ in range(3):  # until both are with the pool
-            await asyncio.sleep(0)
-        paying.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await paying
-        free.set()
-        await busy
-
-    asyncio.run(main())  # which waits for the pool's threads
+async def test_tokens_are_counted_also_if_the_caller_is_cancelled_before_a_thread_is_free(tmp_path: Path) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    free = threading.Event()
+    busy = asyncio.create_task(asyncio.to_thread(free.wait, 20))
+    paying = asyncio.create_task(Budget(NONE, Ledger(tmp_path / "spent")).pay(110))
+    for _ in range(3):  # until both are with the pool
+        await asyncio.sleep(0)
+    paying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await paying
+    free.set()
+    await busy
     assert Ledger(tmp_path / "spent").read() == Spent(tokens=110)
 
 
@@ -190,16 +180,13 @@ def test_a_run_that_is_resumed_goes_on_with_what_is_left(tmp_path: Path) -> None
     assert Ledger(tmp_path / "spent").read().requests == 10
 
 
-def test_an_endpoint_that_tells_absurd_numbers_of_tokens_does_not_spoil_the_count(tmp_path: Path) -> None:
-    async def main() -> Judgement:
-        def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
-            return completion("hm", usage=(10**60, 10**60))
+async def test_an_endpoint_that_tells_absurd_numbers_of_tokens_does_not_spoil_the_count(tmp_path: Path) -> None:
+    def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+        return completion("hm", usage=(10**60, 10**60))
 
-        ledger = Ledger(tmp_path / "spent")
-        async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1), ledger) as judge:
-            return await judge.judge(episode(1))
-
-    judgement = asyncio.run(main())
+    ledger = Ledger(tmp_path / "spent")
+    async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1), ledger) as judge:
+        judgement = await judge.judge(episode(1))
     assert judgement.calls and all(call.estimated for call in judgement.calls)
     spent = Ledger(tmp_path / "spent").read()
     assert spent == Spent(requests=judgement.requests, tokens=judgement.tokens) and 0 < spent.tokens < 10**6
@@ -315,23 +302,18 @@ def test_who_holds_a_lock_may_be_ourselves_or_unknown(tmp_path: Path, monkeypatc
     assert holder.told(path)[0] == "another process"
 
 
-def test_a_damaged_ledger_is_told_until_it_is_mended(tmp_path: Path) -> None:
+async def test_a_damaged_ledger_is_told_until_it_is_mended(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "spent")
     ledger.claim(NONE)
 
-    async def main() -> None:
-        budget = Budget(NONE, ledger)
-        assert await budget.claim() is None and budget.damage is None
-        ledger.path.write_text('{"requests":2,"tok')
-        with pytest.raises(
-            DamagedLedger, match=r"not b.*requests.*nothing is sent until you write .* or delete the file"
-        ):
-            await budget.claim()
-        assert budget.damage is not None and str(ledger.path) in str(budget.damage) and budget.requests == 1
-        ledger.path.write_text('{"requests":2,"tokens":0}')
-        assert await budget.claim() is None and budget.damage is None
-
-    asyncio.run(main())
+    budget = Budget(NONE, ledger)
+    assert await budget.claim() is None and budget.damage is None
+    ledger.path.write_text('{"requests":2,"tok')
+    with pytest.raises(DamagedLedger, match=r"not b.*requests.*nothing is sent until you write .* or delete the file"):
+        await budget.claim()
+    assert budget.damage is not None and str(ledger.path) in str(budget.damage) and budget.requests == 1
+    ledger.path.write_text('{"requests":2,"tokens":0}')
+    assert await budget.claim() is None and budget.damage is None
     assert ledger.read() == Spent(requests=3)
 
 

@@ -101,14 +101,11 @@ def test_a_refusal_is_not_tried_again(status: int) -> None:
     assert judgement.calls[0].error is CallError.REFUSED and f"HTTP {status}: no" in judgement.reason
 
 
-def test_nobody_listens() -> None:
-    async def once() -> Judgement:
-        async with fake_judge(judged()) as fake:
-            address = fake.url
-        async with Judge(config(address, retries=2)) as judge:
-            return await judge.judge(EPISODE)
-
-    judgement = asyncio.run(once())
+async def test_nobody_listens() -> None:
+    async with fake_judge(judged()) as fake:
+        address = fake.url
+    async with Judge(config(address, retries=2)) as judge:
+        judgement = await judge.judge(EPISODE)
     assert judgement.state == "abstained" and judgement.calls[0].error is CallError.UNREACHABLE
     assert judgement.calls[0].requests == 3 and "ConnectError" in judgement.reason
 
@@ -205,14 +202,11 @@ def test_waiting_for_a_turn_is_no_timeout() -> None:
     assert judgement.state == "passed" and judgement.checks[0].ayes == 9 and fake.most_busy == 1
 
 
-def test_a_cancellation_is_passed_on() -> None:
-    async def once() -> None:
-        async with fake_judge(slow) as fake, Judge(config(fake.url)) as judge:
-            running = asyncio.ensure_future(judge.judge(EPISODE))
-            while not fake.requests:
-                await asyncio.sleep(0.01)
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-
-    asyncio.run(once())
+async def test_a_cancellation_is_passed_on() -> None:
+    async with fake_judge(slow) as fake, Judge(config(fake.url)) as judge:
+        running = asyncio.ensure_future(judge.judge(EPISODE))
+        while not fake.requests:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running

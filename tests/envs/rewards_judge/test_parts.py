@@ -211,46 +211,48 @@ def test_retry_after() -> None:
         assert retry_after(nonsense, now) is None
 
 
-def test_retry_after_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retry_after_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float | None] = []
     monkeypatch.setattr("envs.rewards.judge.client.pause", lambda _c, _a, wait, _d: waits.append(wait) or 0.0)
-    asyncio.run(judge_once(lambda f, r: http(429, "", "Retry-After: 3"), episode(1), retries=2))
+    await judge_once(lambda f, r: http(429, "", "Retry-After: 3"), episode(1), retries=2)
     assert waits == [3.0, 3.0]
 
 
-def test_without_usage_tokens_are_estimated() -> None:
-    judgement, _ = asyncio.run(judge_once(lambda f, r: completion("x" * 40, usage=None), episode(1), retries=0))
+async def test_without_usage_tokens_are_estimated() -> None:
+    judgement, _ = await judge_once(lambda f, r: completion("x" * 40, usage=None), episode(1), retries=0)
     (call,) = judgement.calls
     assert call.estimated and call.completion_tokens in (0, 10) and 1100 < call.prompt_tokens < 2500
 
 
-def test_the_key_is_sent_and_told_to_nobody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_key_is_sent_and_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
     caplog.set_level(logging.DEBUG)
 
     def unfriendly(fake: Any, request: Any) -> bytes:
         return http(401, "the key sk-very-secret is wrong")
 
-    judgement, fake = asyncio.run(judge_once(unfriendly, episode(1), api_key_env="JUDGE_KEY"))
+    judgement, fake = await judge_once(unfriendly, episode(1), api_key_env="JUDGE_KEY")
     assert "authorization: bearer sk-very-secret" in fake.headers[0].lower()
     assert "the key [key] is wrong" in judgement.reason
     assert "sk-very-secret" not in judgement.model_dump_json() + caplog.text
     assert "sk-very-secret" not in config(fake.url, api_key_env="JUDGE_KEY").model_dump_json()
 
 
-def test_no_key_no_header_and_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, fake = asyncio.run(judge_once(judged(), episode(1)))
+async def test_no_key_no_header_and_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fake = await judge_once(judged(), episode(1))
     assert "authorization" not in fake.headers[0].lower()
     monkeypatch.delenv("JUDGE_KEY", raising=False)
     with pytest.raises(ConfigError, match="JUDGE_KEY is not set"):
-        asyncio.run(judge_once(judged(), episode(1), api_key_env="JUDGE_KEY"))
+        await judge_once(judged(), episode(1), api_key_env="JUDGE_KEY")
     monkeypatch.setenv("JUDGE_KEY", "schlüssel")
     with pytest.raises(ConfigError, match="characters"):
-        asyncio.run(judge_once(judged(), episode(1), api_key_env="JUDGE_KEY"))
+        await judge_once(judged(), episode(1), api_key_env="JUDGE_KEY")
 
 
-def test_what_is_sent() -> None:
-    _, fake = asyncio.run(judge_once(judged(), episode(1), json_mode=True, temperature=0.25))
+async def test_what_is_sent() -> None:
+    _, fake = await judge_once(judged(), episode(1), json_mode=True, temperature=0.25)
     request = fake.requests[0]
     assert (request["temperature"], request["max_tokens"], request["seed"]) == (0.25, 800, 42)
     assert request["response_format"] == {"type": "json_object"}

@@ -133,18 +133,13 @@ def test_pictures_are_seen_by_the_model() -> None:
     assert three.prompt_tokens - one.prompt_tokens > 2 * 30, "a caption has less than that"
 
 
-def test_the_budget_of_two_judges_holds(tmp_path: Path) -> None:
-    async def main() -> list[Judgement]:
-        settings = config(budget_requests=7)
-        async with (
-            Judge(settings, Ledger(tmp_path / "spent")) as one,
-            Judge(settings, Ledger(tmp_path / "spent")) as other,
-        ):
-            return await asyncio.gather(
-                *(judge.judge(episode(number)) for judge in (one, other) for number in range(2))
-            )
-
-    found = asyncio.run(main())
+async def test_the_budget_of_two_judges_holds(tmp_path: Path) -> None:
+    settings = config(budget_requests=7)
+    async with (
+        Judge(settings, Ledger(tmp_path / "spent")) as one,
+        Judge(settings, Ledger(tmp_path / "spent")) as other,
+    ):
+        found = await asyncio.gather(*(judge.judge(episode(number)) for judge in (one, other) for number in range(2)))
     spent = Ledger(tmp_path / "spent").read()
     assert sum(each.requests for each in found) == spent.requests == 7
     assert sum(each.tokens for each in found) == spent.tokens > 0

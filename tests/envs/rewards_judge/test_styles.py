@@ -177,33 +177,28 @@ def test_webvoyager_shows_the_last_screenshots_and_the_answer() -> None:
     )
 
 
-def test_comparing_answers() -> None:
-    async def once() -> tuple[Judgement, str]:
-        async with (
-            fake_judge(judged(same_answer=says("NOT SUCCESS", "partly"))) as fake,
-            Judge(config(fake.url)) as judge,
-        ):
-            return await judge.compare("How long?", "2 h", "2", unachievable=True), text_of(fake.requests[0])
-
-    judgement, asked_for = asyncio.run(once())
+async def test_comparing_answers() -> None:
+    async with (
+        fake_judge(judged(same_answer=says("NOT SUCCESS", "partly"))) as fake,
+        Judge(config(fake.url)) as judge,
+    ):
+        judgement = await judge.compare("How long?", "2 h", "2", unachievable=True)
+        asked_for = text_of(fake.requests[0])
     assert judgement.state == "failed" and "REASON WHY" in asked_for and "| 2" in asked_for
     assert judgement.calls[0].purpose is Purpose.SAME_ANSWER and judgement.calls[0].subject == "unachievable"
 
 
-def test_many_episodes_share_the_limit_of_requests() -> None:
+async def test_many_episodes_share_the_limit_of_requests() -> None:
     async def answer(request: dict[str, Any], fake: FakeJudge) -> bytes:
         await asyncio.sleep(0.002)
         found = judged()(fake, request)
         assert isinstance(found, bytes)
         return found
 
-    async def once() -> tuple[list[Judgement], FakeJudge]:
-        async with (
-            fake_judge(lambda fake, request: answer(request, fake)) as fake,
-            Judge(config(fake.url, concurrency=4)) as judge,
-        ):
-            shown = [episode(3, answer=str(number)) for number in range(12)]
-            return await asyncio.gather(*map(judge.judge, shown)), fake
-
-    judgements, fake = asyncio.run(once())
+    async with (
+        fake_judge(lambda fake, request: answer(request, fake)) as fake,
+        Judge(config(fake.url, concurrency=4)) as judge,
+    ):
+        shown = [episode(3, answer=str(number)) for number in range(12)]
+        judgements = await asyncio.gather(*map(judge.judge, shown))
     assert all(each.state == "passed" for each in judgements) and 2 <= fake.most_busy <= 4

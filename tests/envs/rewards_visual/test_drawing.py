@@ -179,7 +179,7 @@ def test_a_page_that_goes_elsewhere_is_not_followed(shared_drawer: Callable[[str
     assert texts(drawn) == ["here"]
 
 
-def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
+async def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
     for odd in ("", "no tags at all", "<", "<p>" * 3000, "\x00\x01", "<svg><text y=40>letters</text></svg>"):
         assert shared_drawer(odd).picture.shape == (VIEWPORT[1], VIEWPORT[0], 3) or odd.startswith("<p>")
     huge = shared_drawer('<div style="width:90000px;height:900000px">far</div>')
@@ -200,7 +200,7 @@ def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
     for reference, built in (("huge", "small"), ("small", "huge"), ("small", "small")):
         source = DesignSource(Drew(), lambda task, page=reference: page)  # type: ignore[arg-type,misc]
         evidence = EpisodeEvidence.model_construct(steps=(SimpleNamespace(action=Submit(html=built), error=None),))
-        (part,) = asyncio.run(source.parts(task, evidence))
+        (part,) = await source.parts(task, evidence)
         # Of a page that was not seen whole nobody knows how like the other it is, and the episode abstains.
         assert (part.value is None and part.required) == ("huge" in (reference, built)), part
 
@@ -226,26 +226,23 @@ def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
     drawing(work)
 
 
-def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -> None:
-    async def main() -> None:
-        site = make_site("design2code")
-        await site.start()
-        try:
-            async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
-                await session.reset(import_tasks()[0], 0)
-                assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
-                assert (await session.step(Submit(html="<p>"))).done
-                assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
-        finally:
-            await site.close()
-        pool = BrowserPool(process_per_episode=True)
-        try:
+async def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -> None:
+    site = make_site("design2code")
+    await site.start()
+    try:
+        async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
+            await session.reset(import_tasks()[0], 0)
             assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
-            assert pool.browser_pids() == ()
-        finally:
-            await pool.close()
-
-    asyncio.run(main())
+            assert (await session.step(Submit(html="<p>"))).done
+            assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
+    finally:
+        await site.close()
+    pool = BrowserPool(process_per_episode=True)
+    try:
+        assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+        assert pool.browser_pids() == ()
+    finally:
+        await pool.close()
 
 
 def test_bundled_pictures_are_of_their_pages(shared_drawer: Callable[[str], Drawn]) -> None:
@@ -259,31 +256,28 @@ def test_bundled_pictures_are_of_their_pages(shared_drawer: Callable[[str], Draw
         assert len(drawn.blocks.blocks) >= 7
 
 
-def test_the_site_shows_the_picture_and_takes_a_page() -> None:
-    async def main() -> None:
-        tasks = import_tasks()
-        assert load_tasks(FOLDER.parent / "tasks" / "design2code.jsonl") == tasks
-        site = make_site("design2code")
-        await site.start()
-        try:
-            async with BrowserPool() as pool, pool.lease(site) as session:
-                frame = await session.reset(tasks[0], 0)
-                assert frame.observation.offers == ("submit",) and frame.observation.elements == ()
-                shown = np.asarray(Pictures.open(io.BytesIO(frame.screenshot)).convert("RGB"))
-                stored = pixels((FOLDER / "1.png").read_bytes())[: VIEWPORT[1]]
-                assert ssim(shown, stored) > 0.95  # a JPEG of it
-                for html, code in (
-                    (" \n", ErrorCode.EMPTY_SUBMISSION),
-                    ("x" * 200_001, ErrorCode.SUBMISSION_TOO_LARGE),
-                ):
-                    frame = await session.step(Submit(html=html))
-                    assert frame.error == code and not frame.done and frame.observation.error
-                frame = await session.step(Submit(html="<p>done"))
-                assert frame.done and frame.stop is StopReason.SUBMITTED and frame.error is None
-        finally:
-            await site.close()
-
-    asyncio.run(main())
+async def test_the_site_shows_the_picture_and_takes_a_page() -> None:
+    tasks = import_tasks()
+    assert load_tasks(FOLDER.parent / "tasks" / "design2code.jsonl") == tasks
+    site = make_site("design2code")
+    await site.start()
+    try:
+        async with BrowserPool() as pool, pool.lease(site) as session:
+            frame = await session.reset(tasks[0], 0)
+            assert frame.observation.offers == ("submit",) and frame.observation.elements == ()
+            shown = np.asarray(Pictures.open(io.BytesIO(frame.screenshot)).convert("RGB"))
+            stored = pixels((FOLDER / "1.png").read_bytes())[: VIEWPORT[1]]
+            assert ssim(shown, stored) > 0.95  # a JPEG of it
+            for html, code in (
+                (" \n", ErrorCode.EMPTY_SUBMISSION),
+                ("x" * 200_001, ErrorCode.SUBMISSION_TOO_LARGE),
+            ):
+                frame = await session.step(Submit(html=html))
+                assert frame.error == code and not frame.done and frame.observation.error
+            frame = await session.step(Submit(html="<p>done"))
+            assert frame.done and frame.stop is StopReason.SUBMITTED and frame.error is None
+    finally:
+        await site.close()
 
 
 def test_ink_and_what_is_seen_of_a_line() -> None:

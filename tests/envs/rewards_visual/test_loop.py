@@ -175,21 +175,21 @@ def test_what_was_handed_in_is_the_last_action_that_was_taken() -> None:
     assert submitted(ended((page, None), (SimpleNamespace(), None))) is None and submitted(ended()) is None
 
 
-def test_tasks_of_other_sites_have_no_visual_part_and_a_missing_reference_is_told() -> None:
+async def test_tasks_of_other_sites_have_no_visual_part_and_a_missing_reference_is_told() -> None:
     def reference(task: WebTask) -> str:
         raise SiteError("no such page")
 
     source = DesignSource(Drawer(None), reference)  # type: ignore[arg-type]
     task = import_tasks()[0]
-    assert asyncio.run(source.parts(task.model_copy(update={"site": "shop"}), EpisodeEvidence())) == ()
+    assert (await source.parts(task.model_copy(update={"site": "shop"}), EpisodeEvidence())) == ()
     step = SimpleNamespace(action=Submit(html="<p>"), error=None)
     with pytest.raises(SiteError, match="no such page"):
-        asyncio.run(source.parts(task, EpisodeEvidence.model_construct(steps=(step,))))
+        await source.parts(task, EpisodeEvidence.model_construct(steps=(step,)))
     with pytest.raises(SiteError, match=r"99\.html is not there"):
         Design2CodeSite().reference(task.model_copy(update={"path": "/99.png"}))
 
 
-def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path: Path) -> None:
+async def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path: Path) -> None:
     (tmp_path / "1.html").write_bytes(b"<p>\xff</p>")
     task = import_tasks()[0].model_copy(update={"path": "/1.png"})
     site, threads = Design2CodeSite(tmp_path), list[int]()
@@ -203,7 +203,7 @@ def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path: Path
     step = SimpleNamespace(action=Submit(html="<p>"), error=None)
     source = DesignSource(Drawer(None), reference)  # type: ignore[arg-type]
     with pytest.raises(SiteError, match="cannot be read"):
-        asyncio.run(source.parts(task, EpisodeEvidence.model_construct(steps=(step,))))
+        await source.parts(task, EpisodeEvidence.model_construct(steps=(step,)))
     assert threads and threads != [threading.get_ident()]
 
 

@@ -102,56 +102,50 @@ class SlowPool:
         return DomSnapshot.model_validate({"nodes": [{"tag": "html", "xpath": "/html[1]"}]})
 
 
-def test_references_do_not_wait_for_each_other_and_failures_are_remembered(
+async def test_references_do_not_wait_for_each_other_and_failures_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> list[str]:
-        pool, site = SlowPool(), StaticSite("s", tmp_path)
-        blob = (await pool.apart(site, None, deadline=1, what="/x")).model_dump_json().encode()
-        pool.loaded.clear()
-        source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
+    pool, site = SlowPool(), StaticSite("s", tmp_path)
+    blob = (await pool.apart(site, None, deadline=1, what="/x")).model_dump_json().encode()
+    pool.loaded.clear()
+    source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
 
-        async def asked(path: str, page: str = "a") -> DomSimilarity:
-            return await source.similarity(task_on("s", "/", path), page)
+    async def asked(path: str, page: str = "a") -> DomSimilarity:
+        return await source.similarity(task_on("s", "/", path), page)
 
-        slow = [asyncio.create_task(asked("/slow", page)) for page in "ab"]
-        await asyncio.sleep(0)
-        async with asyncio.timeout(5):
-            await asked("/quick")
-            for _ in range(2):
-                with pytest.raises(BrowserError, match="answered 404"):
-                    await asked("/gone")
-                with pytest.raises(ConnectionLost):
-                    await asked("/lost")
-            monkeypatch.setattr(sources, "FAILED_SECONDS", 0.0)
+    slow = [asyncio.create_task(asked("/slow", page)) for page in "ab"]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await asked("/quick")
+        for _ in range(2):
             with pytest.raises(BrowserError, match="answered 404"):
                 await asked("/gone")
-            assert not any(each.done() for each in slow)
-            pool.go.set()
-            await asyncio.gather(*slow)
-        return pool.loaded
+            with pytest.raises(ConnectionLost):
+                await asked("/lost")
+        monkeypatch.setattr(sources, "FAILED_SECONDS", 0.0)
+        with pytest.raises(BrowserError, match="answered 404"):
+            await asked("/gone")
+        assert not any(each.done() for each in slow)
+        pool.go.set()
+        await asyncio.gather(*slow)
+    assert pool.loaded == ["slow", "quick", "gone", "lost", "lost", "gone"]
 
-    assert asyncio.run(run()) == ["slow", "quick", "gone", "lost", "lost", "gone"]
 
-
-def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path: Path) -> None:
+async def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path: Path) -> None:
     """Neither like nor unlike its reference: the episode abstains, whatever else it is graded by."""
 
-    async def run() -> None:
-        pool, site = SlowPool(), StaticSite("s", tmp_path)
-        page = await pool.apart(site, None, deadline=1, what="/x")
-        blob = page.model_copy(update={"cut": True}).model_dump_json().encode()
-        task = task_on("s", "/", "/x")
-        source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
-        evidence = EpisodeEvidence(final_dom="a", page_facts={"done": True, "raw_reward": 1.0})
-        found = {source.component: await source.parts(task, evidence)}
-        bundle = compose(found, {Component.SEMANTIC: 1.0})
-        assert bundle.score is None and "more than 20,000 nodes" in (bundle.abstained or "")
-        rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
-            {"id": "f", "type": "domdiff_subscore", "key": "textSimilarity"},
-            {"id": "a", "type": "page_fact", "name": "done", "value": True}]}]})  # fmt: skip
-        looks = LookSources(pool, {"s": site}, lambda _name: blob, None)  # type: ignore[arg-type]
-        measured = await looks.measured(task.model_copy(update={"rubric": rubric}), evidence)
-        assert grade_by_program(rubric, measured).score is None
-
-    asyncio.run(run())
+    pool, site = SlowPool(), StaticSite("s", tmp_path)
+    page = await pool.apart(site, None, deadline=1, what="/x")
+    blob = page.model_copy(update={"cut": True}).model_dump_json().encode()
+    task = task_on("s", "/", "/x")
+    source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
+    evidence = EpisodeEvidence(final_dom="a", page_facts={"done": True, "raw_reward": 1.0})
+    found = {source.component: await source.parts(task, evidence)}
+    bundle = compose(found, {Component.SEMANTIC: 1.0})
+    assert bundle.score is None and "more than 20,000 nodes" in (bundle.abstained or "")
+    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
+        {"id": "f", "type": "domdiff_subscore", "key": "textSimilarity"},
+        {"id": "a", "type": "page_fact", "name": "done", "value": True}]}]})  # fmt: skip
+    looks = LookSources(pool, {"s": site}, lambda _name: blob, None)  # type: ignore[arg-type]
+    measured = await looks.measured(task.model_copy(update={"rubric": rubric}), evidence)
+    assert grade_by_program(rubric, measured).score is None

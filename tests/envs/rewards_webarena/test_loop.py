@@ -35,7 +35,6 @@ from envs.types import (
     SeedRange,
     Split,
     TaskError,
-    Trajectory,
     Type,
     WebTask,
 )
@@ -123,11 +122,11 @@ def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None:
     assert asyncio.run(WebArenaParts().parts(plain, EpisodeEvidence())) == ()
 
 
-def test_a_run_does_not_go_on_with_changed_evaluators() -> None:
+async def test_a_run_does_not_go_on_with_changed_evaluators() -> None:
     clock: Any = lambda doing: nullcontext()  # noqa: E731
     stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")
     with pytest.raises(JudgeError, match="were changed since"):
-        asyncio.run(stage.grade(task_of(ALL_THREE, evaluators_hash="0" * 64), trajectory()))
+        await stage.grade(task_of(ALL_THREE, evaluators_hash="0" * 64), trajectory())
 
 
 def test_evaluators_that_were_changed_after_they_were_frozen_are_bad_rows() -> None:
@@ -316,7 +315,7 @@ def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() -> None:
     assert dict(zip(WAYS, found, strict=True)) == {(way, saved): [1, saved, 1, 1] for way, saved in WAYS}
 
 
-def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
+async def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
     """The runner, the browser and the reward stage of a worker; the policy is two turns that were written down."""
     login = tmp_path / "login.json"
     cookie = {
@@ -344,20 +343,17 @@ def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
         asked = SimpleNamespace(screenshot="0" * 64, prompt="", prompt_ids=())
         return SimpleNamespace(response=next(said), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
 
-    async def run() -> Trajectory:
-        task, site = task_of(evaluation), make_site("gitlab", live)
-        await site.start()
-        rollout = RolloutConfig(episode_deadline=60.0, attempts=1, repeats=0)
-        clock: Any = lambda doing: nullcontext()  # noqa: E731
-        turns: Any = SimpleNamespace(run=turn)
-        actor: Any = SimpleNamespace(policy_version=0)
-        async with BrowserPool(max_sessions=1) as pool:
-            runner = EpisodeRunner(pool, {"gitlab": site}, actor, turns, clock, rollout, live)
-            (ended,) = await runner.run(GroupSpec(group_id="e0-g0", task=task, seeds=(0,)), 0, Slot())
-        stage = RewardStage(RewardConfig(), clock, sources=part_sources(live.addresses), screenshot=lambda name: b"")
-        return await stage.grade(task, ended)
-
-    trajectory = asyncio.run(run())
+    task, site = task_of(evaluation), make_site("gitlab", live)
+    await site.start()
+    rollout = RolloutConfig(episode_deadline=60.0, attempts=1, repeats=0)
+    clock: Any = lambda doing: nullcontext()  # noqa: E731
+    turns: Any = SimpleNamespace(run=turn)
+    actor: Any = SimpleNamespace(policy_version=0)
+    async with BrowserPool(max_sessions=1) as pool:
+        runner = EpisodeRunner(pool, {"gitlab": site}, actor, turns, clock, rollout, live)
+        (ended,) = await runner.run(GroupSpec(group_id="e0-g0", task=task, seeds=(0,)), 0, Slot())
+    stage = RewardStage(RewardConfig(), clock, sources=part_sources(live.addresses), screenshot=lambda name: b"")
+    trajectory = await stage.grade(task, ended)
     assert trajectory.error is None and trajectory.stop_reason == "answer", trajectory.error
     assert [(part.name, part.value) for part in trajectory.reward.parts] == [
         ("string_match/exact_match", 1.0), ("url_match/url_match", 1.0), ("program_html/program_html 0", 0.5),

@@ -201,17 +201,14 @@ JSON = st.lists(REVIEW, max_size=2) | some(items=st.lists(some(increment_id=LEAF
 
 
 @given(JSON)
-def test_any_json_is_an_answer_or_an_error(found: Any) -> None:
+async def test_any_json_is_an_answer_or_an_error(found: Any) -> None:
     class Says(Shop):
         async def _ask(self, path: str) -> Any:
             return found
 
-    async def run() -> None:
-        for question in (Shop.order_url, author(), rating()):
-            with suppress(SiteError):
-                assert isinstance(await question(Says("", "")), str)
-
-    asyncio.run(run())
+    for question in (Shop.order_url, author(), rating()):
+        with suppress(SiteError):
+            assert isinstance(await question(Says("", "")), str)
 
 
 # ------------------------------------------------------------------------------------------------ what is lacking
@@ -269,13 +266,13 @@ class Shown:
         return self._value
 
 
-def test_a_name_is_data_in_the_expression_and_a_script_that_fails_is_no_member() -> None:
+async def test_a_name_is_data_in_the_expression_and_a_script_that_fails_is_no_member() -> None:
     page = Shown("http://g.test/p/-/project_members", "Guest")
-    assert asyncio.run(project_member_role(page, 'a"); alert("')) == "Guest"
+    assert (await project_member_role(page, 'a"); alert("')) == "Guest"
     assert '=== "@a\\"); alert(\\""' in page.ran[0]
-    assert asyncio.run(project_member_role(Shown("http://g.test/", PageScriptError("clobbered")), "a")) == ""
+    assert (await project_member_role(Shown("http://g.test/", PageScriptError("clobbered")), "a")) == ""
     with pytest.raises(SiteError, match="expected a text"):
-        asyncio.run(project_member_role(page, 7))  # type: ignore[arg-type]
+        await project_member_role(page, 7)  # type: ignore[arg-type]
 
 
 def look(locator: str, url: str = "__GITLAB__/plants/-/project_members", **wanted: Any) -> dict[str, Any]:

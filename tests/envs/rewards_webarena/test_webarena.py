@@ -160,11 +160,11 @@ def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> None:
     assert [part.name for part in found.parts] == ["url_match", "program_html 0", "program_html 1"]
 
 
-def test_a_page_is_loaded_anew_where_the_episode_stands_on_it_and_the_last_one_is_not() -> None:
+async def test_a_page_is_loaded_anew_where_the_episode_stands_on_it_and_the_last_one_is_not() -> None:
     page = Page("http://git.test/x", {"http://git.test/x": {"html": "saved"}})
     checks = [PageCheck(url=url, required_contents={"must_include": ["saved"]}) for url in (page.at, "last", page.at)]  # type: ignore[arg-type]
     rules = WebArenaEval(eval_types=(EvalType.PROGRAM_HTML,), program_html=tuple(checks))
-    asyncio.run(look_at_pages(rules, page, page.at))
+    await look_at_pages(rules, page, page.at)
     assert page.visits == ["http://git.test/x"] * 2
 
 
@@ -302,9 +302,9 @@ def test_addresses_that_are_not_known_are_unavailable() -> None:
     assert found.score is None and "the address of __GITLAB__ is not known" in str(found.abstained)
 
 
-def test_post_addresses() -> None:
-    assert asyncio.run(reddit_get_post_url(LAST_COMMENT)) == POST
-    assert asyncio.run(reddit_get_post_url("http://reddit.test/u/me")) == "http://reddit.test/u/me"
+async def test_post_addresses() -> None:
+    assert (await reddit_get_post_url(LAST_COMMENT)) == POST
+    assert (await reddit_get_post_url("http://reddit.test/u/me")) == "http://reddit.test/u/me"
 
 
 # --- the scores

@@ -42,7 +42,7 @@ async def late(self: uvicorn.Server, sockets: Any = None) -> None:
     [(never, False, "within 0.1 s"), (late, False, "within 0.1 s"), (dies, False, "by itself"), (never, True, None)],
     ids=["never", "late", "dies", "cancelled"],
 )
-def test_a_start_that_fails_leaves_nothing(
+async def test_a_start_that_fails_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, startup: Callable[..., Any], cancelled: bool, message: str | None
 ) -> None:
     made = list[socket.socket]()
@@ -52,38 +52,32 @@ def test_a_start_that_fails_leaves_nothing(
         made.append(create(*args, **options))
         return made[-1]
 
-    async def run() -> None:
-        server = AppServer(Starlette(), NAME)
-        with monkeypatch.context() as patch:
-            patch.setattr("envs.sites.app_server.socket.create_server", creating)
-            patch.setattr("envs.sites.app_server.START_SECONDS", 3600.0 if cancelled else 0.1)
-            patch.setattr("uvicorn.Server.startup", startup)
-            starting = asyncio.create_task(server.start())
-            if cancelled:
-                while not threads():
-                    await asyncio.sleep(0.01)
-                starting.cancel()
-            with pytest.raises(asyncio.CancelledError if cancelled else SiteError, match=message):
-                await starting
-        assert threads() == [] and made[0].fileno() == -1
-        with pytest.raises(SiteError, match=r"call start\(\) first"):
-            _ = server.origin
-        await server.close()
-        await server.start()  # as if nothing had been
-        async with httpx.AsyncClient(trust_env=False) as client:
-            assert (await client.get(server.origin)).status_code == 404
-        await server.close()
-        assert threads() == []
-
-    asyncio.run(run())
+    server = AppServer(Starlette(), NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.sites.app_server.socket.create_server", creating)
+        patch.setattr("envs.sites.app_server.START_SECONDS", 3600.0 if cancelled else 0.1)
+        patch.setattr("uvicorn.Server.startup", startup)
+        starting = asyncio.create_task(server.start())
+        if cancelled:
+            while not threads():
+                await asyncio.sleep(0.01)
+            starting.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else SiteError, match=message):
+            await starting
+    assert threads() == [] and made[0].fileno() == -1
+    with pytest.raises(SiteError, match=r"call start\(\) first"):
+        _ = server.origin
+    await server.close()
+    await server.start()  # as if nothing had been
+    async with httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(server.origin)).status_code == 404
+    await server.close()
+    assert threads() == []
 
 
-def test_two_starts_at_once_are_one_and_two_closes_too() -> None:
-    async def run() -> None:
-        server = AppServer(Starlette(), NAME)
-        await asyncio.gather(server.start(), server.start())
-        assert len(threads()) == 1
-        await asyncio.gather(server.close(), server.close())
-        assert threads() == []
-
-    asyncio.run(run())
+async def test_two_starts_at_once_are_one_and_two_closes_too() -> None:
+    server = AppServer(Starlette(), NAME)
+    await asyncio.gather(server.start(), server.start())
+    assert len(threads()) == 1
+    await asyncio.gather(server.close(), server.close())
+    assert threads() == []

@@ -35,32 +35,29 @@ async def crawl(client: httpx.AsyncClient, start: str, most: int) -> dict[str, h
 
 
 @pytest.mark.parametrize("name", sorted(APPLICATIONS))
-def test_pages_are_whole_labelled_and_their_own(name: str) -> None:
-    async def run() -> None:
-        served = Served(name)
-        async with served.visitor(served.states.open(SEED).token) as client:
-            if name == "shop":
-                await client.post(f"/product/{shop_world(SEED).products[0].id}", data={"quantity": "2"})
-            pages = await crawl(client, "/", 90)
-            assert len(pages) >= 40
-            for path, answer in pages.items():
-                assert answer.status_code == 200, path
-                assert "default-src 'self'" in answer.headers["content-security-policy"]
-                assert answer.headers["cache-control"] == "no-store"
-                assert not ELSEWHERE.search(answer.text), path
-                page = HtmlPage(answer.text)
-                assert page.title and "<h1>" in answer.text, path
-                assert all(label.strip() for label, _ in page.links), path
-                for control in page.controls:
-                    assert control.label, f"{path}: a {control.kind} {control.name!r} without a label"
-                labels = [(control.kind, control.label) for control in page.controls]
-                assert len(set(labels)) == len(labels), f"{path}: two controls have one label"
-            for asset in ("site.css", "site.js", "icon.svg"):
-                assert (await client.get(f"/-/static/{asset}")).status_code == 200
-            missing = await client.get("/nowhere")
-            assert missing.status_code == 404 and "There is no such page" in missing.text
-
-    asyncio.run(run())
+async def test_pages_are_whole_labelled_and_their_own(name: str) -> None:
+    served = Served(name)
+    async with served.visitor(served.states.open(SEED).token) as client:
+        if name == "shop":
+            await client.post(f"/product/{shop_world(SEED).products[0].id}", data={"quantity": "2"})
+        pages = await crawl(client, "/", 90)
+        assert len(pages) >= 40
+        for path, answer in pages.items():
+            assert answer.status_code == 200, path
+            assert "default-src 'self'" in answer.headers["content-security-policy"]
+            assert answer.headers["cache-control"] == "no-store"
+            assert not ELSEWHERE.search(answer.text), path
+            page = HtmlPage(answer.text)
+            assert page.title and "<h1>" in answer.text, path
+            assert all(label.strip() for label, _ in page.links), path
+            for control in page.controls:
+                assert control.label, f"{path}: a {control.kind} {control.name!r} without a label"
+            labels = [(control.kind, control.label) for control in page.controls]
+            assert len(set(labels)) == len(labels), f"{path}: two controls have one label"
+        for asset in ("site.css", "site.js", "icon.svg"):
+            assert (await client.get(f"/-/static/{asset}")).status_code == 200
+        missing = await client.get("/nowhere")
+        assert missing.status_code == 404 and "There is no such page" in missing.text
 
 
 def refused(name: str, path: str, form: dict, message: str, before: list[tuple[str, dict]] | None = None) -> None:
@@ -147,48 +144,39 @@ def test_a_profile_that_makes_no_sense_is_refused(changes: dict, message: str) -
     refused("directory", "/profile", {**PROFILE, **changes}, message)
 
 
-def test_what_somebody_writes_is_text() -> None:
-    async def run() -> None:
-        served = Served("tracker")
+async def test_what_somebody_writes_is_text() -> None:
+    served = Served("tracker")
+    async with served.visitor(served.states.open(SEED).token) as client:
+        text = "<script>steal()</script> ' OR 1=1; --"
+        answer = await client.post(f"/tickets/{TICKET.id}/comments", data={"text": text})
+        assert "<script>steal" not in answer.text
+        assert any(text in line for line in HtmlPage(answer.text).lines)
+        answer = await client.get("/search", params={"q": text})
+        assert answer.status_code == 200 and "<script>steal" not in answer.text
+
+
+async def test_what_is_not_there_is_not_found() -> None:
+    for name, paths in {
+        "shop": ["/product/1", "/orders/1", "/category/Nothing"],
+        "tracker": ["/tickets/1", "/projects/Nothing", "/tickets/1/edit"],
+        "directory": ["/people/1", "/offices/Nothing", "/departments/Nothing"],
+    }.items():
+        served = Served(name)
         async with served.visitor(served.states.open(SEED).token) as client:
-            text = "<script>steal()</script> ' OR 1=1; --"
-            answer = await client.post(f"/tickets/{TICKET.id}/comments", data={"text": text})
-            assert "<script>steal" not in answer.text
-            assert any(text in line for line in HtmlPage(answer.text).lines)
-            answer = await client.get("/search", params={"q": text})
-            assert answer.status_code == 200 and "<script>steal" not in answer.text
-
-    asyncio.run(run())
+            for path in paths:
+                assert (await client.get(path)).status_code == 404, path
+            assert (await client.post(paths[0], data={"quantity": "1"})).status_code in (404, 405)
+            big = await client.post("/checkout" if name == "shop" else "/profile", content=b"x" * 100_000)
+            assert big.status_code in (404, 405, 413)
 
 
-def test_what_is_not_there_is_not_found() -> None:
-    async def run() -> None:
-        for name, paths in {
-            "shop": ["/product/1", "/orders/1", "/category/Nothing"],
-            "tracker": ["/tickets/1", "/projects/Nothing", "/tickets/1/edit"],
-            "directory": ["/people/1", "/offices/Nothing", "/departments/Nothing"],
-        }.items():
-            served = Served(name)
-            async with served.visitor(served.states.open(SEED).token) as client:
-                for path in paths:
-                    assert (await client.get(path)).status_code == 404, path
-                assert (await client.post(paths[0], data={"quantity": "1"})).status_code in (404, 405)
-                big = await client.post("/checkout" if name == "shop" else "/profile", content=b"x" * 100_000)
-                assert big.status_code in (404, 405, 413)
-
-    asyncio.run(run())
-
-
-def test_a_cancelled_order_stays_and_one_on_its_way_cannot_be_cancelled() -> None:
-    async def run() -> None:
-        worlds = [shop_world(seed) for seed in range(20)]
-        world = next(world for world in worlds if any(order.status == "shipped" for order in world.orders))
-        served = Served("shop")
-        token = served.states.open(world.seed).token
-        async with served.visitor(token) as client:
-            for order in world.orders:
-                await client.post(f"/orders/{order.id}/cancel")
-        wanted = [(o.id, "cancelled" if o.status == "processing" else o.status) for o in world.orders]
-        assert served.rows(token, "SELECT id, status FROM orders ORDER BY id") == wanted
-
-    asyncio.run(run())
+async def test_a_cancelled_order_stays_and_one_on_its_way_cannot_be_cancelled() -> None:
+    worlds = [shop_world(seed) for seed in range(20)]
+    world = next(world for world in worlds if any(order.status == "shipped" for order in world.orders))
+    served = Served("shop")
+    token = served.states.open(world.seed).token
+    async with served.visitor(token) as client:
+        for order in world.orders:
+            await client.post(f"/orders/{order.id}/cancel")
+    wanted = [(o.id, "cancelled" if o.status == "processing" else o.status) for o in world.orders]
+    assert served.rows(token, "SELECT id, status FROM orders ORDER BY id") == wanted

@@ -43,23 +43,20 @@ def test_an_episode_begins_with_its_world_whatever_was_done_before(name: str) ->
     assert dump(states.open(8).connection) != fresh
 
 
-def test_one_episode_does_not_see_what_another_does() -> None:
-    async def run() -> None:
-        served = Served("shop")
-        one, other = served.states.open(5).token, served.states.open(5).token
-        product = shop_world(5).products[0]
-        async with served.visitor(one) as mine, served.visitor(other) as theirs:
-            page = await mine.post(f"/product/{product.id}", data={"quantity": "3"})
-            assert page.status_code == 200 and product.name in page.text and "Basket (3)" in page.text
-            page = await theirs.get("/basket")
-            assert "Your basket is empty" in page.text and "Basket (0)" in page.text
-        assert served.rows(one, "SELECT * FROM basket") == [(product.id, 3)]
-        assert served.rows(other, "SELECT * FROM basket") == []
-
-    asyncio.run(run())
+async def test_one_episode_does_not_see_what_another_does() -> None:
+    served = Served("shop")
+    one, other = served.states.open(5).token, served.states.open(5).token
+    product = shop_world(5).products[0]
+    async with served.visitor(one) as mine, served.visitor(other) as theirs:
+        page = await mine.post(f"/product/{product.id}", data={"quantity": "3"})
+        assert page.status_code == 200 and product.name in page.text and "Basket (3)" in page.text
+        page = await theirs.get("/basket")
+        assert "Your basket is empty" in page.text and "Basket (0)" in page.text
+    assert served.rows(one, "SELECT * FROM basket") == [(product.id, 3)]
+    assert served.rows(other, "SELECT * FROM basket") == []
 
 
-def test_twenty_at_once_get_their_own() -> None:
+async def test_twenty_at_once_get_their_own() -> None:
     async def shopper(served: Served, number: int) -> None:
         token = served.states.open(number % 3).token
         products = shop_world(number % 3).products
@@ -70,87 +67,75 @@ def test_twenty_at_once_get_their_own() -> None:
         wanted = sorted((product.id, 1 + number % 5) for product in products[number : number + 4])
         assert served.rows(token, "SELECT product, quantity FROM basket ORDER BY 1") == wanted
 
-    async def run() -> None:
-        served = Served("shop")
-        await asyncio.gather(*(shopper(served, number) for number in range(20)))
-
-    asyncio.run(run())
+    served = Served("shop")
+    await asyncio.gather(*(shopper(served, number) for number in range(20)))
 
 
-def test_without_an_episode_nothing_is_shown() -> None:
-    async def run() -> None:
-        served = Served("shop")
-        token = served.states.open(5).token
-        for known in ("", "guessed", token[:-1]):
-            async with served.visitor(known) as client:
-                for path in ("/", "/basket", "/nowhere", "/api/orders/1001"):
-                    answer = await client.get(path)
-                    assert (answer.status_code, answer.text) == (403, "no episode")
-        async with served.visitor() as client:
-            assert (await client.get("/-/begin/guessed?to=/")).status_code == 403
-            for to in ("//evil.example/", "https://evil.example/", ""):
-                answer = await client.get(f"/-/begin/{token}", params={"to": to})
-                assert answer.status_code == 403
-            answer = await client.get(f"/-/begin/{token}?to=/orders")
-            assert answer.status_code == 200 and str(answer.url).endswith("/orders"), "the address is the site's own"
-            (cookie,) = answer.history[0].headers.get_list("set-cookie")
-            assert "HttpOnly" in cookie and "SameSite=lax" in cookie
-            assert token not in answer.text
-            served.states.close(token)
-            served.states.close(token)
-            assert (await client.get("/")).status_code == 403
-
-    asyncio.run(run())
+async def test_without_an_episode_nothing_is_shown() -> None:
+    served = Served("shop")
+    token = served.states.open(5).token
+    for known in ("", "guessed", token[:-1]):
+        async with served.visitor(known) as client:
+            for path in ("/", "/basket", "/nowhere", "/api/orders/1001"):
+                answer = await client.get(path)
+                assert (answer.status_code, answer.text) == (403, "no episode")
+    async with served.visitor() as client:
+        assert (await client.get("/-/begin/guessed?to=/")).status_code == 403
+        for to in ("//evil.example/", "https://evil.example/", ""):
+            answer = await client.get(f"/-/begin/{token}", params={"to": to})
+            assert answer.status_code == 403
+        answer = await client.get(f"/-/begin/{token}?to=/orders")
+        assert answer.status_code == 200 and str(answer.url).endswith("/orders"), "the address is the site's own"
+        (cookie,) = answer.history[0].headers.get_list("set-cookie")
+        assert "HttpOnly" in cookie and "SameSite=lax" in cookie
+        assert token not in answer.text
+        served.states.close(token)
+        served.states.close(token)
+        assert (await client.get("/")).status_code == 403
 
 
-def test_only_grading_gets_json() -> None:
-    async def run() -> None:
-        served = Served("shop")
-        token = served.states.open(5).token
-        async with served.visitor(token) as policy, served.visitor(token, **{KEY_HEADER: KEY}) as grading:
-            assert (await policy.get("/api/orders/1001")).status_code == 403
-            answer = (await grading.get("/api/orders/1001")).json()
-            order = shop_world(5).orders[0]
-            assert (answer["name"], answer["city"], answer["status"]) == (order.name, order.city, order.status)
-            assert [(line["id"], line["quantity"]) for line in answer["lines"]] == sorted(
-                order.lines, key=lambda line: shop_world(5).name_of(line[0])
-            )
-            assert (await grading.get("/api/orders/7")).status_code == 404
-
-    asyncio.run(run())
+async def test_only_grading_gets_json() -> None:
+    served = Served("shop")
+    token = served.states.open(5).token
+    async with served.visitor(token) as policy, served.visitor(token, **{KEY_HEADER: KEY}) as grading:
+        assert (await policy.get("/api/orders/1001")).status_code == 403
+        answer = (await grading.get("/api/orders/1001")).json()
+        order = shop_world(5).orders[0]
+        assert (answer["name"], answer["city"], answer["status"]) == (order.name, order.city, order.status)
+        assert [(line["id"], line["quantity"]) for line in answer["lines"]] == sorted(
+            order.lines, key=lambda line: shop_world(5).name_of(line[0])
+        )
+        assert (await grading.get("/api/orders/7")).status_code == 404
 
 
-def test_a_site_hands_out_a_state_that_grading_can_ask() -> None:
-    async def run() -> None:
-        site = make_site("shop")
-        assert isinstance(site, BundledSite) and isinstance(site, StatefulSite)
-        assert not isinstance(make_site("miniwob"), StatefulSite)
-        await site.start()
-        try:
-            episode = await site.open_episode(TASK, 5)
-            assert isinstance(episode.state, SiteState)
-            assert await episode.state.sql("SELECT count(*) FROM products", "") == [(48,)]
-            with pytest.raises(SiteError, match="only one SELECT"):
-                await episode.state.sql("DELETE FROM products", "")
-            assert (await episode.state.get_json("/api/orders/1001"))["id"] == 1001
-            assert await episode.state.get_json("/api/orders/1") is None
-            async with httpx.AsyncClient(follow_redirects=True, trust_env=False) as client:
-                page = await client.get(site.origin + episode.path)
-                assert page.status_code == 200 and page.url.path == "/"
-            assert "episode" not in repr(episode.state) and "key" not in repr(episode.state)
-            await episode.close()
-            with pytest.raises(SiteError):
-                await episode.state.sql("SELECT count(*) FROM products", "")
-            with pytest.raises(SiteError, match="403"):
-                await episode.state.get_json("/api/orders/1001")
-        finally:
-            await site.close()
-        assert len(site.states) == 0
-        with pytest.raises(SiteError, match="not started"):
-            await site.open_episode(TASK, 5)
-        assert len(site.states) == 0, "an episode that cannot begin leaves nothing open"
-
-    asyncio.run(run())
+async def test_a_site_hands_out_a_state_that_grading_can_ask() -> None:
+    site = make_site("shop")
+    assert isinstance(site, BundledSite) and isinstance(site, StatefulSite)
+    assert not isinstance(make_site("miniwob"), StatefulSite)
+    await site.start()
+    try:
+        episode = await site.open_episode(TASK, 5)
+        assert isinstance(episode.state, SiteState)
+        assert await episode.state.sql("SELECT count(*) FROM products", "") == [(48,)]
+        with pytest.raises(SiteError, match="only one SELECT"):
+            await episode.state.sql("DELETE FROM products", "")
+        assert (await episode.state.get_json("/api/orders/1001"))["id"] == 1001
+        assert await episode.state.get_json("/api/orders/1") is None
+        async with httpx.AsyncClient(follow_redirects=True, trust_env=False) as client:
+            page = await client.get(site.origin + episode.path)
+            assert page.status_code == 200 and page.url.path == "/"
+        assert "episode" not in repr(episode.state) and "key" not in repr(episode.state)
+        await episode.close()
+        with pytest.raises(SiteError):
+            await episode.state.sql("SELECT count(*) FROM products", "")
+        with pytest.raises(SiteError, match="403"):
+            await episode.state.get_json("/api/orders/1001")
+    finally:
+        await site.close()
+    assert len(site.states) == 0
+    with pytest.raises(SiteError, match="not started"):
+        await site.open_episode(TASK, 5)
+    assert len(site.states) == 0, "an episode that cannot begin leaves nothing open"
 
 
 def test_episodes_that_nobody_closes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,32 +161,29 @@ def test_worlds_that_were_not_used_for_long_are_dropped(monkeypatch: pytest.Monk
     assert built == [1, 2, 3, 2]
 
 
-def test_an_episode_that_is_given_up_while_it_begins_leaves_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        site = BundledSite(APPLICATIONS["shop"])
-        await site.start()
-        begun, go_on, open_now = threading.Event(), threading.Event(), site.states.open
-        opened: list[str] = []
+async def test_an_episode_that_is_given_up_while_it_begins_leaves_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = BundledSite(APPLICATIONS["shop"])
+    await site.start()
+    begun, go_on, open_now = threading.Event(), threading.Event(), site.states.open
+    opened: list[str] = []
 
-        def slowly(seed: int) -> EpisodeState:
-            begun.set()
-            assert go_on.wait(10)
-            state = open_now(seed)
-            opened.append(state.token)
-            return state
+    def slowly(seed: int) -> EpisodeState:
+        begun.set()
+        assert go_on.wait(10)
+        state = open_now(seed)
+        opened.append(state.token)
+        return state
 
-        monkeypatch.setattr(site.states, "open", slowly)
-        try:
-            opening = asyncio.create_task(site.open_episode(TASK, 5))
-            await asyncio.to_thread(begun.wait, 10)
-            opening.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await opening
-            go_on.set()
-            async with asyncio.timeout(10):
-                while not opened or len(site.states):
-                    await asyncio.sleep(0.01)
-        finally:
-            await site.close()
-
-    asyncio.run(run())
+    monkeypatch.setattr(site.states, "open", slowly)
+    try:
+        opening = asyncio.create_task(site.open_episode(TASK, 5))
+        await asyncio.to_thread(begun.wait, 10)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+        async with asyncio.timeout(10):
+            while not opened or len(site.states):
+                await asyncio.sleep(0.01)
+    finally:
+        await site.close()
