@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -288,6 +289,11 @@ def test_every_listed_task_is_found_and_is_what_the_files_hold() -> None:
         prefix = "bundled/" if family == "bundled" else ""
         stored = {prefix + task.task_id: task for task in load_tasks(ROOT / f"datasets/tasks/{family}.jsonl")}
         assert {task_id: find_task(task_id) for task_id in list_tasks(family)} == stored
+
+
+def test_the_ids_that_the_documentation_names_are_there() -> None:
+    named = re.findall(r"`((?:miniwob|bundled|design2code)/[^`]+)`", (ROOT / "docs/environments.md").read_text())
+    assert len(named) >= 4 and all(find_task(task_id) for task_id in named)
 
 
 def test_a_seed_chooses_among_the_tasks_of_a_kind() -> None:
