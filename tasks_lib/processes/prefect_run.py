@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import TaskRun
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.logging.handlers import APILogHandler
-from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger
+from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger, task_run_logger
 
 Result = TypeVar("Result")
 
@@ -32,6 +33,11 @@ def log_to_flow_run(line: str) -> None:
     if context is not None and context.flow_run is not None:
         extra = flow_run_logger(context.flow_run, context.flow).extra
         PrefectLogAdapter(_api_only(), extra=extra).info(line)
+
+
+def log_to_task_run(task_run: TaskRun, task: Task[..., Any], line: str) -> None:
+    """Write a line to the log of a task run, from the process that it runs in."""
+    PrefectLogAdapter(_api_only(), extra=task_run_logger(task_run, task).extra).info(line)
 
 
 def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:

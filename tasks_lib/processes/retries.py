@@ -6,10 +6,9 @@ import logging
 import re
 from typing import Any
 
-from prefect.logging.loggers import task_run_logger
-
 import envs.types
 from envs.types import BrowserError, JudgeError, ReadError, RollwrightError, SiteError
+from tasks_lib.processes.prefect_run import log_to_task_run
 
 PASSING = (BrowserError, SiteError, JudgeError, ReadError)
 """Errors of ours that another attempt may not meet. A full disk, a damaged file or a wrong setting stays what it is."""
@@ -19,10 +18,8 @@ def may_help_to_retry(task: Any, task_run: Any, state: Any) -> bool:
     """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds. The task run's log says which and why."""
     error = state.data
     passing = isinstance(error, PASSING) or not isinstance(error, RollwrightError)
-    why = "may pass" if passing else "would be the same again"
-    task_run_logger(task_run, task).warning(
-        "attempt %d failed: %s: %s; this kind of error %s", task_run.run_count, type(error).__name__, error, why
-    )
+    why = "another attempt may not meet it" if passing else "another attempt would meet it again"
+    log_to_task_run(task_run, task, f"attempt {task_run.run_count} failed: {type(error).__name__}: {error}; {why}")
     return passing
 
 

@@ -18,8 +18,15 @@ PASSING = (BrowserError, SiteError, JudgeError, ReadError, ValueError, OSError)
 
 
 @pytest.mark.parametrize("kind", [*LASTING, *PASSING])
-def test_what_stays_as_it_is_is_not_tried_again_and_is_said_once(kind: type[Exception]) -> None:
-    assert may_help_to_retry(None, None, SimpleNamespace(data=kind("x"))) is (kind in PASSING)
+def test_what_stays_as_it_is_is_not_tried_again_and_is_said_once(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr("tasks_lib.processes.retries.log_to_task_run", lambda _run, _task, line: logged.append(line))
+    state = SimpleNamespace(data=kind("the site is gone"))
+    assert may_help_to_retry(None, SimpleNamespace(run_count=2), state) is (kind in PASSING)
+    (line,) = logged
+    assert line.startswith(f"attempt 2 failed: {kind.__name__}: the site is gone; another attempt ")
     message = f"Finished in state Failed('Task run encountered an exception {kind.__name__}: x')"
     record = logging.makeLogRecord({"name": "prefect.task_runs", "msg": message})
     assert is_not_passed_on(record) is (kind in PASSING)
