@@ -15,6 +15,7 @@ from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade
 from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.preflight.flows import look_at_regrading
 from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
@@ -214,7 +215,7 @@ def test_the_report_is_written_also_when_a_batch_fails(tmp_path: Path, monkeypat
     monkeypatch.setattr(Regrading, "run", stopped)
     given = {"run": str(store.root), "tasks": {"file": str(tmp_path / "tasks.jsonl")}}
     with pytest.raises(BrowserError, match="no worker is left"):
-        regrade.fn(resolve(RegradeConfig, given))
+        regrade.fn(**parameters_of(resolve(RegradeConfig, given)))
     assert "0 of 1 episodes are graded" in (store.report_path / "index.html").read_text()
 
 
