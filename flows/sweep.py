@@ -16,7 +16,7 @@ from prefect import flow
 from rich.markup import escape
 
 from flows.train import train
-from tasks_lib.config.parameters import named_after, takes_groups
+from tasks_lib.config.parameters import named_after, parameters_of, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_sweep
@@ -50,7 +50,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
         if config.deployment:
             run_deployed(run, say)
         else:
-            run_here(run, train, say)
+            run_here(run, lambda arm: train(**parameters_of(arm)), say)
         publish_table(artifact_key(config.run_id, "sweep"), table_rows(run.summary))
         for line in lines(run.summary):
             say(line)

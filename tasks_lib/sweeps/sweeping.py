@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.config.differences import differences, lasting
-from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from tasks_lib.folder.lock import run_lock
@@ -121,7 +120,7 @@ def open_sweep(config: SweepConfig) -> Iterator[Sweep]:
         yield Sweep(config)
 
 
-def run_here(sweep: Sweep, train: Callable[..., Any], say: Say) -> None:
+def run_here(sweep: Sweep, train: Callable[[TrainConfig], Any], say: Say) -> None:
     """Play the unfinished arms one after the other. An arm that fails is noted, and the next one begins.
 
     Args:
@@ -133,7 +132,7 @@ def run_here(sweep: Sweep, train: Callable[..., Any], say: Say) -> None:
         say(f"arm {number} of {len(todo)}: {arm.run_id} ({arm.told})")
         sweep.set_state(arm, ArmState.RUNNING)
         try:
-            train(**parameters_of(arm.config))
+            train(arm.config)
         except Exception as error:
             if (interrupt := interrupted_by(error)) is not None:
                 sweep.set_state(arm, ArmState.INTERRUPTED)
