@@ -10,7 +10,7 @@ import pytest
 
 from envs.rewards import read_rubric
 from envs.tasks import Form, save_tasks, write_tree
-from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
+from envs.types import ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, task_paths
 from training.ledger.store import RunStore
@@ -119,5 +119,5 @@ def test_a_frozen_set_that_cannot_be_read_is_named(tree: Path, tmp_path: Path, l
     store, config = RunStore(tmp_path / "run"), TasksConfig(file=str(tree))
     freeze_tasks(config, store)
     store.task_set_path.write_text("{}")
-    with pytest.raises(ConfigError, match=r"tasks\.json is no frozen task set"):
+    with pytest.raises(StorageError, match=r"tasks\.json is no frozen task set"):
         freeze_tasks(config, store)
