@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ("datasets", "docker", "deployments")
 """Folders with the name of somebody's package, or with data that would be taken for one."""
 PACKAGES = ("envs", "flows", "tasks_lib", "training")
-MOST_LINES = 500
+MAX_LINES = 500
 MACHINE_PATH = re.compile(r"(?<![\w.$<}/-])/(?:work|tmp|home|root|Users)/[\w.-]+")
 """An absolute path that holds on one machine only."""
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
@@ -54,7 +54,7 @@ def test_the_real_package_is_imported_from_the_project_folder(package: str) -> N
 
 
 def test_no_python_file_is_too_long() -> None:
-    long = {path: lines for path in tracked("*.py") if (lines := len(path.read_text().splitlines())) > MOST_LINES}
+    long = {path: lines for path in tracked("*.py") if (lines := len(path.read_text().splitlines())) > MAX_LINES}
     assert long == {}
 
 

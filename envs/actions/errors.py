@@ -12,13 +12,13 @@ from envs.types import ErrorCode
 CLOSE_ENOUGH = 0.5
 """Least similarity (difflib's ratio) of something that is offered: "save" and "safe button" have 0.53, "save" and "cancel" 0.4."""
 
-LEAST_PART = 3
+MIN_PART = 3
 """Characters from which on being a part of another name says something."""
 
-MOST_CANDIDATES = 3
+MAX_CANDIDATES = 3
 """Candidates offered at most; more is a list, not a hint."""
 
-MOST_TEXT = 60
+MAX_TEXT = 60
 """Characters of a name or label in a message; what the policy or the page wrote may be of any length."""
 
 
@@ -49,7 +49,7 @@ def shown(handle: Handle) -> str:
 def closest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
     """The names most like ``wanted`` without regard to case, best first."""
     scored = sorted(((-likeness(wanted, name), place, name) for place, name in enumerate(names)))
-    return tuple(name for score, _, name in scored[:MOST_CANDIDATES] if -score >= CLOSE_ENOUGH)
+    return tuple(name for score, _, name in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
 def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
@@ -58,18 +58,18 @@ def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
         (-max(likeness(wanted, handle.name), likeness(wanted, handle.text)), place, shown(handle))
         for place, handle in enumerate(handles)
     )
-    return tuple(text for score, _, text in scored[:MOST_CANDIDATES] if -score >= CLOSE_ENOUGH)
+    return tuple(text for score, _, text in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
 def likeness(one: str, other: str) -> float:
     """0 to 1: how alike two names are; a name that holds the other whole counts at least as `CLOSE_ENOUGH`."""
-    one, other = one.casefold()[:MOST_TEXT], other.casefold()[:MOST_TEXT]
+    one, other = one.casefold()[:MAX_TEXT], other.casefold()[:MAX_TEXT]
     ratio = SequenceMatcher(None, one, other).ratio()
-    holds = min(len(one), len(other)) >= LEAST_PART and (one in other or other in one)
+    holds = min(len(one), len(other)) >= MIN_PART and (one in other or other in one)
     return max(ratio, CLOSE_ENOUGH) if holds else ratio
 
 
-def short(text: str, limit: int = MOST_TEXT) -> str:
+def short(text: str, limit: int = MAX_TEXT) -> str:
     """``text`` on one line, cut to ``limit`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[:limit] + "…"

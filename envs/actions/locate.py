@@ -25,7 +25,7 @@ SPOTS = (
 )
 """Parts of a box that are tried in turn: the middle, then points nearer to the corners."""
 
-MOST_BOXES = 8
+MAX_BOXES = 8
 """Boxes of one element that are tried; a link over more lines than that is reached by the first ones."""
 
 Box = tuple[float, float, float, float]
@@ -112,7 +112,7 @@ async def _search(surface: Surface, nodes: Nodes, handle: Handle, scroll: bool) 
 async def _try(surface: Surface, nodes: Nodes, handle: Handle, boxes: list[Box]) -> tuple[Spot | None, Hit | None]:
     """The first spot that belongs to the element, and what lies over it otherwise."""
     cover: Hit | None = None
-    for whole in boxes[:MOST_BOXES]:
+    for whole in boxes[:MAX_BOXES]:
         box = in_view(whole, surface.viewport)
         for across, down in SPOTS if box else ():
             assert box is not None

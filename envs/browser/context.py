@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-MOST_TABS = 8
+MAX_TABS = 8
 """Tabs of a context; a page that opens more (a storm of popups) has them closed at once."""
 
 CLOSE_SECONDS = 5.0
@@ -246,7 +246,7 @@ class BrowserContext:
         Args:
             has_opener: The page and the new one can reach each other.
         """
-        many = len(self.tabs) + len(self._setting_up) >= MOST_TABS
+        many = len(self.tabs) + len(self._setting_up) >= MAX_TABS
         work = self._refuse(session) if many else self._adopt(session, has_opener)
         background.start(work, self._setting_up, "setting up a window that a page opened")
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 QUANTUM = 0.05
 """Seconds of a slot in a round: about what a screenshot takes, the dearest operation of every step."""
-MOST_COST = 2.0
+MAX_COST = 2.0
 """Seconds that an environment may owe or be owed: as long as an operation holds a slot at most, but for navigations."""
 
 
@@ -143,7 +143,7 @@ class _KindPool:
     """The slots of one kind of operation, and whose turn it is."""
 
     def __init__(self, kind: OperationKind, limit: Limit) -> None:
-        self.turns = DeficitRoundRobin[Environment](quantum=QUANTUM, most_cost=MOST_COST)
+        self.turns = DeficitRoundRobin[Environment](quantum=QUANTUM, most_cost=MAX_COST)
         self.counts = KindMetrics()
         self._kind = kind
         self._limit = limit

@@ -49,7 +49,7 @@ from envs.types import (
 
 T = TypeVar("T")
 
-MOST_ALERTS = 10
+MAX_ALERTS = 10
 """Alerts that are confirmed in one step. They say something and ask nothing; a page that goes on is not usable."""
 
 STOPPED = {
@@ -61,7 +61,7 @@ STOPPED = {
 MOVING = (Scroll, Press, Drag, Wait)
 """Actions after which more than one frame is likely to differ."""
 
-MOST_STARTS = 20
+MAX_STARTS = 20
 """Budgets that a site's page gets to be ready. MiniWoB's need one or two."""
 
 
@@ -128,13 +128,13 @@ class EpisodePage:
             await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
             settled = await self._settle(self.budget_ms)
-        for _ in range(MOST_STARTS):
+        for _ in range(MAX_STARTS):
             if await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
                 break
             settled = await self._settle(self.budget_ms)
         else:
             raise BrowserError(
-                f"{task.task_id} is not ready after {MOST_STARTS * self.budget_ms / 1000:g} s of its own time"
+                f"{task.task_id} is not ready after {MAX_STARTS * self.budget_ms / 1000:g} s of its own time"
             )
         context.episodes += 1
         return replace(await self._look(None), settled=settled), load
@@ -192,7 +192,7 @@ class EpisodePage:
 
     async def clear_dialogs(self) -> None:
         """Cancel what the page asks, and let it come to rest."""
-        for _ in range(MOST_ALERTS):
+        for _ in range(MAX_ALERTS):
             if self.tab.dialogs.pending is None:
                 return
             await self.tab.dialogs.answer(False, None)
@@ -266,7 +266,7 @@ class EpisodePage:
 
     async def _alerts(self, settled: Settled) -> Settled:
         """Confirm alerts and go on; confirms and prompts are the policy's to answer."""
-        for _ in range(MOST_ALERTS):
+        for _ in range(MAX_ALERTS):
             pending = self.tab.dialogs.pending
             if pending is None or pending.kind not in ("alert", "beforeunload"):
                 return settled
@@ -276,7 +276,7 @@ class EpisodePage:
             settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
         if self.tab.dialogs.pending is None:
             return settled
-        raise BrowserError(f"the page of {self.task.task_id} opened more than {MOST_ALERTS} alerts in one step")
+        raise BrowserError(f"the page of {self.task.task_id} opened more than {MAX_ALERTS} alerts in one step")
 
     async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> StepResult:
         refused, self._refused = self.context.popups_refused - self._refused, self.context.popups_refused

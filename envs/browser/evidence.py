@@ -24,7 +24,7 @@ from envs.types.evidence import DomElement, Download, Told
 WORLD = "rollwright-evidence"
 SCRIPT_SECONDS = 1.0
 """Real seconds that a predicate may take; one that reads a page takes a thousandth."""
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 """Elements of a page that are recorded, ten times those of a large one (2 MB in the trajectory); of a larger page the first ones are."""
 DOWNLOAD_SECONDS = 10.0
 """Real seconds that files which are on their way get to arrive."""
@@ -132,7 +132,7 @@ def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[tuple[DomEl
             at[node] = at[above]
             if kind != _ELEMENT or node in pseudo:
                 continue
-            if len(found) >= MOST_NODES:
+            if len(found) >= MAX_NODES:
                 cut = True
                 return
             written = [strings[index] if index >= 0 else "" for index in nodes["attributes"][node]]

@@ -23,7 +23,7 @@ RECYCLE_AFTER = 500
 RETIRE_AFTER = 20_000
 """Episodes after which a Chromium is replaced: the browser process keeps a little of each context."""
 
-MOST_MEMORY_MB = 3000.0
+MAX_MEMORY_MB = 3000.0
 """Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
 
 PROMPT_PER_CORE = 2
@@ -71,7 +71,7 @@ class PoolOptions:
     processes were started for it."""
     recycle_after: int = RECYCLE_AFTER
     retire_after: int = RETIRE_AFTER
-    most_memory_mb: float = MOST_MEMORY_MB
+    most_memory_mb: float = MAX_MEMORY_MB
     prewarm: int = 0
     """Contexts that are kept ready beyond ``max_sessions``, so that an episode on a site that keeps state does not wait for its own."""
     marks: bool = False

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_APART = 2
+MAX_APART = 2
 """Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would slow the episodes."""
 
 
@@ -57,7 +57,7 @@ class BrowserPool:
         self._shelf = Shelf()
         self._fleet = Fleet(self.options, self.counters, self.egress, self._shelf)
         self._slots = asyncio.Semaphore(self.options.max_sessions)
-        self._apart = asyncio.Semaphore(MOST_APART)
+        self._apart = asyncio.Semaphore(MAX_APART)
         self._background: set[asyncio.Task[None]] = set()
         self._opening = 0
         """Contexts that are being opened for episodes: each has its place already."""

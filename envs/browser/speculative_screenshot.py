@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from envs.browser.tab import Tab
 from envs.cdp.client import CdpError
 
-MOST_WITHOUT = 15
+MAX_WITHOUT = 15
 """Steps without a try after several misses in a row."""
 
 
@@ -55,7 +55,7 @@ class EarlyPictures:
             return None
         if tab is not self._tab or not tab.clock.still:
             self.missed += 1
-            self._without = min(2**self._misses, MOST_WITHOUT)
+            self._without = min(2**self._misses, MAX_WITHOUT)
             self._misses += 1
             await self._give_up()
             return None

@@ -26,7 +26,7 @@ NUMBER = Struct(">Bd")
 NAMES = 1024
 """Names of parameters whose bytes are kept."""
 
-LONGEST = 2**63
+INT64_LIMIT = 2**63
 """From here a whole number that comes as JSON is a float too."""
 
 
@@ -120,7 +120,7 @@ def _as_json(value: Any) -> Any:
     """The value as JSON would have it, changed in place: byte strings are text, whole numbers integers, and what is no number is ``None``."""
     kind = type(value)
     if kind is float:
-        if value.is_integer() and -LONGEST <= value < LONGEST:
+        if value.is_integer() and -INT64_LIMIT <= value < INT64_LIMIT:
             return int(value)
         return value if isfinite(value) else None
     if kind is bytes:

@@ -1,7 +1,7 @@
 """Sites that showed a wall and are left alone for a while. Pure functions over what was seen; the files are `tasks_lib.worker.blocklist`'s.
 
 A wall (`envs.ends.BlockSign`, or what only the judge saw) blocks its site for some time. Seen again while it is blocked, it changes nothing:
-many episodes meet the same wall at once. Seen again soon after, the site is blocked for twice as long as the last time, up to `MOST_TIMES` as
+many episodes meet the same wall at once. Seen again soon after, the site is blocked for twice as long as the last time, up to `MAX_TIMES` as
 long as the first. "Soon" is as long as the last block was; then all is forgotten.
 """
 
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from envs.types import Record
 
-MOST_TIMES = 16
+MAX_TIMES = 16
 """Longest block, in lengths of the first one: four doublings. Eight days from the default of twelve hours (WebGym's expiry)."""
 
 
@@ -76,7 +76,7 @@ def _last(seen: list[WallSeen], first: float) -> Block:
 
 
 def _block(seen: WallSeen, times: int, first: float) -> Block:
-    length = first * min(2.0 ** (times - 1), MOST_TIMES)
+    length = first * min(2.0 ** (times - 1), MAX_TIMES)
     return Block(
         site=seen.site, wall=seen.wall, since=seen.time, until=seen.time + length, times=times, evidence=seen.evidence
     )

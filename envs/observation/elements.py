@@ -37,7 +37,7 @@ PLACES = (
 )
 """Where a point is looked for in a box, as shares of its width and height."""
 
-MOST_RECTS = 8
+MAX_RECTS = 8
 """Boxes of one element that are tried (a link that wraps has one for each line)."""
 
 CARDS = frozenset({"item"})
@@ -46,7 +46,7 @@ CARDS = frozenset({"item"})
 FIELD_TAGS = frozenset({"INPUT", "SELECT", "TEXTAREA"})
 """Controls that pages often draw themselves, with the real one transparent above it."""
 
-LEAST_SIDE = 2.0
+MIN_SIDE = 2.0
 """CSS pixels: what is smaller cannot be aimed at."""
 
 Box = tuple[float, float, float, float]
@@ -187,7 +187,7 @@ class _Reach:
         rects, clips = scene.dom.rects, scene.clips
         low = np.maximum(rects[:, :2], clips[:, :2])
         size = np.minimum(rects[:, 2:], clips[:, 2:]) - low
-        self._near: list[bool] = ((size[:, 0] >= LEAST_SIDE) & (size[:, 1] >= LEAST_SIDE)).tolist()
+        self._near: list[bool] = ((size[:, 0] >= MIN_SIDE) & (size[:, 1] >= MIN_SIDE)).tolist()
         self._left = np.hstack([low, size])
         """What is left of each box, as x, y, width, height."""
         boxes = [box for node in kinds.kind if (box := scene.dom.box_of[node]) >= 0]
@@ -206,7 +206,7 @@ class _Reach:
         """Point and box of each element that has a point of its own, all tried together place by place."""
         waiting = self._shown(nodes)
         found: dict[int, tuple[tuple[float, float], Box]] = {}
-        for number in range(MOST_RECTS):
+        for number in range(MAX_RECTS):
             for place in PLACES:
                 tried = [(node, boxes[number]) for node, boxes in waiting.items() if number < len(boxes)]
                 if not tried:
@@ -229,7 +229,7 @@ class _Reach:
         }
         for node, contents in self._contents.items():
             whole = [box for box in contents if near[box] and not hidden[box]]
-            found[node] = [each for box in whole for each in self._clipped(self._rects(box), box)][:MOST_RECTS]
+            found[node] = [each for box in whole for each in self._clipped(self._rects(box), box)][:MAX_RECTS]
         return {node: boxes for node, boxes in found.items() if boxes}
 
     def of_text(self, node: int) -> tuple[tuple[float, float], Box] | None:
@@ -238,7 +238,7 @@ class _Reach:
         if box_of < 0:
             return None
         lines = self._dom.line_rects[list(self._dom.lines_of(box_of, box_of))].tolist()
-        for box in self._clipped(lines, box_of)[:MOST_RECTS]:
+        for box in self._clipped(lines, box_of)[:MAX_RECTS]:
             for place in PLACES:
                 point = point_in(box, place)
                 hit = self._scene.hits(np.array([point]))[0]
@@ -264,7 +264,7 @@ class _Reach:
         box = self._dom.box_of[node]
         if box < 0 or not self._near[box]:
             return []
-        return self._clipped(self._rects(box), box)[:MOST_RECTS]
+        return self._clipped(self._rects(box), box)[:MAX_RECTS]
 
     def whole(self, node: int) -> Box:
         """An element's rectangle, seen or not."""
@@ -277,17 +277,17 @@ class _Reach:
         if box < 0 or self._dom.hidden[box] or self._scene.clipped_away[box]:
             return None
         (left, top, right, bottom), (low_x, low_y, high_x, high_y) = self._where(box)
-        if right - left < LEAST_SIDE or bottom - top < LEAST_SIDE:
+        if right - left < MIN_SIDE or bottom - top < MIN_SIDE:
             return None
-        if 0 <= high_x - low_x < LEAST_SIDE or 0 <= high_y - low_y < LEAST_SIDE:
+        if 0 <= high_x - low_x < MIN_SIDE or 0 <= high_y - low_y < MIN_SIDE:
             return None  # in a frame or container without a size, whose scrolling shows nothing
-        if bottom - LEAST_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
+        if bottom - MIN_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
             return "above" if bottom + self._dom.scroll[1] > 0 or self._in_scrolled(box) else None
-        if top + LEAST_SIDE > high_y:
+        if top + MIN_SIDE > high_y:
             return "below"
-        if right - LEAST_SIDE < low_x:
+        if right - MIN_SIDE < low_x:
             return "beside" if right + self._dom.scroll[0] > 0 or self._in_scrolled(box) else None
-        return "beside" if left + LEAST_SIDE > high_x else "covered"
+        return "beside" if left + MIN_SIDE > high_x else "covered"
 
     def _in_scrolled(self, box: int) -> bool:
         """Whether a box is in a container that scrolls or a frame that is scrolled. How far a container is, a snapshot does not say."""
@@ -319,7 +319,7 @@ class _Reach:
         for left, top, right, bottom in rects:
             x, y = max(left, low_x), max(top, low_y)
             width, height = min(right, high_x) - x, min(bottom, high_y) - y
-            if width >= LEAST_SIDE and height >= LEAST_SIDE:
+            if width >= MIN_SIDE and height >= MIN_SIDE:
                 found.append((x, y, width, height))
         return found
 

@@ -10,7 +10,7 @@ from envs.observation.options import URL_CHARS
 from envs.observation.text_utils import shorten
 from envs.observation.visibility import transparent
 
-LEAST_FRAME = 20.0
+MIN_FRAME = 20.0
 """CSS pixels that must be seen of a frame in both directions: less is there for its scripts, not for people."""
 
 
@@ -30,7 +30,7 @@ def seen_frames(dom: Dom, scene: Scene) -> tuple[str, ...]:
             continue
         left, top, right, bottom = dom.rects[box]
         low_x, low_y, high_x, high_y = scene.clips[box]
-        if min(min(right, high_x) - max(left, low_x), min(bottom, high_y) - max(top, low_y)) < LEAST_FRAME:
+        if min(min(right, high_x) - max(left, low_x), min(bottom, high_y) - max(top, low_y)) < MIN_FRAME:
             continue
         given = _absolute(dom.url, dom.attribute(frame, "src"))
         found |= dict.fromkeys(shorten(each, URL_CHARS) for each in (url, given) if each)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.observation.dom import DISPLAY, Dom, Flags
-from envs.observation.elements import LEAST_SIDE, box_for
+from envs.observation.elements import MIN_SIDE, box_for
 from envs.observation.occlusion import Scene
 from envs.observation.roles import Kinds
 from envs.observation.text_utils import generated, shorten, shown, squash
@@ -234,7 +234,7 @@ def _pictures(dom: Dom, silent: bytearray) -> list[int]:
     """Boxes of the pictures that say what they show and are large enough to be seen."""
     named = (at for at in dom.having("alt") if dom.name[at] == "IMG" and not silent[at])
     boxes = [dom.box_of[at] for at in named if dom.box_of[at] >= 0 and squash(dom.attribute(at, "alt"))]
-    large: Flags = np.asarray((dom.rects[boxes, 2:] - dom.rects[boxes, :2] >= LEAST_SIDE).all(axis=1))
+    large: Flags = np.asarray((dom.rects[boxes, 2:] - dom.rects[boxes, :2] >= MIN_SIDE).all(axis=1))
     return [box for box, seen in zip(boxes, large.tolist(), strict=True) if seen]
 
 
@@ -242,7 +242,7 @@ def _seen(scene: Scene, asked: Flags) -> Flags:
     """Which of the boxes that are asked for show something of themselves: inside of the viewport, not transparent, and not painted over."""
     items = np.flatnonzero(asked[scene.box])
     rects = scene.rects[items]
-    least = np.minimum(LEAST_SIDE, scene.whole[items, 2:] - scene.whole[items, :2])
+    least = np.minimum(MIN_SIDE, scene.whole[items, 2:] - scene.whole[items, :2])
     large = ((rects[:, 2:] - rects[:, :2]) >= least - 1e-6).all(axis=1)
     items, rects = items[large], rects[large]
     seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
@@ -257,7 +257,7 @@ def _invisible(scene: Scene) -> Flags:
     clear = invisible_text(dom) | np.array(dom.hidden)
     above = np.array(dom.box_parent, dtype=np.int64)
     room = scene.clips[:, 2:] - scene.clips[:, :2]
-    to_nothing = ((room >= 0) & (room < LEAST_SIDE)).any(axis=1)
+    to_nothing = ((room >= 0) & (room < MIN_SIDE)).any(axis=1)
     flags: Flags = (dom.style_at == 0) & ((clear[above] & (above >= 0)) | to_nothing | scene.clipped_away)
     return flags
 

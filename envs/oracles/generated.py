@@ -17,7 +17,7 @@ from envs.tasks.generate.perform import action_of
 from envs.types import Action, Answer, Element, Invalid, Observation, Scroll, Terminate, WebTask
 from envs.types.actions import MAX_AMOUNT
 
-MOST_SCROLLS = 4
+MAX_SCROLLS = 4
 """In a row. Pages of the bundled sites are two screens long at most; whoever scrolls on does not get anywhere."""
 
 EDGE = 2.0
@@ -26,7 +26,7 @@ EDGE = 2.0
 READ_ON = 0.75
 """Of the viewport's height: a line at its edge is seen again, whole."""
 
-LEAST_AMOUNT = 0.05
+MIN_AMOUNT = 0.05
 """Of a scroll, in heights of the viewport: what is out of view by a pixel has to come in all the same."""
 
 
@@ -53,7 +53,7 @@ def follow(plan: Plan) -> Oracle:
         if scroll is None:
             return action
         scrolled = sum(1 for _ in takewhile(lambda action: isinstance(action, Scroll), reversed(history)))
-        if scrolled == MOST_SCROLLS:
+        if scrolled == MAX_SCROLLS:
             return Invalid(reason=f"{seen.url} was scrolled {scrolled} times, and {plan[made]} is still not in view")
         return scroll
 
@@ -83,5 +83,5 @@ def _look_first(action: Action, seen: Observation) -> Scroll | None:
     if element is None or element.in_viewport:
         return None
     away = (element.box[1] + element.box[3] / 2) / height - 0.5
-    amount = round(min(max(abs(away), LEAST_AMOUNT), MAX_AMOUNT), 2)
+    amount = round(min(max(abs(away), MIN_AMOUNT), MAX_AMOUNT), 2)
     return Scroll(direction="down" if away > 0 else "up", amount=amount)

@@ -62,7 +62,7 @@ W8_METRICS = {
 
 CUT = "…"
 """Ends a text that was shortened; no address has it as it is."""
-MOST_ROWS = 5
+MAX_ROWS = 5
 """Rows of an answer that are shown as evidence."""
 SHOWN = 160
 """Characters of an expression or a value that are shown as evidence."""
@@ -401,7 +401,7 @@ _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
 
 def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
     rows = [tuple(row) for row in answer]
-    return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MOST_ROWS]!r}")
+    return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MAX_ROWS]!r}")
 
 
 def _of_value(fact: HttpFact, value: Any) -> FactResult:

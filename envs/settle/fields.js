@@ -4,7 +4,7 @@ globalThis.rollwrightFields = (() => {
   const getter = (of, name) => Function.prototype.call.bind(Object.getOwnPropertyDescriptor(of.prototype, name).get);
   const parent = getter(Node, "parentNode"), type = getter(Node, "nodeType"), before = getter(Element, "previousElementSibling");
   const root = getter(Element, "shadowRoot"), host = getter(ShadowRoot, "host"), view = getter(Document, "defaultView");
-  const MOST = 100, LONG = 200;  // entries, characters: more than an observation shows
+  const MAX_ENTRIES = 100, MAX_CHARS = 200;  // entries, characters: more than an observation shows
   // Places among the elements of each parent, from the document down, -1 for a step into a shadow root and -2 for one into a frame.
   const path = (at) => {
     const places = [];
@@ -25,9 +25,9 @@ globalThis.rollwrightFields = (() => {
   const found = {mixed: [], invalid: []};
   const read = (within) => {
     for (const each of within.querySelectorAll("input[type=checkbox]:indeterminate"))
-      if (found.mixed.length < MOST) found.mixed.push(path(each));
+      if (found.mixed.length < MAX_ENTRIES) found.mixed.push(path(each));
     for (const each of within.querySelectorAll(":is(input, select, textarea):user-invalid"))
-      if (found.invalid.length < MOST) found.invalid.push([path(each), each.validationMessage.slice(0, LONG)]);
+      if (found.invalid.length < MAX_ENTRIES) found.invalid.push([path(each), each.validationMessage.slice(0, MAX_CHARS)]);
     for (const each of within.querySelectorAll("*")) {
       const inner = root(each);
       if (inner) read(inner);

@@ -34,7 +34,7 @@ poll holds its answer for 20 s or more."""
 ENDLESS_SECONDS = 3.0
 """Real seconds after which a request that still sends bytes does not end: a stream that is read by script."""
 
-MOST_ADDRESSES = 500
+MAX_ADDRESSES = 500
 """Addresses of endless requests, and of files, that are remembered for a page."""
 
 
@@ -293,7 +293,7 @@ def _keep(addresses: dict[str, None], address: str) -> None:
     """Keep an address, and forget the oldest where there are too many: a page may make up a new one for each request."""
     addresses.pop(address, None)
     addresses[address] = None
-    if len(addresses) > MOST_ADDRESSES:
+    if len(addresses) > MAX_ADDRESSES:
         del addresses[next(iter(addresses))]
 
 

@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 DEADLINE = 5.0
 """Seconds for one question. A query over a bundled site's database takes milliseconds."""
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 """Rows of an answer. A fact compares with rows that somebody wrote down."""
-MOST_VALUE = 1_000_000
+MAX_VALUE = 1_000_000
 """Bytes of a text in a row, so that one query cannot fill the memory."""
-MOST_ROW_BYTES = 4_000_000
+MAX_ROW_BYTES = 4_000_000
 """Bytes of all texts of an answer's rows, and eight for each number."""
-MOST_COLUMNS = 500
-"""Of a table or an answer that is asked for: with `MOST_VALUE` it bounds one row."""
+MAX_COLUMNS = 500
+"""Of a table or an answer that is asked for: with `MAX_VALUE` it bounds one row."""
 LOCKED_SECONDS = 0.02
 """Between tries while somebody writes."""
 STEPS_BETWEEN_LOOKS = 10_000
@@ -104,11 +104,11 @@ def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) 
     uri = place if isinstance(place, str) else f"{place.resolve().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=LOCKED_SECONDS, isolation_level=None)) as connection:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
             # Also of a database in memory, which has no read-only mode.
             _patiently(lambda: connection.execute("PRAGMA query_only = ON"), end, stop)
             connection.set_authorizer(_only_reads)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MAX_COLUMNS)
             connection.set_progress_handler(lambda: int(stop.is_set() or time.monotonic() > end), STEPS_BETWEEN_LOOKS)
             return _patiently(lambda: _fetched(connection, query), end, stop)
     except sqlite3.Error as error:
@@ -126,12 +126,10 @@ def _fetched(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]
         for row in found:
             rows.append(_plain(row, query))
             size += sum(len(value.encode()) if isinstance(value, str) else 8 for value in row)
-            if len(rows) > MOST_ROWS:
-                raise SiteError(
-                    f"{shortened(query)}: gives more than {MOST_ROWS:,} rows; ask for a count, or for fewer"
-                )
-            if size > MOST_ROW_BYTES:
-                raise SiteError(f"{shortened(query)}: gives more than {MOST_ROW_BYTES:,} bytes; ask for less")
+            if len(rows) > MAX_ROWS:
+                raise SiteError(f"{shortened(query)}: gives more than {MAX_ROWS:,} rows; ask for a count, or for fewer")
+            if size > MAX_ROW_BYTES:
+                raise SiteError(f"{shortened(query)}: gives more than {MAX_ROW_BYTES:,} bytes; ask for less")
     return rows
 
 

@@ -20,7 +20,7 @@ import orjson
 from envs.egress import AllowList, Refused, resolve_allowed
 from envs.types import SiteError
 
-MOST_ANSWER = 4_000_000
+MAX_ANSWER = 4_000_000
 """Bytes of an answer."""
 _HEADER = re.compile(r"[!-~]+([ \t]+[!-~]+)*|")
 """What the value of a header may be."""
@@ -116,9 +116,9 @@ class Server:
             body = bytearray()
             async for piece in answer.aiter_bytes():
                 body += piece
-                if len(body) > MOST_ANSWER:
+                if len(body) > MAX_ANSWER:
                     what = asked(request.path, request.sent)
-                    raise SiteError(f"{what}: the answer is longer than {MOST_ANSWER:,} bytes")
+                    raise SiteError(f"{what}: the answer is longer than {MAX_ANSWER:,} bytes")
             return answer.status_code, bytes(body)
 
 

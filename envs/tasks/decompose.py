@@ -27,7 +27,7 @@ from envs.ends import max_steps
 from envs.types import FactGroup, PassRequirements, Record, Rubric, WebTask, rubric_hash
 from envs.types.rubrics import AnswerFact, SubscoreFact
 
-MOST_LISTED = 12
+MAX_LISTED = 12
 """Groups up to which all subsets are looked at (4,096); of more, subsets are drawn."""
 
 DRAWS = 64
@@ -206,7 +206,7 @@ def _subsets(rubric: Rubric, random: Random, most: int) -> Iterator[Names]:
     """Proper, not empty subsets that are closed under `prerequisites`: all of them, or of many groups some."""
     names = [group.name for group in rubric.fact_groups]
     needed = prerequisites(rubric)
-    if len(names) <= MOST_LISTED:
+    if len(names) <= MAX_LISTED:
         for size in range(1, len(names)):
             for subset in combinations(names, size):
                 if all(needed[name] <= frozenset(subset) for name in subset):

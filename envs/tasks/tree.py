@@ -20,7 +20,7 @@ from envs.types.paths import AnyPath
 ROWS_PER_FILE = 10_000
 """Of JSONL and Parquet files: some megabytes each."""
 
-LONGEST_NAME = 120
+MAX_NAME = 120
 """Characters of a file name that come from a site or task id; file systems take 255 bytes."""
 
 
@@ -94,6 +94,6 @@ def file_name(text: str) -> str:
     name = quote(text, safe=" ")
     if set(name) <= {"."}:
         name = name.replace(".", "%2E")
-    if len(name) > LONGEST_NAME:
-        name = f"{name[:LONGEST_NAME]}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    if len(name) > MAX_NAME:
+        name = f"{name[:MAX_NAME]}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
     return name

@@ -38,7 +38,7 @@ from envs.tasks.assembly import (
     requests,
 )
 from envs.tasks.generate import GeneratorSpec, generate
-from envs.tasks.generate.splits import MOST_LOOKED_AT, empty_splits, split_counts, wanted
+from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted
 from envs.tasks.tree import Form
 from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
@@ -261,7 +261,7 @@ def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 def check_splits(config: BuildTasksConfig) -> list[str]:
     """Check before a set is built that each split that its generators share out will have tasks.
 
-    Only small sets are looked at (`MOST_LOOKED_AT`): their tasks are made, which takes seconds, and kept nowhere.
+    Only small sets are looked at (`MAX_LOOKED_AT`): their tasks are made, which takes seconds, and kept nowhere.
 
     Returns:
         A warning for each generator with an empty split, where another kind of source may fill it.
@@ -272,7 +272,7 @@ def check_splits(config: BuildTasksConfig) -> list[str]:
     specs = {each.name: _seeded(each, config.seed) for each in config.sources if isinstance(each, GenerateSource)}
     counts: Counter[Split] = Counter()
     for name, spec in specs.items():
-        if spec.count > MOST_LOOKED_AT:
+        if spec.count > MAX_LOOKED_AT:
             counts.update(wanted(spec))  # taken to have all; the finished set is counted (`split_warnings`)
             continue
         try:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.types.near import MAX_NEAR as MOST_NEAR
-from envs.types.near import near
+from envs.types.near import MAX_NEAR, near
 from tasks_lib.config.shapes import Shape, assignment
 
 OTHER_BLOCK = 0.75
 """Least similarity (difflib's ratio) of a key of another block: of so many names some are a little like any word."""
-MOST_SHOWN = 80
+MAX_SHOWN = 80
 """Characters of a refused value that are shown."""
 
 
@@ -53,7 +52,7 @@ def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
 def told(value: Any) -> str:
     """A value as it was given, cut when it is long."""
     words = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
-    return words if len(words) <= MOST_SHOWN else f"{words[:MOST_SHOWN]}…"
+    return words if len(words) <= MAX_SHOWN else f"{words[:MAX_SHOWN]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +127,10 @@ class _Place:
         if others:
             hint = f"it is a key of kind {' and '.join(others)}; "
         elif not hint and elsewhere:
-            hint = f"did you mean {' or '.join(elsewhere[:MOST_NEAR])}? "
+            hint = f"did you mean {' or '.join(elsewhere[:MAX_NEAR])}? "
         elif not hint:  # a slip in a key of another block
             names = {path.rpartition(".")[2]: path for path in reversed(paths)}
-            like = difflib.get_close_matches(str(last.part), names, n=MOST_NEAR, cutoff=OTHER_BLOCK)
+            like = difflib.get_close_matches(str(last.part), names, n=MAX_NEAR, cutoff=OTHER_BLOCK)
             hint = f"did you mean {' or '.join(names[name] for name in like)}? " if like else ""
         return f"{self.key}: no such key; {hint}{block}{last.kind and f' of kind {last.kind}'} has: {', '.join(keys)}"
 

@@ -26,7 +26,7 @@ Z95 = 1.959964
 UNKNOWN: Mapping[str, None] = {"mean": None, "low": None, "high": None}
 """The success of episodes of which none has a reward."""
 
-MOST_CAUSES = 3
+MAX_CAUSES = 3
 """Causes of missing rewards that are told."""
 
 
@@ -78,7 +78,7 @@ def share(value: float | None) -> str:
 def causes(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
     """Why episodes have no reward, the most frequent causes first, and how many have each."""
     return dict(
-        Counter(episode.abstained or "?" for episode in episodes if episode.score is None).most_common(MOST_CAUSES)
+        Counter(episode.abstained or "?" for episode in episodes if episode.score is None).most_common(MAX_CAUSES)
     )
 
 

@@ -30,7 +30,7 @@ COPIED = 10_000
 ENDINGS = (".jsonl", ".json", ".parquet")
 """Of the files that are read below a folder; anything else there (a README, a manifest of another kind) is no task file."""
 
-MOST_NAMED = 12
+MAX_NAMED = 12
 """Kinds that there are, of those that an error names."""
 
 
@@ -93,7 +93,7 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
     if missing:
         there = sorted({task.kind for task in iter_tasks(paths)})
         near = sorted({like for kind in missing for like in difflib.get_close_matches(kind, there, n=2)})
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(there[:MOST_NAMED])}"
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(there[:MAX_NAMED])}"
         raise TaskError(
             f"tasks.kinds: no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}; {hint} ([] takes all)"
         )

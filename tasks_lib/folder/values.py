@@ -27,7 +27,7 @@ MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
 """Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge`` (`lasting`)."""
 
 
-MOST_DIFFERENCES = 12
+MAX_DIFFERENCES = 12
 """Keys with other values that an error names one by one."""
 
 
@@ -94,7 +94,7 @@ def check_values(
         lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
         raise OtherValuesError(
             f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
-            f"use those, or another run_id, such as run_id={free_name(store.root)}{''.join(lines[:MOST_DIFFERENCES])}"
+            f"use those, or another run_id, such as run_id={free_name(store.root)}{''.join(lines[:MAX_DIFFERENCES])}"
         )
 
 

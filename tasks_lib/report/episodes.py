@@ -30,21 +30,21 @@ from tasks_lib.report.regraded import Grade, GradedAgain, GradedEpisode, change
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore
 
-MOST_EPISODES = 40
+MAX_EPISODES = 40
 """A page that a person can leaf through, and about a megabyte."""
 
-MOST_ABSTENTIONS = 5
-MOST_TRAINING = 6
-MOST_REGRADED = 8
+MAX_ABSTENTIONS = 5
+MAX_TRAINING = 6
+MAX_REGRADED = 8
 """Episodes that the newest regrading changed and that are there for that."""
-MOST_LATER = 30_000
+MAX_LATER = 30_000
 """Characters of evidence that the later grades of one episode may show, together."""
 NOT_AGAIN = "not graded again"
 
-MOST_IMAGE_BYTES = 3_000_000
+MAX_IMAGE_BYTES = 3_000_000
 """Bound on the embedded screenshots (of steps and last pages), as base64; beyond it a step names its blob instead."""
 
-MOST_TEXT = 20_000
+MAX_TEXT = 20_000
 """Characters of a prompt or response that are embedded."""
 
 
@@ -59,7 +59,7 @@ class Chosen:
 
 
 def choose(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen]:
-    """At most ``MOST_EPISODES`` of a run's episodes, so that a person sees what changed.
+    """At most ``MAX_EPISODES`` of a run's episodes, so that a person sees what changed.
 
     Abstentions, a few of the last training iteration, and per kind a success and a failure of the first and the last
     evaluation. Where it can, a kind shows the same page before and after: failed first, solved last. The episodes ``wanted``
@@ -70,10 +70,10 @@ def choose(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen
     trainings = [phase for phase in phases if phase.startswith("i")]
     failed = ((g, m) for g, m in _members(groups) if m.abstained is not None)
     abstained = [Chosen(g, m, "abstention") for g, m in failed if m.stop_reason is not StopReason.ABANDONED]
-    chosen = abstained[-MOST_ABSTENTIONS:]
+    chosen = abstained[-MAX_ABSTENTIONS:]
 
     training = [Chosen(g, m, "training") for g, m in _scored(groups, trainings[-1:])]
-    chosen += _alternating(training, MOST_TRAINING)
+    chosen += _alternating(training, MAX_TRAINING)
 
     first = [Chosen(g, m, "first evaluation") for g, m in _scored(groups, evaluations[:1])]
     last = [Chosen(g, m, "last evaluation") for g, m in _scored(groups, evaluations[1:][-1:])]
@@ -87,7 +87,7 @@ def choose(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen
         return found
 
     for slot in (by_kind(last, True), by_kind(first, False), by_kind(last, False), by_kind(first, True)):
-        chosen += [slot[kind] for kind in sorted(slot)][: MOST_EPISODES - len(chosen)]
+        chosen += [slot[kind] for kind in sorted(slot)][: MAX_EPISODES - len(chosen)]
     return _with_wanted(chosen, groups, wanted) if wanted else chosen
 
 
@@ -95,7 +95,7 @@ def _with_wanted(chosen: list[Chosen], groups: list[GroupRecord], wanted: Sequen
     missing = {*wanted} - {entry.member.episode_id for entry in chosen}
     added = [Chosen(g, m, "graded again") for g, m in _members(groups) if m.episode_id in missing]
     others = [entry.member.episode_id for entry in chosen if entry.member.episode_id not in wanted]
-    dropped = {*others[len(others) - max(0, len(chosen) + len(added) - MOST_EPISODES) :]}
+    dropped = {*others[len(others) - max(0, len(chosen) + len(added) - MAX_EPISODES) :]}
     return [entry for entry in chosen if entry.member.episode_id not in dropped] + added
 
 
@@ -169,7 +169,7 @@ def _images(episodes: list[list[dict[str, Any]]], store: RunStore, problems: lis
                 problems.append(str(error))
                 step["missing"] = "its blob is missing or torn"
                 continue
-            if used + len(data) > MOST_IMAGE_BYTES:
+            if used + len(data) > MAX_IMAGE_BYTES:
                 step["missing"] = "left out to keep this page small"
                 continue
             images[step["shot"]] = "data:image/jpeg;base64," + data
@@ -223,7 +223,7 @@ def _reward(reward: RewardBundle) -> dict[str, Any]:
 
 def _changed(regradings: Sequence[GradedAgain]) -> list[GradedEpisode]:
     """Those of the newest regrading that the viewer is to show."""
-    return regradings[0].changed[:MOST_REGRADED] if regradings else []
+    return regradings[0].changed[:MAX_REGRADED] if regradings else []
 
 
 def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _graded_later(
 ) -> dict[str, Any]:
     """The grades that the episode was given later, newest first, each beside the first one; ``again`` is what the newest changed."""
     later = []
-    evidence.left = MOST_LATER
+    evidence.left = MAX_LATER
     first = {part.name: part.value for part in trajectory.reward.parts}
     for regrading in regradings:
         found = regrading.read(trajectory.episode_id)
@@ -331,4 +331,4 @@ def _say(action: Action, label: str | None) -> str:
 
 
 def _bounded(text: str) -> str:
-    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT:,} more characters"
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT:,} more characters"

@@ -1,7 +1,7 @@
 """What an episode was graded on, as plain values for the viewer: changes of its steps, the judge's word, facts, its last page, what was read there.
 
 Everything here was said by pages, policies or models and is untrusted. It leaves as JSON values, and the viewer puts it on the page as text.
-Texts are cut, with how much was cut, and so are tables; what an episode shows in all is bounded by ``MOST_EVIDENCE``.
+Texts are cut, with how much was cut, and so are tables; what an episode shows in all is bounded by ``MAX_EVIDENCE``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.facts import rubric_facts
 from training.ledger.store import RunStore
 
-MOST_EVIDENCE = 60_000
+MAX_EVIDENCE = 60_000
 """Characters of blobs and records that one episode shows. With the forty episodes of a page: as much as its screenshots, at most."""
-MOST_WORDS = 600
+MAX_WORDS = 600
 """Characters of one text: a judge's reason has some 300."""
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Rows of one table."""
 LEFT_OUT = "left out to keep this page small"
 
@@ -32,7 +32,7 @@ Row = Sequence[Any]
 M = TypeVar("M", bound=BaseModel)
 
 
-def cut(text: str, most: int = MOST_WORDS) -> str:
+def cut(text: str, most: int = MAX_WORDS) -> str:
     """The text, or its beginning and how much more there was.
 
     >>> cut("abcdef", 4)
@@ -48,7 +48,7 @@ class Evidence:
     store: RunStore
     problems: list[str]
     """What cannot be read is added here, and named where it would stand."""
-    left: int = MOST_EVIDENCE
+    left: int = MAX_EVIDENCE
     _told: set[str] = field(default_factory=set)
 
     def change(self, name: str) -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ class Evidence:
     def table(self, rows: Sequence[Row], more: int = 0) -> dict[str, Any]:
         """``rows`` up to the bounds, and how many ``more`` there are (those that were never recorded included)."""
         kept: list[Row] = []
-        for row in rows[:MOST_ROWS]:
+        for row in rows[:MAX_ROWS]:
             size = sum(len(cell) if isinstance(cell, str) else 8 for cell in row)
             if size > self.left:
                 break

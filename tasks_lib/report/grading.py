@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from envs.types import Cost
 from tasks_lib.report.data import RunData
 
-MOST_CAUSES = 20
+MAX_CAUSES = 20
 """Rows of the table of causes; the rest is one more row."""
-MOST_WORDS = 140
+MAX_WORDS = 140
 """Characters of a cause."""
 OTHERS = "other causes"
 
@@ -88,9 +88,9 @@ def causes(run: RunData) -> list[CauseRow]:
     both = (counts[False] + counts[True]).most_common()
     rows = [
         CauseRow(words, stop, counts[False][words, stop], counts[True][words, stop])
-        for (words, stop), _ in both[:MOST_CAUSES]
+        for (words, stop), _ in both[:MAX_CAUSES]
     ]
-    if rest := [key for key, _ in both[MOST_CAUSES:]]:
+    if rest := [key for key, _ in both[MAX_CAUSES:]]:
         rows.append(
             CauseRow(OTHERS, "", sum(counts[False][key] for key in rest), sum(counts[True][key] for key in rest))
         )
@@ -108,4 +108,4 @@ def plain_cause(text: str) -> str:
     words = " ".join(text.split())
     words = re.sub(r"\b\w+://[^\s'\")]+", "<address>", words)
     words = re.sub(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\b\d{4,}\b", "#", words, flags=re.IGNORECASE)
-    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS].rstrip()}…"
+    return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS].rstrip()}…"

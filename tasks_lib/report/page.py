@@ -62,7 +62,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgai
         grading=grading.grading(run),
         causes=grading.causes(run),
         regradings=regradings,
-        most_kinds=regraded.MOST_KINDS,
+        most_kinds=regraded.MAX_KINDS,
         shown={episode["id"] for episode in viewer["episodes"]},
         config=list(flatten(run.config)),
         viewer=viewer,

@@ -23,12 +23,12 @@ from training.ledger.store import RunStore
 SAME = "as before"
 CHANGES = ("passes no more", "passes now", "reward now", "no reward now", "other score", "other parts", SAME)
 """What became of a reward, as it is told and offered, the most telling first."""
-MOST_KINDS = 40
+MAX_KINDS = 40
 """Rows of a table by kind, those with the most changes first."""
-MOST_EPISODES = 40
+MAX_EPISODES = 40
 """Rows of a table of changed episodes."""
-MOST_CAUSES = 10
-MOST_DECIDED = 4
+MAX_CAUSES = 10
+MAX_DECIDED = 4
 """Parts that are named as what changed a grade."""
 SETTINGS = {"judge": "rollout.judge", "rewards": "rewards", "tasks": "tasks"}
 """Settings of a regrading, and where a run has them."""
@@ -164,7 +164,7 @@ class GradedAgain:
     def causes(self) -> list[tuple[str, int]]:
         """Why episodes have no reward now, the most frequent first."""
         found = Counter(plain_cause(each.after.abstained) for each in self.episodes if each.after.abstained is not None)
-        return found.most_common(MOST_CAUSES)
+        return found.most_common(MAX_CAUSES)
 
     @property
     def changed(self) -> list[GradedEpisode]:
@@ -180,7 +180,7 @@ class GradedAgain:
     @property
     def rows(self) -> list[tuple[GradedEpisode, list[str]]]:
         """The first of the changed episodes, each with what decided it, change by change."""
-        shown = sorted(self.changed[:MOST_EPISODES], key=lambda each: (CHANGES.index(each.change), each.episode_id))
+        shown = sorted(self.changed[:MAX_EPISODES], key=lambda each: (CHANGES.index(each.change), each.episode_id))
         found = ((each, self.read(each.episode_id)) for each in shown)
         return [(each, [] if regraded is None else decided(regraded)) for each, regraded in found]
 
@@ -235,9 +235,9 @@ def decided(regraded: Regraded) -> list[str]:
     ]
     gone = known.keys() - {part.name for part in regraded.reward.parts}
     values += [f"{name} {_value(first[name])} → no part" for name in sorted(gone)]
-    told += values[:MOST_DECIDED]
-    if len(values) > MOST_DECIDED:
-        told.append(f"and {len(values) - MOST_DECIDED} more parts")
+    told += values[:MAX_DECIDED]
+    if len(values) > MAX_DECIDED:
+        told.append(f"and {len(values) - MAX_DECIDED} more parts")
     if told:
         return told
     weights = [
@@ -245,7 +245,7 @@ def decided(regraded: Regraded) -> list[str]:
         for part in regraded.reward.parts
         if part.name in first and part.weight != first[part.name].weight
     ]
-    return weights[:MOST_DECIDED] or [*regraded.reward.failed[:MOST_DECIDED]] or ["another rubric's threshold"]
+    return weights[:MAX_DECIDED] or [*regraded.reward.failed[:MAX_DECIDED]] or ["another rubric's threshold"]
 
 
 def read_regradings(run: RunData, store: RunStore) -> list[GradedAgain]:

@@ -17,11 +17,11 @@ from tasks_lib.config import TrainConfig, merge, resolve
 from tasks_lib.config.differences import lasting
 from training.config import Settings
 
-MOST_ARMS = 256
+MAX_ARMS = 256
 """More are taken for a slip of the pen: at the quickstart's ten minutes they are two days."""
-MOST_NAME = 100
+MAX_NAME = 100
 """Characters of an arm's name; file systems allow 255 bytes, Prefect's pages show some 60."""
-MOST_WORD = 24
+MAX_WORD = 24
 """Characters of one value in a name."""
 SEED = "seed"
 """The key over which settings are averaged."""
@@ -137,9 +137,9 @@ def _combined(columns: Mapping[str, list[Any]], listed: Sequence[Values]) -> lis
             """there is nothing to sweep: give grid, as in --set 'grid={"seed": [0, 1, 2]}', or a list of arms"""
         )
     count = math.prod(len(choices) for choices in columns.values()) * max(1, len(listed))
-    if count > MOST_ARMS:
+    if count > MAX_ARMS:
         raise ConfigError(
-            f"{count} arms are more than the {MOST_ARMS} that a sweep may have; make sweeps of parts of it"
+            f"{count} arms are more than the {MAX_ARMS} that a sweep may have; make sweeps of parts of it"
         )
     found = []
     for index, given in enumerate(listed or [{}]):
@@ -221,7 +221,7 @@ def _names(sweep: str, arms: Sequence[Values]) -> list[str]:
     names = [_name(sweep, values) for values in arms]
     counts = Counter(names)
     return [
-        f"{name[:MOST_NAME]}-{_hash(values)}" if counts[name] > 1 else name
+        f"{name[:MAX_NAME]}-{_hash(values)}" if counts[name] > 1 else name
         for name, values in zip(names, arms, strict=True)
     ]
 
@@ -231,7 +231,7 @@ def _name(sweep: str, values: Values) -> str:
     name = "-".join([sweep, *(f"{_shortest(key, values)}{_word(value)}" for key, value in values.items())])
     if not values:
         name = f"{sweep}-base"
-    return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 9]}-{_hash(values)}"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 9]}-{_hash(values)}"
 
 
 def _shortest(key: str, keys: Mapping[str, Any]) -> str:
@@ -246,13 +246,13 @@ def _shortest(key: str, keys: Mapping[str, Any]) -> str:
 def _word(value: Any) -> str:
     """A value as it may stand in a folder's name."""
     plain = _plain(value)
-    if len(plain) <= MOST_WORD and SAFE.fullmatch(plain):
+    if len(plain) <= MAX_WORD and SAFE.fullmatch(plain):
         return plain
     return f"{_slug(plain)}-{_hash(value)}".lstrip("-")
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[: MOST_WORD - 9].strip("-")
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[: MAX_WORD - 9].strip("-")
 
 
 def _hash(value: Any) -> str:

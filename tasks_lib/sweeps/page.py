@@ -25,7 +25,7 @@ from training.ledger.store import RunStore, atomic_write_bytes, first_fault, mov
 
 COLOURS, DASHES = 8, 3
 """Of the style sheet; more settings than their product share a look."""
-MOST_NOTED = 12
+MAX_NOTED = 12
 """Arms that a pointer reads at one version, the best first."""
 
 
@@ -140,8 +140,8 @@ def learning_curves(curves: Sequence[Curve], looks: dict[str, str]) -> LineChart
     notes = {}
     for version, entries in noted.items():
         ranked = [text for _, text in sorted(entries, key=lambda entry: -entry[0])]
-        more = [f"and {len(ranked) - MOST_NOTED} more"] if len(ranked) > MOST_NOTED else []
-        notes[version] = "\n".join([f"policy v{version:.0f}", *ranked[:MOST_NOTED], *more])
+        more = [f"and {len(ranked) - MAX_NOTED} more"] if len(ranked) > MAX_NOTED else []
+        notes[version] = "\n".join([f"policy v{version:.0f}", *ranked[:MAX_NOTED], *more])
     return line_chart(
         "Learning curves",
         series,

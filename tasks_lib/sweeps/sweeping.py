@@ -21,7 +21,7 @@ from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.values import (
-    MOST_DIFFERENCES,
+    MAX_DIFFERENCES,
     OtherValuesError,
     check_kind,
     check_values,
@@ -39,7 +39,7 @@ from training.ledger.store import RunStore, write_json
 
 MAY_CHANGE = frozenset({"run_id", "iterations", "cluster", "root"})
 """Keys of the arms that may differ when a sweep is started again. Not ``evaluation``, as in a run: all arms are measured alike."""
-MOST_ERROR = 400
+MAX_ERROR = 400
 """Characters of an arm's error that are kept; the whole of it is in its flow run's log."""
 
 Say = Callable[[str], None]
@@ -149,7 +149,7 @@ def run_here(sweep: Sweep, train: Callable[[TrainConfig], Any], say: Say) -> Non
 def one_line(text: str) -> str:
     """A message without line breaks, cut where it is long."""
     line = " ".join(text.split())
-    return line if len(line) <= MOST_ERROR else f"{line[:MOST_ERROR]}…"
+    return line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]}…"
 
 
 def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
@@ -175,12 +175,12 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         found = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})
         lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
     if changed:
-        more = f" and {len(changed) - MOST_DIFFERENCES} more" if len(changed) > MOST_DIFFERENCES else ""
+        more = f" and {len(changed) - MAX_DIFFERENCES} more" if len(changed) > MAX_DIFFERENCES else ""
         raise OtherValuesError(
-            f"sweep {config.run_id} has begun {', '.join(list(changed)[:MOST_DIFFERENCES])}{more} with other values "
+            f"sweep {config.run_id} has begun {', '.join(list(changed)[:MAX_DIFFERENCES])}{more} with other values "
             f"(see {RunStore(config.run_dir).config_path}), and a run keeps those that it has; give what is to differ in grid or "
             f"arms, where it makes arms of another name, or give another run_id, such as run_id={free_name(config.run_dir)}"
-            f"{''.join(list(lines)[:MOST_DIFFERENCES])}"
+            f"{''.join(list(lines)[:MAX_DIFFERENCES])}"
         )
     return arms
 

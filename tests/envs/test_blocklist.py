@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.ends import Block, WallSeen, blocked_sites, blocks
-from envs.ends.blocklist import MOST_TIMES
+from envs.ends.blocklist import MAX_TIMES
 
 
 def seen(*hours: float, site: str = "shop", wall: str = "cloudflare") -> list[WallSeen]:
@@ -51,7 +51,7 @@ def test_it_never_takes_longer_than_sixteen_times_the_first() -> None:
     for _ in range(9):
         hours.append(at)
         at = only(*hours, first=1).until
-    assert only(*hours, first=1).until - hours[-1] == MOST_TIMES and only(*hours, first=1).times == 9
+    assert only(*hours, first=1).until - hours[-1] == MAX_TIMES and only(*hours, first=1).times == 9
 
 
 def test_sites_and_kinds_of_walls_are_apart() -> None:
@@ -78,5 +78,5 @@ def test_the_order_in_which_files_are_read_does_not_matter(hours: list[float], r
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     (block,) = blocks(walls, first=6)
     assert blocks(shuffled, first=6) == [block]
-    assert block.since in hours and block.until - block.since <= 6 * MOST_TIMES + 1e-9, "but for rounding"
+    assert block.since in hours and block.until - block.since <= 6 * MAX_TIMES + 1e-9, "but for rounding"
     assert max(hours) < block.until, "the newest wall is always within the block"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
-from envs.browser.speculative_screenshot import MOST_WITHOUT, EarlyPictures
+from envs.browser.speculative_screenshot import MAX_WITHOUT, EarlyPictures
 from envs.types import Click, Scroll, Type, WebTask
 from tests.envs.dynamic import GO, dynamic_pool, page
 from tests.envs.dynamic_site import FIXTURES
@@ -196,7 +196,7 @@ def test_each_picture_is_given_back_or_given_up() -> None:
                 await asyncio.sleep(0)
                 assert await pictures.taken(shown) is None  # type: ignore[arg-type]
             assert given_up == 2 + misses
-            for _ in range(min(2**misses, MOST_WITHOUT)):
+            for _ in range(min(2**misses, MAX_WITHOUT)):
                 async with pictures.during(tab, worth=True) as begin:  # type: ignore[arg-type]
                     assert begin is None
         assert (pictures.kept, pictures.missed) == (1, 7)

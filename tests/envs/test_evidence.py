@@ -144,7 +144,7 @@ async def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_
 async def test_of_a_large_page_the_first_elements_are_there(
     pages: Any, page_task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_NODES", 12)
+    monkeypatch.setattr(reading, "MAX_NODES", 12)
     body = """<p id="first">a</p><iframe srcdoc="<b></b><b></b>"></iframe><script>
       for (let at = 0; at < 20; at++) document.body.append(document.createElement("i")); </script><p id="last">b</p>"""
     rubric = rubric_of(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))

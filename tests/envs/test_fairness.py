@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from envs.browser.deficit_round_robin import DeficitRoundRobin
 
-QUANTUM, MOST_COST = 0.25, 1.0
-COSTS = st.floats(0.01, MOST_COST)
+QUANTUM, MAX_COST = 0.25, 1.0
+COSTS = st.floats(0.01, MAX_COST)
 
 
 def serve(turns: DeficitRoundRobin[str], cost: Callable[[str], float], slots: int, until: float) -> dict[str, float]:
@@ -46,7 +46,7 @@ def drawn(costs: dict[str, list[float]]) -> Callable[[str], float]:
 
 def with_keys(keys: dict[str, list[float]]) -> DeficitRoundRobin[str]:
     """Turns that these keys wait for."""
-    turns = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MOST_COST)
+    turns = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MAX_COST)
     for key in keys:
         turns.add(key)
     return turns
@@ -60,7 +60,7 @@ WORKLOADS = st.dictionaries(st.sampled_from("abcdefgh"), st.lists(COSTS, min_siz
 def test_one_server_gives_equal_shares_within_a_quantum_and_a_cost(costs: dict[str, list[float]]) -> None:
     charged = serve(with_keys(costs), drawn(costs), 1, until=30.0)
     assert len(charged) == len(costs)
-    assert max(charged.values()) - min(charged.values()) <= QUANTUM + MOST_COST + 1e-6
+    assert max(charged.values()) - min(charged.values()) <= QUANTUM + MAX_COST + 1e-6
 
 
 @settings(max_examples=300, deadline=None)
@@ -70,7 +70,7 @@ def test_several_servers_give_equal_shares_within_a_quantum_and_two_costs(
 ) -> None:
     charged = serve(with_keys(costs), drawn(costs), slots, until=30.0)
     assert len(charged) == len(costs)
-    assert max(charged.values()) - min(charged.values()) <= QUANTUM + 2 * MOST_COST + 1e-6
+    assert max(charged.values()) - min(charged.values()) <= QUANTUM + 2 * MAX_COST + 1e-6
 
 
 def test_short_operations_are_not_starved_by_long_ones_that_end_while_a_short_one_runs() -> None:
@@ -97,13 +97,13 @@ def test_keys_that_come_and_go_do_not_disturb_the_others(
     for name in "xyz":
         turns.forget(name)
     charged = {key: turns.charged(key) for key in costs}
-    assert max(charged.values()) - min(charged.values()) <= QUANTUM + MOST_COST + 1e-6
+    assert max(charged.values()) - min(charged.values()) <= QUANTUM + MAX_COST + 1e-6
 
 
 @settings(max_examples=100, deadline=None)
 @given(WORKLOADS)
 def test_a_key_that_hangs_is_not_served_again_and_the_others_share_as_without_it(costs: dict[str, list[float]]) -> None:
-    hung = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MOST_COST)
+    hung = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MAX_COST)
     hung.add("hung")
     assert hung.next() == "hung"
     for key in costs:
@@ -183,7 +183,7 @@ def test_visits_are_constant_per_turn_whatever_the_number_of_keys() -> None:
 
     per_turn = []
     for keys in (10, 10_000):
-        turns = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MOST_COST)
+        turns = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MAX_COST)
         for number in range(keys):
             turns.add(str(number))
         turns._accounts = Counting(turns._accounts)  # type: ignore[assignment]

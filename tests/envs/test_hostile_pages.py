@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from envs.browser import BrowserPool, StepResult, WebSession
-from envs.browser.context import MOST_TABS, PageCrashed
+from envs.browser.context import MAX_TABS, PageCrashed
 from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto
 from tests.envs.dynamic import GO, ServedSite, dynamic_pool, page
@@ -83,7 +83,7 @@ def test_a_storm_of_alerts_fails_its_own_episode() -> None:
 def test_a_hundred_popups_are_a_few_tabs() -> None:
     async def scenario(pool: BrowserPool, _: ServedSite, session: WebSession) -> None:
         result, seconds = await step(session)
-        assert 2 <= len(result.observation.tabs) <= MOST_TABS
+        assert 2 <= len(result.observation.tabs) <= MAX_TABS
         assert any("windows too many" in notice for notice in result.observation.notices)
         assert seconds < DEADLINE
         assert len(pool.browser_pids()) < 30

@@ -28,7 +28,7 @@ from envs.types import (
 )
 
 TURNS = 10_000
-LONGEST_REASON = 600
+MAX_REASON = 600
 """Characters: the reason goes into the next prompt."""
 
 SAMPLES: tuple[Action, ...] = (
@@ -136,7 +136,7 @@ def test_ten_thousand_malformed_turns() -> None:
         forms[read.form] += 1
         if isinstance(read.action, Invalid):
             codes[read.action.code] += 1
-            assert read.action.reason and len(read.action.reason) <= LONGEST_REASON
+            assert read.action.reason and len(read.action.reason) <= MAX_REASON
         else:
             codes["read"] += 1
             assert parse(format_action(read.action)).action == read.action

@@ -272,7 +272,7 @@ def test_missing_blob_trajectory_and_bad_values_are_named(make_run: MakeRun, loo
 
 
 def test_image_bytes_are_bounded(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.report.episodes.MOST_IMAGE_BYTES", 9_000)
+    monkeypatch.setattr("tasks_lib.report.episodes.MAX_IMAGE_BYTES", 9_000)
     run = make_run()
     viewer = viewer_data(read_run(run.root), run.store)
     assert 0 < sum(len(uri) for uri in viewer["images"].values()) < 9_000 + 100 * len(viewer["images"])

@@ -33,7 +33,7 @@ from envs.types import (
 from envs.types.evidence import DomElement, Download, PageText, Recorded, ServerAnswer, Told
 from tasks_lib.report import build_report
 from tasks_lib.report.changes import change_rows, change_words
-from tasks_lib.report.evidence import LEFT_OUT, MOST_ROWS, MOST_WORDS, Evidence, cut
+from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut
 from tasks_lib.report.facts import DECIDED
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore, write_json
@@ -188,8 +188,8 @@ def test_what_an_episode_was_graded_on_is_in_the_page(store: RunStore) -> None:
     assert (judged["requests"], judged["cached"]) == (2, 1)
     assert judged["cost"] == {"seconds": 1.5, "tokens": 1020, "dollars": 0.25}
     grounded, nice = judged["checks"]["rows"]
-    over = len(LONG) - MOST_WORDS
-    assert grounded == ["criterion_b", "", False, [1, 2, 0], f"{LONG[:MOST_WORDS]}… ({over} more characters)"]
+    over = len(LONG) - MAX_WORDS
+    assert grounded == ["criterion_b", "", False, [1, 2, 0], f"{LONG[:MAX_WORDS]}… ({over} more characters)"]
     assert nice == ["criterion_a", "nice", None, [0, 0, 3], "timeout: nothing came"]
     assert judged["calls"]["rows"] == [
         ["criterion_b", "", 0, "m", 1.5, 2, False, 2, [1000, 20, False], 0.25, "answered 500"],
@@ -342,7 +342,7 @@ def test_texts_and_tables_are_cut_with_how_much() -> None:
     assert evidence.table([["0123456789", 1], ["x"], ["0123456789"]]) == {"rows": [["0123456789", 1], ["x"]], "more": 1}
     assert evidence.left == 25 - 18 - 1
     many = Evidence(RunStore(Path("nowhere")), [])
-    assert many.table([["x"]] * (MOST_ROWS + 2), more=3) == {"rows": [["x"]] * MOST_ROWS, "more": 5}
+    assert many.table([["x"]] * (MAX_ROWS + 2), more=3) == {"rows": [["x"]] * MAX_ROWS, "more": 5}
 
 
 def test_an_episode_has_room_for_so_much_only(store: RunStore) -> None:

@@ -16,8 +16,8 @@ from envs.types import StopReason
 from tasks_lib.report import build_report, learning_curve_png
 from tasks_lib.report.charts import Series, duration, line_chart, nice_ticks, number, rolling_mean
 from tasks_lib.report.data import RunData, read_run
-from tasks_lib.report.episodes import MOST_EPISODES, choose
-from tasks_lib.report.grading import MOST_CAUSES, MOST_WORDS, OTHERS, causes, grading
+from tasks_lib.report.episodes import MAX_EPISODES, choose
+from tasks_lib.report.grading import MAX_CAUSES, MAX_WORDS, OTHERS, causes, grading
 from tasks_lib.report.page import flatten, percent
 from tasks_lib.report.summary import (
     SETTLED,
@@ -164,9 +164,9 @@ def test_choice_prefers_a_page_that_was_learned_and_is_bounded() -> None:
     assert ("first evaluation", 2, 0.0) in chosen and ("last evaluation", 2, 1.0) in chosen
     many = [_group(phase, f"k{n}", 1, 0.0, 1.0, None) for phase in ("e000000", "e000005", "i000004") for n in range(30)]
     chosen_many = choose(many)
-    assert len(chosen_many) == MOST_EPISODES
+    assert len(chosen_many) == MAX_EPISODES
     assert sum(c.reason == "abstention" for c in chosen_many) == 5
-    assert len({c.member.episode_id for c in chosen_many}) == MOST_EPISODES
+    assert len({c.member.episode_id for c in chosen_many}) == MAX_EPISODES
 
 
 def test_ticks_numbers_and_durations() -> None:
@@ -206,12 +206,12 @@ def test_causes_that_differ_in_an_address_or_a_number_are_one() -> None:
         data.groups.append(group.model_copy(update={"episodes": (member,)}))
     first, second = causes(data)
     assert (first.words, first.training, first.evaluation) == ("<address> answered 503", 2, 1)
-    assert second.words.startswith("<b>long") and len(second.words) <= MOST_WORDS + 1
-    letters = [f"cause {chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(MOST_CAUSES + 7)]
+    assert second.words.startswith("<b>long") and len(second.words) <= MAX_WORDS + 1
+    letters = [f"cause {chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(MAX_CAUSES + 7)]
     data.groups = [_group("i000000", name, 1, None) for name in letters]
     for at, name in enumerate(letters):
         member = data.groups[at].episodes[0].model_copy(update={"abstained": name})
         data.groups[at] = data.groups[at].model_copy(update={"episodes": (member,)})
     rows = causes(data)
-    assert len(rows) == MOST_CAUSES + 1 and (rows[-1].words, rows[-1].training) == (OTHERS, 7)
+    assert len(rows) == MAX_CAUSES + 1 and (rows[-1].words, rows[-1].training) == (OTHERS, 7)
     assert causes(RunData("r")) == [] and grading(RunData("r")).rows == []

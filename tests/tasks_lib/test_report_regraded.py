@@ -17,7 +17,7 @@ from envs.types import Cost, PartRole, RewardBundle, RewardPart, rubric_hash
 from tasks_lib.folder.regraded import Regraded, RegradingStart, write_end, write_start
 from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
-from tasks_lib.report.episodes import MOST_REGRADED, choose, viewer_data
+from tasks_lib.report.episodes import MAX_REGRADED, choose, viewer_data
 from tasks_lib.report.page import facets, render
 from tasks_lib.report.regraded import GradedAgain, change, decided, read_regradings
 from training.ledger.store import RunStore, write_json
@@ -230,9 +230,9 @@ def test_those_that_changed_are_in_the_viewer(store: RunStore, monkeypatch: pyte
     put(store, "again", {name: FAILED if store.trajectory(name).reward.passed else PASSED for name in first})
     shown = viewer_data(read_run(store.root), store, again(store))["episodes"]
     added = [episode for episode in shown if episode["reason"] == "graded again"]
-    assert len(added) == MOST_REGRADED and len(shown) == len(usual) + MOST_REGRADED
+    assert len(added) == MAX_REGRADED and len(shown) == len(usual) + MAX_REGRADED
     assert {episode["again"] for episode in added} == {"passes now", "passes no more"}
-    monkeypatch.setattr("tasks_lib.report.episodes.MOST_EPISODES", len(usual) + 1)
+    monkeypatch.setattr("tasks_lib.report.episodes.MAX_EPISODES", len(usual) + 1)
     wanted = [*first[:3], usual[-1]]
     names = [entry.member.episode_id for entry in choose(groups, wanted)]
     assert names == [*usual[:-3], usual[-1], *first[:3]], "in the places of the last that nobody wants"
@@ -262,7 +262,7 @@ def test_a_later_grade_has_its_own_rubric_and_judgement(store: RunStore) -> None
 
 
 def test_later_evidence_is_bounded(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.report.episodes.MOST_LATER", 20)
+    monkeypatch.setattr("tasks_lib.report.episodes.MAX_LATER", 20)
     name = "e000000-g0000-s0"
     for number, words in enumerate(("a" * 15, "b" * 15)):
         put(store, f"n{number}", {name: score([part(0.0, evidence=words)])})

@@ -15,7 +15,7 @@ from tasks_lib.config import PRESETS, resolve
 from tasks_lib.config.differences import lasting
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import look_at_sweep
-from tasks_lib.sweeps.arms import MOST_ARMS, MOST_NAME, Arm, make_arms, with_known_names
+from tasks_lib.sweeps.arms import MAX_ARMS, MAX_NAME, Arm, make_arms, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 
 NAME = re.compile(r"^[A-Za-z0-9._-]+$")
@@ -148,7 +148,7 @@ def test_any_arms_have_safe_distinct_repeatable_names_or_are_refused_as_the_same
         return
     run_ids = [arm.run_id for arm in found]
     assert len(set(run_ids)) == len(arms)
-    assert all(NAME.fullmatch(name) and len(name) <= MOST_NAME + 10 for name in run_ids)
+    assert all(NAME.fullmatch(name) and len(name) <= MAX_NAME + 10 for name in run_ids)
     assert [arm.run_id for arm in make_arms("s" * 90, "runs", {}, {}, arms)] == run_ids
 
 
@@ -189,7 +189,7 @@ def test_an_arm_keeps_the_name_that_it_was_begun_under_and_no_two_get_the_same()
         ({"grid": {"seed": [0, 0]}}, r"two arms come to the same configuration: s-seed0-\w+ \(seed=0\) and s-seed0-\w+ \(seed=0\)"),
         ({"arms": [{}, {"seed": 0}]}, r"two arms come to the same configuration: s-base \(the base as it is\) and s-seed0"),
         ({"grid": {"policy.temperature": [1, 1.0]}}, r"two arms come to the same configuration"),
-        ({"grid": {"seed": list(range(MOST_ARMS + 1))}}, rf"{MOST_ARMS + 1} arms are more than the {MOST_ARMS}"),
+        ({"grid": {"seed": list(range(MAX_ARMS + 1))}}, rf"{MAX_ARMS + 1} arms are more than the {MAX_ARMS}"),
         ({"grid": {"seed": list(range(100)), "iterations": list(range(1, 100))}}, "9900 arms are more"),
         ({"grid": {"seed": [0]}, "arms": [{"trainer.epochs": 1}, {"seed": 1}]}, r"arms\[1\]\.seed: grid has this key too"),
         ({"arms": [{"rollout.judge": None, "rollout": {"judge.style": "x"}}]}, r"rollout\.judge\.style is inside rollout\.judge"),

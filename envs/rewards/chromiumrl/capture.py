@@ -10,13 +10,13 @@ from envs.cdp import Cdp
 from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture
 from envs.rewards.chromiumrl.records import DomSnapshot
 
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 """Nodes of a page that are compared: converting takes some 50 microseconds each, and the page is converted at each step. Of a larger page these
 are the first ones."""
 
 
 async def capture_page(cdp: Cdp) -> DomSnapshot:
-    """The page as it is now, with frames, shadow roots and live form state; cut off after `MOST_NODES` nodes.
+    """The page as it is now, with frames, shadow roots and live form state; cut off after `MAX_NODES` nodes.
 
     Raises:
         BrowserError: the page does not answer.
@@ -25,7 +25,7 @@ async def capture_page(cdp: Cdp) -> DomSnapshot:
     raw = await cdp.send("DOMSnapshot.captureSnapshot", params)
     tree = await cdp.send("Page.getFrameTree")
     loader = str(tree["frameTree"]["frame"]["loaderId"])
-    return await asyncio.to_thread(snapshot_of_first, raw, loader, MOST_NODES)
+    return await asyncio.to_thread(snapshot_of_first, raw, loader, MAX_NODES)
 
 
 def snapshot_of_first(raw: dict[str, Any], loader: str, most: int) -> DomSnapshot:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envs.rewards.chromiumrl.step_diff import DiffChange, DiffNode, StepDiff
 
-MOST_CHARS = 1500
+MAX_CHARS = 1500
 """Characters for one step, about 400 tokens: a menu that opens takes ten lines, and what is left out is said."""
 
 SHOWN = 80
@@ -15,7 +15,7 @@ SHOWN = 80
 NOTHING = "nothing"
 
 
-def told(diff: StepDiff, most: int = MOST_CHARS) -> str:
+def told(diff: StepDiff, most: int = MAX_CHARS) -> str:
     """What a step changed, one thing a line, in at most ``most`` characters (and a line that counts the rest)."""
     lines = list(_lines(diff))
     kept, length = 0, 0

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from envs.browser.pool import BrowserPool
 from envs.browser.tab import Tab
 from envs.cdp.client import ConnectionLost
-from envs.rewards.chromiumrl.capture import MOST_NODES, capture_page
+from envs.rewards.chromiumrl.capture import MAX_NODES, capture_page
 from envs.rewards.chromiumrl.records import DomSnapshot
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.view import Mode
@@ -26,10 +26,10 @@ DEADLINE = 60.0
 FAILED_SECONDS = 300.0
 """Real seconds before a reference that could not be loaded is tried again; until then everybody is told the same."""
 
-MOST_STARTS = 20
+MAX_STARTS = 20
 """Budgets that a site's page gets to be ready, as in an episode."""
 
-MOST_ALERTS = 10
+MAX_ALERTS = 10
 """That are confirmed after a load, as in an episode."""
 
 KEPT_PAGES = 64
@@ -158,7 +158,7 @@ class ReferenceSource:
                 await episode.close()
         if page.cut:
             raise JudgeError(
-                f"the reference page {task.path} of {site.name} has more than {MOST_NODES:,} nodes, and is not compared"
+                f"the reference page {task.path} of {site.name} has more than {MAX_NODES:,} nodes, and is not compared"
             )
         return page
 
@@ -168,7 +168,7 @@ class ReferenceSource:
         if isinstance(site, LoggedInSite) and site.cookies:
             await tab.cdp.send("Network.setCookies", {"cookies": [dict(cookie) for cookie in site.cookies]})
         await tab.load(site.origin + path)
-        for _ in range(MOST_ALERTS):
+        for _ in range(MAX_ALERTS):
             if tab.dialogs.pending is None:
                 break
             await tab.dialogs.answer(True, None)
@@ -177,16 +177,16 @@ class ReferenceSource:
         if script:
             await tab.evaluate(script)
             await tab.clock.settle(budget)
-        for _ in range(MOST_STARTS):
+        for _ in range(MAX_STARTS):
             if await tab.evaluate(site.ready_script(task)):
                 return await capture_page(tab.cdp)
             await tab.clock.settle(budget)
-        raise BrowserError(f"the reference {task.path} of {site.name} is not ready after {MOST_STARTS} budgets")
+        raise BrowserError(f"the reference {task.path} of {site.name} is not ready after {MAX_STARTS} budgets")
 
     def _compared(self, reference: DomSnapshot, name: str) -> DomSimilarity:
         page = DomSnapshot.model_validate_json(self._blob(name))
         if page.cut:
-            raise PageTooLarge(f"the last page has more than {MOST_NODES:,} nodes, and is not compared")
+            raise PageTooLarge(f"the last page has more than {MAX_NODES:,} nodes, and is not compared")
         return dom_similarity(reference, page, self._mode)
 
 

@@ -24,7 +24,7 @@ from envs.rewards.design2code.records import PageBlocks
 from envs.rewards.design2code.ssim import Image
 from envs.sites.design2code import VIEWPORT
 
-MOST_PIXELS = (2 * VIEWPORT[0], 5000)
+MAX_PIXELS = (2 * VIEWPORT[0], 5000)
 """Width and height to which a picture is cut. Without a bound a page of some bytes could ask for gigabytes of picture."""
 
 DEADLINE = 30.0
@@ -42,13 +42,13 @@ class Drawn(NamedTuple):
     """A page as it is seen."""
 
     picture: Image
-    """(height, width, 3) of the whole page, cut to `MOST_PIXELS`; one pixel for a CSS pixel."""
+    """(height, width, 3) of the whole page, cut to `MAX_PIXELS`; one pixel for a CSS pixel."""
     blank: Image
     """The same without its letters."""
     png: bytes
     blocks: PageBlocks
     cut: bool = False
-    """The page is larger than `MOST_PIXELS`: what lies beyond was not looked at."""
+    """The page is larger than `MAX_PIXELS`: what lies beyond was not looked at."""
 
 
 class Drawer:
@@ -92,14 +92,14 @@ async def draw(tab: Tab, html: str) -> Drawn:
     main = raw["documents"][0]
     size = tuple(
         max(1, least, min(round(main.get(key, 0)), most))
-        for key, least, most in zip(("contentWidth", "contentHeight"), VIEWPORT, MOST_PIXELS, strict=True)
+        for key, least, most in zip(("contentWidth", "contentHeight"), VIEWPORT, MAX_PIXELS, strict=True)
     )
     png = await _shoot(tab, size)
     await _hide_text(tab)
     shown, blank = await asyncio.gather(asyncio.to_thread(pixels, png), _shoot(tab, size))
     drawn = await asyncio.to_thread(_drawn, raw, png, shown, blank)
     return drawn._replace(
-        cut=main.get("contentWidth", 0) > MOST_PIXELS[0] or main.get("contentHeight", 0) > MOST_PIXELS[1]
+        cut=main.get("contentWidth", 0) > MAX_PIXELS[0] or main.get("contentHeight", 0) > MAX_PIXELS[1]
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from envs.rewards.compose import Component
-from envs.rewards.design2code.render import MOST_PIXELS, Drawer, Drawn
+from envs.rewards.design2code.render import MAX_PIXELS, Drawer, Drawn
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import RewardPart, Submit, WebTask
@@ -53,7 +53,7 @@ class DesignSource:
         reference = await self._drawer.reference(await asyncio.to_thread(self._reference, task))
         built = await self._drawer.draw(html)
         if reference.cut or built.cut:
-            size = " x ".join(f"{most:,}" for most in MOST_PIXELS)
+            size = " x ".join(f"{most:,}" for most in MAX_PIXELS)
             said = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
             return (RewardPart(name=SITE, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
         part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()

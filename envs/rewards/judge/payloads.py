@@ -24,7 +24,7 @@ PASSING = frozenset({408, 409, 425, 429})
 TOKENS_PER_IMAGE = 1000
 """Estimate for an endpoint that tells no usage; a 1280x720 picture costs 400 to 1500 in the usual models."""
 BYTES_PER_TOKEN = 4
-MOST_TOKENS = 10**9
+MAX_TOKENS = 10**9
 """Of one request, by the endpoint's word. More is no usage, and might be more than a file's numbers can hold."""
 
 
@@ -169,7 +169,7 @@ def with_cost(found: object, request: dict[str, Any], content: str) -> Reply:
     """The reply with the endpoint's own token counts, or our estimate."""
     usage = found.get("usage") if isinstance(found, dict) else None
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    numbers = [each for each in counts if type(each) is int and 0 <= each <= MOST_TOKENS]
+    numbers = [each for each in counts if type(each) is int and 0 <= each <= MAX_TOKENS]
     if len(numbers) == 2:
         return Reply(content, numbers[0], numbers[1])
     return Reply(content, estimate(request), _tokens(content), estimated=True)

@@ -13,7 +13,7 @@ from envs.rewards.judge.votes import Hearing
 KEEP_FROM = 3
 """Score from which a screenshot is shown (Online-Mind2Web)."""
 
-MOST_KEPT = 50
+MAX_KEPT = 50
 """Screenshots of a WebJudge verdict (Online-Mind2Web); ``max_images`` may lower it."""
 
 
@@ -24,7 +24,7 @@ async def webjudge(hearing: Hearing) -> Judgement:
     if asked.value is None:
         return abstain(hearing, f"key_points: {asked.record.error}: {asked.record.trouble}")
     scores = await _scores(hearing)
-    shown = chosen([score for score, _ in scores], min(MOST_KEPT, config.max_images))
+    shown = chosen([score for score, _ in scores], min(MAX_KEPT, config.max_images))
     # What a model wrote about a page may be what the page told it: data.
     notes = [(f"a first look at screenshot {each + 1}", scores[each][1]) for each in shown if scores[each][1]]
     question = about_pictures(

@@ -16,7 +16,7 @@ __all__ = ["PageAccess", "PageScriptError", "compare_page", "look_at_page", "loo
 
 LAST = "last"
 """Stands for the page that the episode ended on, as it is."""
-MOST_TEXT = 10_000
+MAX_TEXT = 10_000
 """Characters of a text that are kept as they are. A longer one may be a whole page behind a log-in: of it only what the comparison needs is."""
 AROUND = 40
 """Characters that are kept around what was found in a longer one."""
@@ -112,11 +112,11 @@ def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tu
 def as_needed(check: PageCheck, text: str, *, words: bool = False) -> str:
     """As much of a text as the check's comparison needs to come out as with all of it: its beginning, and what was looked for with a little
     around it. Pure."""
-    if len(text) <= MOST_TEXT:
+    if len(text) <= MAX_TEXT:
         return text
     wanted, plain = check.required_contents, clean(text)
     if wanted.exact_match is not None:
-        kept = plain[:MOST_TEXT]
+        kept = plain[:MAX_TEXT]
     else:
         kept = plain[:MAX_SHOWN]
         for needle in (clean(each) for alternatives in wanted.must_include for each in alternatives.split(OR)):

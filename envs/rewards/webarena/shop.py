@@ -39,7 +39,7 @@ NAMES = (
 DEADLINE = 15.0
 """Seconds for one question, its log-in included: a shop whose caches are cold takes several. A task of the benchmark asks twice, and the look at its
 pages has the 60 of a step."""
-MOST_FILE = 100_000
+MAX_FILE = 100_000
 """Bytes of an account's file."""
 
 _TOKEN = re.compile(r"[!-~]{1,8000}")
@@ -67,7 +67,7 @@ def read_account(path: AnyPath) -> Account:
     """
     try:
         with Path(path).open("rb") as file:
-            given = orjson.loads(file.read(MOST_FILE))
+            given = orjson.loads(file.read(MAX_FILE))
     except OSError as error:
         raise SiteError(f"tasks.logins.{ADMIN}: {path} cannot be read: {error.strerror}") from None
     except orjson.JSONDecodeError:

@@ -30,7 +30,7 @@ from envs.sites.bundled.states import EpisodeState, EpisodeStates
 HERE = Path(__file__).parent
 COOKIE = "episode"
 KEY_HEADER = "x-state-key"
-MOST_BODY = 64_000
+MAX_BODY = 64_000
 """Bytes of a form. The longest of ours has a text of 2,000 characters."""
 SAFE = {
     "Content-Security-Policy": "default-src 'self'; form-action 'self'; frame-ancestors 'none'",
@@ -169,7 +169,7 @@ async def _body(request: Request) -> bytes:
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MOST_BODY:
+        if len(body) > MAX_BODY:
             raise HTTPException(413)
     return bytes(body)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from envs.types import SiteError
 
-MOST_WORLDS = 64
+MAX_WORLDS = 64
 """Templates that are kept; building one takes a few milliseconds and 100 to 200 kB."""
-MOST_EPISODES = 4096
+MAX_EPISODES = 4096
 """Open at a time. A worker has some dozens; more means that they are not closed."""
 
 Build = Callable[[int, sqlite3.Connection], None]
@@ -57,8 +57,8 @@ class EpisodeStates:
         token = secrets.token_urlsafe(24)
         uri = f"file:rollwright-{token}?mode=memory&cache=shared"
         with self._guard:
-            if len(self._open) >= MOST_EPISODES:
-                raise SiteError(f"{MOST_EPISODES} episodes are open on one site; close those that are over")
+            if len(self._open) >= MAX_EPISODES:
+                raise SiteError(f"{MAX_EPISODES} episodes are open on one site; close those that are over")
             connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
             self._world(seed).backup(connection)
             state = self._open[token] = EpisodeState(token, uri, connection)
@@ -91,6 +91,6 @@ class EpisodeStates:
             self._build(seed, template)
             template.commit()
         self._worlds[seed] = template
-        if len(self._worlds) > MOST_WORLDS:
+        if len(self._worlds) > MAX_WORLDS:
             self._worlds.popitem(last=False)[1].close()
         return template

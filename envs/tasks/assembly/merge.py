@@ -28,7 +28,7 @@ from envs.tasks.tree import Form, write_tree
 from envs.types import StorageError, TaskError, WebTask
 
 MANIFEST_VERSION = 1
-MOST_REASONS = 50
+MAX_REASONS = 50
 """Reasons in the manifest; the others are counted together."""
 
 
@@ -240,8 +240,8 @@ def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Pat
     draft = plan.folder / ".draft"
     common = merge.reasons.most_common()
     common.sort(key=lambda each: (-each[1], each[0]))
-    reasons = dict(common[:MOST_REASONS])
-    if rest := sum(count for _, count in common[MOST_REASONS:]):
+    reasons = dict(common[:MAX_REASONS])
+    if rest := sum(count for _, count in common[MAX_REASONS:]):
         reasons["others"] = rest
     return {
         "manifest_version": MANIFEST_VERSION,

@@ -17,7 +17,7 @@ from envs.types.rubrics import HttpFact
 
 NEW = FIRST_ORDER + ORDERS
 """Number of the first order that an episode makes."""
-MOST_OF_ONE = 6
+MAX_OF_ONE = 6
 
 Items = Sequence[tuple[Product, int]]
 
@@ -83,7 +83,7 @@ def _cancel(world: ShopWorld, source: random.Random) -> Draft:
 
 
 def _items(world: ShopWorld, source: random.Random, count: int) -> Items:
-    return [(product, source.randint(1, MOST_OF_ONE)) for product in source.sample(world.products, count)]
+    return [(product, source.randint(1, MAX_OF_ONE)) for product in source.sample(world.products, count)]
 
 
 def _some(product: Product, quantity: int) -> str:

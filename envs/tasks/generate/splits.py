@@ -11,7 +11,7 @@ from envs.tasks.generate.generate import generate
 from envs.tasks.generate.spec import GeneratorSpec
 from envs.types import Split, TaskError, WebTask
 
-MOST_LOOKED_AT = 3_000
+MAX_LOOKED_AT = 3_000
 """Tasks that are drawn to find out how many it takes: some three seconds."""
 
 
@@ -54,7 +54,7 @@ def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str,
 def tasks_for_all(spec: GeneratorSpec) -> int | None:
     """The least count with which each split has a task, whatever the spec's own; ``None`` if that is a large number, or there are never so many."""
     missing = set(wanted(spec))
-    drawn = generate(spec.model_copy(update={"count": MOST_LOOKED_AT}))
+    drawn = generate(spec.model_copy(update={"count": MAX_LOOKED_AT}))
     try:
         for number, task in enumerate(drawn, start=1):
             missing -= task.seeds.keys()

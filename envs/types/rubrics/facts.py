@@ -26,7 +26,7 @@ from envs.types.rubrics.base import (
     not_blank,
 )
 
-MOST_SCRIPT = 4000
+MAX_SCRIPT = 4000
 """Characters of a predicate, or of what a model is to judge."""
 
 
@@ -167,7 +167,7 @@ class JsFact(FactBase):
     """
 
     type: Literal["js"] = "js"
-    expression: str = Field(min_length=1, max_length=MOST_SCRIPT)
+    expression: str = Field(min_length=1, max_length=MAX_SCRIPT)
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
@@ -255,7 +255,7 @@ class JudgeFact(FactBase):
     """What ``description`` says, as a model judges it."""
 
     type: Literal["judge"] = "judge"
-    description: Annotated[str, Field(min_length=1, max_length=MOST_SCRIPT), AfterValidator(not_blank)]
+    description: Annotated[str, Field(min_length=1, max_length=MAX_SCRIPT), AfterValidator(not_blank)]
     criterion: Literal["fact", "grounded"] = "fact"
     """``fact``: it is so (WebGym's A). ``grounded``: nothing is claimed that the pages do not show (WebGym's B)."""
     holds_at: float = Field(default=HOLDS_JUDGED, gt=0, le=1)

@@ -17,7 +17,7 @@ import pytest
 
 from envs.egress import AllowList
 from envs.rewards import SiteState, grade_by_program, read_rubric, record_answers
-from envs.sites.server_state import MOST_ROWS
+from envs.sites.server_state import MAX_ROWS
 from envs.types import SiteError
 from tests.loopback import Quiet, serving
 
@@ -108,7 +108,7 @@ def test_an_endless_query_ends_at_its_deadline(shop: Path) -> None:
 
 
 def test_too_many_rows(shop: Path) -> None:
-    many = ENDLESS.replace("max(i)", "i") + f" LIMIT {MOST_ROWS + 1}"
+    many = ENDLESS.replace("max(i)", "i") + f" LIMIT {MAX_ROWS + 1}"
     with pytest.raises(SiteError, match="more than 10,000 rows"):
         sql(shop, many)
 

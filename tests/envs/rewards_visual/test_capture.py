@@ -155,7 +155,7 @@ def test_of_a_page_with_too_many_nodes_the_first_ones_are_there(
     changed: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = changed("0")
-    monkeypatch.setattr(capturing, "MOST_NODES", 40)
+    monkeypatch.setattr(capturing, "MAX_NODES", 40)
     cut, _ = changed("0")
     assert cut.cut and not whole.cut and 10 < len(cut.nodes) <= 40 < len(whole.nodes)
     identity = {"identity": None}

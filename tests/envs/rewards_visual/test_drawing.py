@@ -18,7 +18,7 @@ from envs.browser import BrowserPool
 from envs.rewards import EpisodeEvidence
 from envs.rewards.design2code import DesignScore, design_score, ssim
 from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
-from envs.rewards.design2code.render import MOST_PIXELS, Drawer, Drawn, pixels
+from envs.rewards.design2code.render import MAX_PIXELS, Drawer, Drawn, pixels
 from envs.rewards.design2code.source import DesignSource
 from envs.sites import make_site
 from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks
@@ -183,9 +183,9 @@ async def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> Non
     for odd in ("", "no tags at all", "<", "<p>" * 3000, "\x00\x01", "<svg><text y=40>letters</text></svg>"):
         assert shared_drawer(odd).picture.shape == (VIEWPORT[1], VIEWPORT[0], 3) or odd.startswith("<p>")
     huge = shared_drawer('<div style="width:90000px;height:900000px">far</div>')
-    assert huge.picture.shape == (MOST_PIXELS[1], MOST_PIXELS[0], 3) and texts(huge) == ["far"]
-    assert (huge.blocks.width, huge.blocks.height) == MOST_PIXELS and huge.cut
-    small = shared_drawer(f'<div style="height:{MOST_PIXELS[1] - 100}px">near</div>')
+    assert huge.picture.shape == (MAX_PIXELS[1], MAX_PIXELS[0], 3) and texts(huge) == ["far"]
+    assert (huge.blocks.width, huge.blocks.height) == MAX_PIXELS and huge.cut
+    small = shared_drawer(f'<div style="height:{MAX_PIXELS[1] - 100}px">near</div>')
     assert not small.cut
 
     class Drew:

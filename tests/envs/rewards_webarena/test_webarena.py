@@ -25,7 +25,7 @@ from envs.rewards.webarena import (
 )
 from envs.rewards.webarena.evaluate import partial, product
 from envs.rewards.webarena.helpers import PAGE, UnknownHelper, call, read_call, reddit_get_post_url
-from envs.rewards.webarena.program import MOST_TEXT, as_needed, compare_page
+from envs.rewards.webarena.program import MAX_TEXT, as_needed, compare_page
 from envs.types import BrowserError
 from envs.types.evidence import PageText
 from envs.types.webarena import PageCheck
@@ -259,8 +259,8 @@ LONG = "start " + "secret " * 3000
         ({"must_include": ["roses", "tulips |OR| Lilies"]}, f"{LONG} Roses and lilies {LONG}", 1, 500),
         ({"must_include": ["roses", "tulips"]}, f"{LONG} roses {LONG}", 0.5, 500),
         ({"must_include": ["roses"]}, LONG, 0, 500),
-        ({"exact_match": "roses"}, f"roses{LONG}", 0, MOST_TEXT),
-        ({"exact_match": LONG[:MOST_TEXT]}, LONG, 0, len(LONG)),
+        ({"exact_match": "roses"}, f"roses{LONG}", 0, MAX_TEXT),
+        ({"exact_match": LONG[:MAX_TEXT]}, LONG, 0, len(LONG)),
         ({"exact_match": LONG}, LONG, 1, len(LONG)),
         ({"must_include": ["roses"]}, "secret roses", 1, 12),
     ],

@@ -139,7 +139,7 @@ async def test_a_site_hands_out_a_state_that_grading_can_ask() -> None:
 
 
 def test_episodes_that_nobody_closes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states_module, "MOST_EPISODES", 3)
+    monkeypatch.setattr(states_module, "MAX_EPISODES", 3)
     states = EpisodeStates(APPLICATIONS["shop"].build)
     kept = [states.open(1) for _ in range(3)]
     with pytest.raises(SiteError, match="3 episodes are open"):
@@ -150,7 +150,7 @@ def test_episodes_that_nobody_closes_are_noticed(monkeypatch: pytest.MonkeyPatch
 
 def test_worlds_that_were_not_used_for_long_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
-    monkeypatch.setattr(states_module, "MOST_WORLDS", 2)
+    monkeypatch.setattr(states_module, "MAX_WORLDS", 2)
 
     def build(seed: int, db: object) -> None:
         built.append(seed)

@@ -11,8 +11,8 @@ from envs.sites.bundled.app import Application, Visit, go
 from envs.sites.bundled.directory.world import build_directory
 from envs.sites.bundled.words import LANGUAGES
 
-MOST_RESULTS = 30
-MOST_TEXT = 500
+MAX_RESULTS = 30
+MAX_TEXT = 500
 """Characters of a note or of a field of the profile."""
 
 
@@ -47,7 +47,7 @@ def search(visit: Visit) -> Response:
     query = visit.query.get("q", "").strip()
     words = query.split()
     where = " AND ".join(["name LIKE '%' || ? || '%'"] * len(words)) or "0"
-    people = visit.all(f"SELECT * FROM people WHERE {where} ORDER BY name LIMIT {MOST_RESULTS}", *words)
+    people = visit.all(f"SELECT * FROM people WHERE {where} ORDER BY name LIMIT {MAX_RESULTS}", *words)
     return visit.page("search.html", query=query, people=people)
 
 
@@ -64,7 +64,7 @@ def person(visit: Visit) -> Response:
 def keep(visit: Visit) -> Response:
     """Among the contacts, with a note."""
     row = visit.one("SELECT id FROM people WHERE id = ?", visit.path["id"])
-    visit.db.execute("INSERT OR REPLACE INTO contacts VALUES (?, ?)", (row["id"], visit.said("note")[:MOST_TEXT]))
+    visit.db.execute("INSERT OR REPLACE INTO contacts VALUES (?, ?)", (row["id"], visit.said("note")[:MAX_TEXT]))
     return go("/contacts")
 
 
@@ -93,8 +93,8 @@ def save(visit: Visit) -> Response:
     error = ""
     if not given["phone"].isdigit():
         error = "A phone number has digits only."
-    elif max(len(str(value)) for value in given.values()) > MOST_TEXT:
-        error = f"Write at most {MOST_TEXT} characters."
+    elif max(len(str(value)) for value in given.values()) > MAX_TEXT:
+        error = f"Write at most {MAX_TEXT} characters."
     elif given["language"] not in LANGUAGES or given["office"] not in _frame(visit.db)["offices"]:
         error = "Choose an office and a language of the lists."
     if error:

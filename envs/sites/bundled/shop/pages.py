@@ -16,7 +16,7 @@ SORTS = {
     "dear": ("Price: high to low", "price DESC"),
     "rating": ("Rating: best first", "rating DESC"),
 }
-MOST_RESULTS = 24
+MAX_RESULTS = 24
 FIELDS = ("name", "street", "city")
 LINES = "SELECT p.*, b.quantity, p.price * b.quantity AS total FROM basket b JOIN products p ON p.id = b.product ORDER BY p.name"
 ORDER_LINES = "SELECT p.id, p.name, p.price, l.quantity FROM order_lines l JOIN products p ON p.id = l.product WHERE l.order_id = ? ORDER BY p.name"
@@ -61,7 +61,7 @@ def search(visit: Visit) -> Response:
     query = visit.query.get("q", "").strip()
     words = query.split()
     where = " AND ".join(["name LIKE '%' || ? || '%'"] * len(words)) or "0"
-    products = visit.all(f"SELECT * FROM products WHERE {where} ORDER BY name LIMIT {MOST_RESULTS}", *words)
+    products = visit.all(f"SELECT * FROM products WHERE {where} ORDER BY name LIMIT {MAX_RESULTS}", *words)
     return visit.page("search.html", query=query, products=products)
 
 

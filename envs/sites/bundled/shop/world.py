@@ -16,7 +16,7 @@ CATEGORIES = 6
 PER_CATEGORY = 8
 ORDERS = 6
 FIRST_ORDER = 1001
-LEAST_STOCK, MOST_STOCK = 8, 60
+MIN_STOCK, MAX_STOCK = 8, 60
 """Enough of everything for any task."""
 DELIVERIES = ("Standard", "Express", "Pick-up")
 STATUSES = ("processing", "processing", "shipped", "delivered")
@@ -133,7 +133,7 @@ def _products(source: random.Random) -> tuple[Product, ...]:
                     price=prices[len(products)],
                     weight=weight,
                     rating=rating / 10,
-                    stock=source.randint(LEAST_STOCK, MOST_STOCK),
+                    stock=source.randint(MIN_STOCK, MAX_STOCK),
                 )
             )
     return tuple(products)

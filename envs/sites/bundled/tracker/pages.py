@@ -11,8 +11,8 @@ from envs.sites.bundled.app import Application, Visit, go
 from envs.sites.bundled.tracker.world import PRIORITIES, STATUSES, build_tracker
 from envs.sites.bundled.words import LABELS
 
-MOST_RESULTS = 30
-MOST_TITLE, MOST_TEXT = 120, 2_000
+MAX_RESULTS = 30
+MAX_TITLE, MAX_TEXT = 120, 2_000
 """Characters."""
 FILTERS = ("status", "priority", "assignee")
 
@@ -49,7 +49,7 @@ def search(visit: Visit) -> Response:
     query = visit.query.get("q", "").strip()
     words = query.split()
     where = " AND ".join(["title LIKE '%' || ? || '%'"] * len(words)) or "0"
-    tickets = visit.all(f"SELECT * FROM tickets WHERE {where} ORDER BY id LIMIT {MOST_RESULTS}", *words)
+    tickets = visit.all(f"SELECT * FROM tickets WHERE {where} ORDER BY id LIMIT {MAX_RESULTS}", *words)
     return visit.page("search.html", query=query, tickets=tickets)
 
 
@@ -70,8 +70,8 @@ def _ticket(visit: Visit, error: str = "") -> Response:
 def comment(visit: Visit) -> Response:
     """Say something."""
     text, row = visit.said("text"), visit.one("SELECT id FROM tickets WHERE id = ?", visit.path["id"])
-    if not 1 <= len(text) <= MOST_TEXT:
-        return _ticket(visit, f"Write a comment of at most {MOST_TEXT} characters.")
+    if not 1 <= len(text) <= MAX_TEXT:
+        return _ticket(visit, f"Write a comment of at most {MAX_TEXT} characters.")
     visit.db.execute("INSERT INTO comments (ticket, author, text) VALUES (?,?,?)", (row["id"], _me(visit.db), text))
     return go(f"/tickets/{row['id']}")
 
@@ -145,10 +145,10 @@ def _read(visit: Visit) -> tuple[dict[str, Any], str]:
     given: dict[str, Any] = {name: visit.said(name) for name in ("title", "status", "priority", "assignee", "body")}
     given["labels"] = sorted({label for label in visit.form.get("labels", []) if label in LABELS})
     choices = _choices(visit)
-    if not 1 <= len(given["title"]) <= MOST_TITLE:
-        return given, f"Give it a title of at most {MOST_TITLE} characters."
-    if len(given["body"]) > MOST_TEXT:
-        return given, f"Describe it in at most {MOST_TEXT} characters."
+    if not 1 <= len(given["title"]) <= MAX_TITLE:
+        return given, f"Give it a title of at most {MAX_TITLE} characters."
+    if len(given["body"]) > MAX_TEXT:
+        return given, f"Describe it in at most {MAX_TEXT} characters."
     for name, known in (("status", "statuses"), ("priority", "priorities"), ("assignee", "people")):
         if given[name] not in choices[known]:
             return given, f"Choose the {name} from the list."
