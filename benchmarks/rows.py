@@ -36,11 +36,11 @@ def make_store(folder: Path, config: TrainConfig) -> RunStore:
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
     rollout = config.rollout.model_copy(update={"groups_per_iteration": GROUPS})
     groups = Draws(store, open_tasks(config.tasks), config.model_copy(update={"rollout": rollout})).groups(0, 0)
-    order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, "oracle")
+    request = Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0, "oracle")
     worker = RolloutWorker()
     worker.setup(None)
     try:
-        worker.roll_out(order)
+        worker.roll_out(request)
     finally:
         worker.teardown(None)
     return store

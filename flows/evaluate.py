@@ -29,7 +29,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 from tasks_lib.rollouts.evaluation import doubt_evaluations, evaluate_version
-from tasks_lib.rollouts.shards import Rollouts, late_waves
+from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
 
 
@@ -79,7 +79,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             progress.say(f"{kind:28s} {told(entry)}  (n = {entry['n']})")
         progress.say(f"report:  {build_report(store.root)}")
         progress.say(f"result:  {store.evaluation_path(version)}")
-        if late := late_waves(result.get("waves", {}), config.rollout.wave_deadline):
+        if late := describe_late_batches(result.get("waves", {}), config.rollout.wave_deadline):
             progress.say(late)
         for cause, count in result.get("causes", {}).items():
             progress.say(f"{count} attempts without a reward: {escape(cause)}")

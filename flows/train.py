@@ -58,8 +58,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
         config = run.config  # with the chat template
         checkpoint = resolve_path(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
-        with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_order()) as workers:
-            warm_up(run.warm_order(), workers)
+        with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_request()) as workers:
+            warm_up(run.warm_request(), workers)
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)
             try:

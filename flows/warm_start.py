@@ -47,7 +47,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
         progress.say(f"warm start {config.run_id} in {run.store.root}")
         with progress.phase("taking the base" if config.base else f"pre-training for {config.recipe.steps} steps"):
             run.pre_train()
-        with use_cluster(config.cluster, run.warm_order()) as workers:
+        with use_cluster(config.cluster, run.warm_request()) as workers:
             if config.cloning_updates:
                 with progress.phase(f"collecting {config.demonstrations} demonstrations"):
                     shown = run.demonstrate(workers)

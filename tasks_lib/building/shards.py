@@ -28,14 +28,14 @@ from envs.tasks.assembly import (
     GenerateSource,
     Layout,
     SetPlan,
-    ShardOrder,
     ShardReport,
+    ShardRequest,
     build_shard,
+    count_writer_requests,
     fingerprint,
     is_whole,
     merge_shards,
     read_report,
-    requests,
 )
 from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted
@@ -59,16 +59,16 @@ MAY_CHANGE = frozenset({"give_up"})
 
 
 @task(
-    task_run_name="build-{order.source.name}-{order.shard}",
+    task_run_name="build-{request.source.name}-{request.shard}",
     retries=1,
     retry_delay_seconds=2,
     retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def build_lot(order: ShardOrder) -> ShardReport:
+def build_shard_on_worker(request: ShardRequest) -> ShardReport:
     """Build a shard that is not there yet. Idempotent, so Dask and Prefect may run it again."""
-    return build_shard(order)
+    return build_shard(request)
 
 
 class SetBuild:
@@ -79,7 +79,7 @@ class SetBuild:
         self.folder = config.run_dir
         self.plan = plan_of(config)
         found = check_sources(config)
-        self.orders = [self._orders(source, found[source.name]) for source in config.sources]
+        self.requests = [self._requests(source, found[source.name]) for source in config.sources]
         path = self.folder / "config.json"
         if not path.exists():
             write_json(path, {"config": self.plan.config, "sources": found})
@@ -120,9 +120,9 @@ class SetBuild:
         found: dict[str, Any] = read_json(self.plan.manifest)
         return found
 
-    def missing(self) -> list[ShardOrder]:
+    def missing(self) -> list[ShardRequest]:
         """Shards that are not there or not whole, in their order."""
-        return [order for orders in self.orders for order in orders if read_report(order) is None]
+        return [request for requests in self.requests for request in requests if read_report(request) is None]
 
     def extend(self) -> bool:
         """Give generators that have too few different requests some more shards; whether any got some.
@@ -131,16 +131,19 @@ class SetBuild:
             TaskError: the last shards of a generator brought nothing new.
         """
         extended = False
-        for number, orders in enumerate(self.orders):
-            source = orders[0].source
-            if not isinstance(source, GenerateSource) or (found := requests(orders)) >= source.spec.count:
+        for number, requests in enumerate(self.requests):
+            source = requests[0].source
+            if (
+                not isinstance(source, GenerateSource)
+                or (found := count_writer_requests(requests)) >= source.spec.count
+            ):
                 continue
-            if len(orders) > source.shards and found == requests(orders[: -source.shards]):
+            if len(requests) > source.shards and found == count_writer_requests(requests[: -source.shards]):
                 raise TaskError(
                     f"source {source.name}: there are {found} different tasks of these kinds in these worlds, {source.spec.count} are "
                     "wanted; ask for more kinds, splits or worlds"
                 )
-            self.orders[number] = [*orders, *self._orders(source, orders[0].fingerprint, len(orders))]
+            self.requests[number] = [*requests, *self._requests(source, requests[0].fingerprint, len(requests))]
             extended = True
         return extended
 
@@ -159,26 +162,26 @@ class SetBuild:
 
     def _build_missing(self, progress: RunProgress) -> None:
         missing = self.missing()
-        total = sum(map(len, self.orders))
+        total = sum(map(len, self.requests))
         if done := total - len(missing):
             progress.say(f"{done} of {total} shards are there already")
-        futures = [(order, build_lot.submit(order)) for order in missing]
+        futures = [(request, build_shard_on_worker.submit(request)) for request in missing]
         errors: list[RollwrightError] = []
-        for number, (order, future) in enumerate(futures, start=done + 1):
+        for number, (request, future) in enumerate(futures, start=done + 1):
             report = _result(future, errors)
             told = _told(report) if report else str(errors[-1])
-            progress.iteration(number, f"shard {order.shard} of {order.source.name}: {told}")
+            progress.iteration(number, f"shard {request.shard} of {request.source.name}: {told}")
         if errors:
             raise _worst(errors)
 
     def merge(self) -> dict[str, Any]:
         """Put the shards together and write the manifest."""
-        return merge_shards(self.plan, self.orders)
+        return merge_shards(self.plan, self.requests)
 
-    def _orders(self, source: AnySource, found: str, first: int = 0) -> list[ShardOrder]:
+    def _requests(self, source: AnySource, found: str, first: int = 0) -> list[ShardRequest]:
         """So many shards as a source has at a time, from number ``first`` on."""
         return [
-            ShardOrder(
+            ShardRequest(
                 source=source,
                 shard=shard,
                 seed=self.config.seed,

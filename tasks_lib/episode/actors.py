@@ -14,7 +14,7 @@ from envs.types import Action, Invalid, Memory, Step
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.engine import GenerationRequest, InferenceEngine
-from training.inference.waves import WaveBatcher
+from training.inference.waves import InferenceBatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Actor(Protocol):
 
 @dataclass(slots=True)
 class PolicyActor:
-    """The policy: turns are generated in waves."""
+    """The policy: turns are generated in batches."""
 
-    batcher: WaveBatcher
+    batcher: InferenceBatcher
     policy: PolicyConfig
     seed: int
     """Seed of the run: with the episode's id it fixes the sampling noise."""

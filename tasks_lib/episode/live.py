@@ -65,7 +65,7 @@ class WorkerState(Record):
     phase: str
     """``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation of a version)."""
     episodes: int
-    """Of the lot that is being rolled out."""
+    """Of the shard that is being rolled out."""
     finished: dict[StopReason, int]
     """Episodes that ended, retried ones too, by how they ended."""
     slots: tuple[SlotState, ...]
@@ -118,7 +118,7 @@ class Slot:
 
 @dataclass(slots=True)
 class LiveState:
-    """The slots of one lot on one worker, and what became of their episodes."""
+    """The slots of one shard on one worker, and what became of their episodes."""
 
     phase: str
     episodes: int

@@ -15,8 +15,8 @@ from training.groups import GroupSpec
 
 
 @dataclass(slots=True)
-class Spares:
-    """How far the groups of a lot are. Used in one event loop."""
+class OverSampling:
+    """How far the groups of a shard are. Used in one event loop."""
 
     _over: Counter[str] = field(default_factory=Counter)
     """Episodes that ended with something to be graded, by group."""

@@ -24,7 +24,7 @@ from tasks_lib.config import RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, Situation
 from tasks_lib.episode.live import Doing, Slot
-from tasks_lib.episode.oversampling import Spares
+from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.turns import TurnPipeline
 from training.groups import GroupSpec
 
@@ -53,8 +53,8 @@ class EpisodeRunner:
     """What WebArena's checks may call beside those that need no site."""
     parse: Reader = parse
     """Reads the action of a turn (`rollout.parser`)."""
-    spares: Spares = field(default_factory=Spares)
-    """Of the lot, for all its runners."""
+    oversampling: OverSampling = field(default_factory=OverSampling)
+    """Of the shard, for all its runners."""
 
     async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
         """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
@@ -70,7 +70,7 @@ class EpisodeRunner:
             if last.error is None or last.wall or last.stop_reason is StopReason.ABANDONED:
                 break
         if last.error is None:
-            self.spares.one_more(group)
+            self.oversampling.one_more(group)
         return attempts
 
     async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
@@ -79,11 +79,11 @@ class EpisodeRunner:
         started = time.perf_counter()
         limit = Scope(self.rollout.episode_deadline)
         try:
-            if self.spares.has_enough(group):
+            if self.oversampling.has_enough(group):
                 web.abstain(StopReason.ABANDONED, NOT_NEEDED)
                 return episode.trajectory(0.0)
             async with limit:
-                with self.spares.running(group, limit):
+                with self.oversampling.running(group, limit):
                     await episode.play()
         except BrowserError as error:
             web.fail(error)

@@ -72,7 +72,7 @@ class StageCounts:
 
 
 class RewardStage:
-    """Grades the episodes of one lot. One event loop."""
+    """Grades the episodes of one shard. One event loop."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from tasks_lib.folder.values import freeze_config
 from tasks_lib.rollouts.evaluation import doubt_evaluations
 from tasks_lib.rollouts.sampling import Draws
 from tasks_lib.rollouts.shards import Rollouts
-from tasks_lib.worker.requests import RolloutOrder
+from tasks_lib.worker.requests import RolloutRequest
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import Journal, read_group
 from training.ledger.store import RunStore
@@ -66,9 +66,9 @@ class TrainingRun:
         """What the task families remember when a version is there, by family; nothing without a memory of families."""
         return self._draws.memories(version)
 
-    def warm_order(self) -> RolloutOrder:
+    def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""
-        return self.rollouts.warm_order(self.tasks[0], self.version)
+        return self.rollouts.warm_request(self.tasks[0], self.version)
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Commit records of these groups."""

@@ -21,7 +21,7 @@ from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.evaluation import evaluate_version, recover_evaluations, set_outdated_aside
 from tasks_lib.rollouts.sampling import phase_name
-from tasks_lib.rollouts.shards import Rollout, late_waves
+from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
 from training.ledger.journal import published_batch, read_batch
@@ -95,7 +95,7 @@ class SynchronousLoop:
         self._progress.say(
             f"version {version}: {split_told(run.config.evaluation.split)} success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
         )
-        if late := late_waves(result.get("waves", {}), run.config.rollout.wave_deadline):
+        if late := describe_late_batches(result.get("waves", {}), run.config.rollout.wave_deadline):
             self._progress.say(f"  {late}")
         for cause, count in result.get("causes", {}).items():
             self._progress.say(f"  {count} attempts without a reward: {escape(cause)}")
@@ -135,7 +135,7 @@ class SynchronousLoop:
         if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
             run.metrics.append(line, iteration)
         self._progress.iteration(iteration + 1, _sentence(line))
-        if late := late_waves(line["waves"], run.config.rollout.wave_deadline):
+        if late := describe_late_batches(line["waves"], run.config.rollout.wave_deadline):
             self._progress.say(f"  {late}")
         return line
 

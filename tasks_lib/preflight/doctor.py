@@ -30,7 +30,7 @@ from tasks_lib.folder.repair import (
     rebuilt_record,
 )
 from tasks_lib.folder.values import KINDS
-from tasks_lib.rollouts.sampling import Start
+from tasks_lib.rollouts.sampling import SamplerState
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.evidence import blobs_of
@@ -214,10 +214,10 @@ class _Doctor:
         store = self.store
         for path in sorted((store.root / "starts").glob("*.json")):
             try:
-                Start.model_validate(read_json(path))
+                SamplerState.model_validate(read_json(path))
             except (StorageError, ValidationError):
                 todo = f"{move_aside(path)}: it is made again from the groups before it"
-                yield self._found(path, "is no start of an iteration", todo)
+                yield self._found(path, "is no sampler state of an iteration", todo)
         for path in sorted((store.root / "rubrics").glob("*.json")):
             try:
                 store.rubric(path.stem)

@@ -29,7 +29,7 @@ from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, w
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, sealed
 from tasks_lib.processes.retries import may_help_to_retry
 from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
-from tasks_lib.worker.requests import GradeOrder, GradeReport
+from tasks_lib.worker.requests import GradeReport, GradeRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import Settings
 from training.ledger.journal import read_group
@@ -74,16 +74,16 @@ class RegradeConfig(Settings):
 
 
 @task(
-    task_run_name="grade-{order.name}-{order.episodes[0]}",
+    task_run_name="grade-{request.name}-{request.episodes[0]}",
     retries=2,
     retry_delay_seconds=2,
     retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def grade_batch(order: GradeOrder) -> GradeReport:
-    """Grade the stored episodes of ``order`` that have not been yet. Idempotent, so Dask and Prefect may run it again."""
-    return RolloutWorker.of_this_process().grade(order)
+def grade_batch(request: GradeRequest) -> GradeReport:
+    """Grade the stored episodes of ``request`` that have not been yet. Idempotent, so Dask and Prefect may run it again."""
+    return RolloutWorker.of_this_process().grade(request)
 
 
 class Regrading:
@@ -117,14 +117,14 @@ class Regrading:
         """Episodes that were not graded yet."""
         return [each for each in self.episodes if not self.store.regraded_path(self.config.name, each).exists()]
 
-    def orders(self) -> list[GradeOrder]:
+    def requests(self) -> list[GradeRequest]:
         """A batch each."""
         rollout, rewards = self._rollout(), self._rewards()
         live: LiveOptions = self._tasks_config().live
         names = list(self.episodes)
         batches = [names[at : at + self.config.batch] for at in range(0, len(names), self.config.batch)]
         return [
-            GradeOrder(
+            GradeRequest(
                 run_dir=str(self.store.root),
                 rollout=rollout,
                 rewards=rewards,
@@ -146,7 +146,7 @@ class Regrading:
         self.account()
         self.begin()
         with dask.annotate(resources={BROWSER_RESOURCE: 1}):
-            futures = [grade_batch.submit(order) for order in self.orders()]
+            futures = [grade_batch.submit(request) for request in self.requests()]
         reports = [future.result() for future in futures]
         write_end(self.store, self.config.name, time.time())
         return reports

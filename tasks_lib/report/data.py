@@ -56,7 +56,7 @@ class KindMean(Measured):
 
 
 class RewardCounts(BaseModel):
-    """What the reward stage of a lot did."""
+    """What the reward stage of a shard did."""
 
     seconds: Numbers = {}
     waiting_seconds: float = 0.0
@@ -64,7 +64,7 @@ class RewardCounts(BaseModel):
 
 
 class Stages(BaseModel):
-    """The stages of a lot; those that the page says nothing of are ignored."""
+    """The stages of a shard; those that the page says nothing of are ignored."""
 
     reward: RewardCounts = RewardCounts()
 

@@ -65,7 +65,7 @@ def grading(run: RunData) -> Grading:
             row.abstained += member.score is None
             row.asked += member.cost != Cost()
             row.cost += member.cost
-    stages = [lot.reward for entry in run.iterations for lot in entry.pipelines]
+    stages = [shard.reward for entry in run.iterations for shard in entry.pipelines]
     seconds: defaultdict[str, float] = defaultdict(float)
     for stage in stages:
         for name, value in stage.seconds.items():

@@ -26,18 +26,18 @@ from tasks_lib.config import ClusterConfig
 from tasks_lib.processes.interrupts import QuietNannies
 from tasks_lib.processes.orphans import end_with_us
 from tasks_lib.processes.prefect_api import check_home
-from tasks_lib.worker.requests import RolloutOrder
+from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.environment import TORCH_ENVIRONMENT
 
 BROWSER_RESOURCE = "browser"
-"""Dask resource that a worker offers when it may run rollouts; one lot takes one."""
+"""Dask resource that a worker offers when it may run rollouts; one shard takes one."""
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
 
 
 @contextmanager
-def use_cluster(config: ClusterConfig, warm: RolloutOrder | None) -> Iterator[int]:
+def use_cluster(config: ClusterConfig, warm: RolloutRequest | None) -> Iterator[int]:
     """Have a cluster with the rollout plugin on every worker; gives the number of workers that can run rollouts.
 
     Raises:

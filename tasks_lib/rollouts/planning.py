@@ -107,6 +107,6 @@ def equal_shares(total: int, most: Sequence[int]) -> list[int]:
 
 
 def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int) -> list[list[GroupSpec]]:
-    """Cut groups into the lots of the Prefect tasks: ``groups_per_task`` each, or an equal lot for each worker when it is 0."""
+    """Cut groups into the shards of the Prefect tasks: ``groups_per_task`` each, or an equal shard for each worker when it is 0."""
     size = groups_per_task or -(-len(groups) // max(workers, 1))
     return [list(groups[start : start + size]) for start in range(0, len(groups), size)]

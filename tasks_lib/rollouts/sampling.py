@@ -1,11 +1,11 @@
-"""What a run draws: the groups of each iteration, from the sampler of its configuration, with what their task families remember.
+"""Task sampling for a training run: draws each iteration's groups, resumably.
 
-A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `Start`: the state that
-an iteration's first draw begins from. `Draws` makes it from the one before and the groups that came since, and keeps it as a file, so that an
-iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
+A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `SamplerState`:
+what an iteration's first draw begins from. `Draws` makes it from the one before and the groups that came since, and keeps it as a file, so
+that an iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
 
-All episodes of an iteration begin with the memories of its start, whoever finishes first: so the members of a group stay comparable, and what
-they change is merged when the next start is made.
+All episodes of an iteration begin with the memories of its state, whoever finishes first: so the members of a group stay comparable, and what
+they change is merged when the next state is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, first_fault, move_aside, read_json, write_json
 
 KEPT = 2
-"""Files of starts that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
+"""Files of sampler states that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
 
 
 TRIES = 20
@@ -43,7 +43,7 @@ ONCE = (SequentialSampler, NoRepeatSampler)
 """Samplers that promise every row once. What they give of a blocked site is kept until the site is free again; the others come back to it."""
 
 
-class Start(Record):
+class SamplerState(Record):
     """What the draws of an iteration begin from. The same on every machine that has the same earlier groups."""
 
     iteration: int
@@ -70,16 +70,16 @@ class Draws:
             exploration=config.tasks.exploration,
         )
         self._blocklist = Blocklist(store)
-        self._first = Start(iteration=0, sampler=self._sampler.state())
+        self._first = SamplerState(iteration=0, sampler=self._sampler.state())
         self._newest = self._first
         self._passed: list[int] = []
-        """As in `Start`, at the draw that is being made."""
+        """As in `SamplerState`, at the draw that is being made."""
 
     def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
         """The groups of an iteration's draw."""
         config = self._config
-        start = self.start(iteration)
-        self._resume(start)
+        state = self.state(iteration)
+        self._resume(state)
         for number in range(draw + 1):
             phase = phase_name(iteration, number)
             left_out = self._blocklist.left_out(phase, self._tasks.sites, config.tasks.blocklist_hours)
@@ -93,49 +93,49 @@ class Draws:
             group_size=config.algorithm.group_size,
             spare=config.rollout.spare,
         )
-        return with_memories(groups, start.memories)
+        return with_memories(groups, state.memories)
 
     def memories(self, version: int) -> dict[str, Memory]:
         """What the task families remember when a version is there: after the iterations that made it."""
-        return self.start(version).memories if self._config.rollout.memory == "family" else {}
+        return self.state(version).memories if self._config.rollout.memory == "family" else {}
 
-    def start(self, iteration: int) -> Start:
+    def state(self, iteration: int) -> SamplerState:
         """What an iteration's draws begin from.
 
         Raises:
             StorageError: its file, or a group's record, cannot be read.
             TaskError: the file is of another sampler or of other tasks.
         """
-        start = self._newest if self._newest.iteration <= iteration else self._first
-        for known in range(iteration, start.iteration, -1):
-            if self._store.start_path(known).exists():
-                start = _read(self._store, known)
+        state = self._newest if self._newest.iteration <= iteration else self._first
+        for known in range(iteration, state.iteration, -1):
+            if self._store.sampler_state_path(known).exists():
+                state = _read(self._store, known)
                 break
-        while start.iteration < iteration:
-            start = self._after(start)
-        self._keep(start)
-        return start
+        while state.iteration < iteration:
+            state = self._after(state)
+        self._keep(state)
+        return state
 
-    def _after(self, start: Start) -> Start:
-        """The start of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
-        records = [read_group(self._store, name) for name in self._store.group_ids(f"i{start.iteration:06d}")]
-        self._resume(start)
+    def _after(self, state: SamplerState) -> SamplerState:
+        """The state of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
+        records = [read_group(self._store, name) for name in self._store.group_ids(f"i{state.iteration:06d}")]
+        self._resume(state)
         for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
-            phase = phase_name(start.iteration, number)
+            phase = phase_name(state.iteration, number)
             self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
         for record in records:
             tell(self._sampler, record)
-        memories = self._merged(start.memories, records)
-        return Start(
-            iteration=start.iteration + 1,
+        memories = self._merged(state.memories, records)
+        return SamplerState(
+            iteration=state.iteration + 1,
             sampler=self._sampler.state(),
             passed=tuple(self._passed),
             memories=memories,
         )
 
-    def _resume(self, start: Start) -> None:
-        self._sampler.resume(start.sampler)
-        self._passed = list(start.passed)
+    def _resume(self, state: SamplerState) -> None:
+        self._sampler.resume(state.sampler)
+        self._passed = list(state.passed)
 
     def _merged(self, memories: dict[str, Memory], records: list[GroupRecord]) -> dict[str, Memory]:
         """What the families remember after these groups. Episodes without a reward add nothing."""
@@ -152,11 +152,11 @@ class Draws:
                 added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += found
         return memories | {name: merged(memories.get(name, ()), found) for name, found in added.items()}
 
-    def _keep(self, start: Start) -> None:
-        self._newest = start
-        path = self._store.start_path(start.iteration)
-        if start.iteration and not path.exists():
-            write_json(path, start)
+    def _keep(self, state: SamplerState) -> None:
+        self._newest = state
+        path = self._store.sampler_state_path(state.iteration)
+        if state.iteration and not path.exists():
+            write_json(path, state)
             for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
                 old.unlink()
 
@@ -240,10 +240,10 @@ def phase_name(iteration: int, draw: int) -> str:
     return f"i{iteration:06d}" + (f"-r{draw}" if draw else "")
 
 
-def _read(store: RunStore, iteration: int) -> Start:
-    path = store.start_path(iteration)
+def _read(store: RunStore, iteration: int) -> SamplerState:
+    path = store.sampler_state_path(iteration)
     remedy = f"{move_aside(path)} and start the same command again: it is made again from the groups before it"
     try:
-        return Start.model_validate(read_json(path, remedy))
+        return SamplerState.model_validate(read_json(path, remedy))
     except ValidationError as error:
-        raise StorageError(f"{path} is no start of an iteration ({first_fault(error)}); {remedy}") from error
+        raise StorageError(f"{path} is no sampler state of an iteration ({first_fault(error)}); {remedy}") from error

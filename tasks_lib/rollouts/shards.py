@@ -1,4 +1,4 @@
-"""Rollouts as Prefect tasks: one lot of groups on one Dask worker."""
+"""Rollouts as Prefect tasks: one shard of groups on one Dask worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasks_lib.folder.repair import mend_group
 from tasks_lib.processes.retries import may_help_to_retry
 from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.rollouts.planning import share_groups
-from tasks_lib.worker.requests import ActorName, RolloutOrder, RolloutReport
+from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
@@ -30,8 +30,8 @@ from training.ledger.store import RunStore
 logger = get_logger(__name__)
 
 
-def late_waves(waves: Mapping[str, float], deadline: float) -> str:
-    """What is to be said of generation batches that closed without a slow page; empty if none did."""
+def describe_late_batches(waves: Mapping[str, float], deadline: float) -> str:
+    """A warning about generation batches that closed without a slow page; empty if none did."""
     late = int(waves.get("late_waves", 0))
     if not late:
         return ""
@@ -42,28 +42,28 @@ def late_waves(waves: Mapping[str, float], deadline: float) -> str:
 
 
 @task(
-    task_run_name="roll-out-{order.groups[0].group_id}",
+    task_run_name="roll-out-{request.groups[0].group_id}",
     retries=2,
     retry_delay_seconds=2,
     retry_condition_fn=may_help_to_retry,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def roll_out_lot(order: RolloutOrder) -> RolloutReport:
-    """Roll out the groups of ``order`` that are not committed yet. Idempotent, so Dask and Prefect may run it again."""
-    return RolloutWorker.of_this_process().roll_out(order)
+def roll_out_shard(request: RolloutRequest) -> RolloutReport:
+    """Roll out the groups of ``request`` that are not committed yet. Idempotent, so Dask and Prefect may run it again."""
+    return RolloutWorker.of_this_process().roll_out(request)
 
 
 @task(task_run_name="warm-up-{number}", cache_policy=NO_CACHE, persist_result=False)
-def warm_up_worker(number: int, order: RolloutOrder) -> None:
-    """Load what the groups of ``order`` will need, in the worker that this runs on."""
-    RolloutWorker.of_this_process().warm_up(order)
+def warm_up_worker(number: int, request: RolloutRequest) -> None:
+    """Load what the groups of ``request`` will need, in the worker that this runs on."""
+    RolloutWorker.of_this_process().warm_up(request)
 
 
-def warm_up(order: RolloutOrder, workers: int) -> None:
+def warm_up(request: RolloutRequest, workers: int) -> None:
     """Wait until each worker has its browser and the model. They have begun to load when they started."""
     with dask.annotate(resources={BROWSER_RESOURCE: 1}):
-        futures = [warm_up_worker.submit(number, order) for number in range(workers)]
+        futures = [warm_up_worker.submit(number, request) for number in range(workers)]
     for future in futures:
         future.result()
 
@@ -74,15 +74,15 @@ class Rollout:
 
     records: list[GroupRecord]
     seconds: dict[str, float]
-    """By activity of the workers (mean over lots that run side by side), and ``wall``."""
+    """By activity of the workers (mean over shards that run side by side), and ``wall``."""
     browsers: list[dict[str, Any]] = field(default_factory=list)
-    """Counters and connection states of each lot's browser pool, at its end."""
+    """Counters and connection states of each shard's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
-    """What the stages between capture and generation, the generation batches, and the stage of rewards did in each lot."""
+    """What the stages between capture and generation, the generation batches, and the stage of rewards did in each shard."""
 
     @property
     def waves(self) -> dict[str, float]:
-        """What the generation batches of all lots did (`WaveStatistics`)."""
+        """What the generation batches of all shards did (`BatchStatistics`)."""
         total: Counter[str] = Counter()
         for pipeline in self.pipelines:
             total.update(pipeline.get("waves", {}))
@@ -100,9 +100,9 @@ class Rollouts:
     rewards: RewardConfig = field(default_factory=RewardConfig)
     live: LiveOptions = field(default_factory=LiveOptions)
 
-    def order(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutOrder:
-        """The order of one lot for a version that the run published."""
-        return RolloutOrder(
+    def request(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutRequest:
+        """The request for one shard for a version that the run published."""
+        return RolloutRequest(
             run_dir=str(self.store.root),
             version=version,
             checkpoint=str(self.store.policy_path(version)),
@@ -115,9 +115,9 @@ class Rollouts:
             actor=actor,
         )
 
-    def warm_order(self, task: WebTask, version: int) -> RolloutOrder:
+    def warm_request(self, task: WebTask, version: int) -> RolloutRequest:
         """Tells workers what they will need, so that they prepare while the rest starts."""
-        return self.order([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
+        return self.request([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
 
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
         """Roll out groups on the cluster with a policy version, and wait. Inside a flow with ``rollout_task_runner``.
@@ -130,12 +130,12 @@ class Rollouts:
             size, attempts = len(group.seeds), self.rollout.attempts
             if said := mend_group(self.store, group.group_id, None, size=size, attempts=attempts):
                 logger.warning(said)
-        lots = [
-            self.order(lot, version, actor)
-            for lot in share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
+        shards = [
+            self.request(shard, version, actor)
+            for shard in share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
         ]
         with dask.annotate(resources={BROWSER_RESOURCE: 1}):
-            futures = [roll_out_lot.submit(lot) for lot in lots]
+            futures = [roll_out_shard.submit(shard) for shard in shards]
         reports = [future.result() for future in futures]
         wall = time.perf_counter() - started
         missing = [group.group_id for group in groups if not self.store.group_path(group.group_id).exists()]
@@ -146,7 +146,7 @@ class Rollouts:
         seconds: defaultdict[str, float] = defaultdict(float)
         for report in reports:
             for name, value in report.seconds.items():
-                seconds[name] += value / min(workers, len(lots))
+                seconds[name] += value / min(workers, len(shards))
         records = [read_group(self.store, group.group_id) for group in groups]
         return Rollout(
             records,

@@ -37,7 +37,7 @@ from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.evaluation import begin_evaluation, evaluate_version
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollout, Rollouts
-from tasks_lib.worker.requests import RolloutOrder
+from tasks_lib.worker.requests import RolloutRequest
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.environment import TORCH_ENVIRONMENT
@@ -92,9 +92,9 @@ class WarmStart:
             source = run_recipe(self.config.recipe, self.store.root / "pretrain", self.config.seed)
         self.store.publish_policy(0, source, {"parent": None, "source": source.name})
 
-    def warm_order(self) -> RolloutOrder:
+    def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""
-        return self.rollouts.warm_order(self.tasks[0], 0)
+        return self.rollouts.warm_request(self.tasks[0], 0)
 
     def demonstrate(self, workers: int) -> dict[str, Any]:
         """Have the oracles' episodes on demonstration seeds; ``{mean, low, high, n, by_kind, seconds}``.

@@ -24,7 +24,7 @@ from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fa
 
 HOUR = 3600.0
 ONCE_IN = 60.0
-"""Seconds in which a worker writes down the same wall of a site once: all episodes of a lot may meet it. Walls that only the judge saw are written
+"""Seconds in which a worker writes down the same wall of a site once: all episodes of a shard may meet it. Walls that only the judge saw are written
 down for each episode, because they are counted."""
 
 

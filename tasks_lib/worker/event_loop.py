@@ -1,4 +1,4 @@
-"""The event loop of a Dask worker, in a thread of its own: Dask's threads hand it their orders and wait."""
+"""The event loop of a Dask worker, in a thread of its own: Dask's threads hand it requests and wait."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from envs.types import BrowserError, DiskError, RollwrightError
 T = TypeVar("T")
 
 LAST_SECONDS = 2.0
-"""What an order waits when its worker ends before it fails: by then Dask has told its scheduler that the worker is gone, which gives the order to
+"""What a request waits when its worker ends before it fails: by then Dask has told its scheduler that the worker is gone, which gives the request to
 another one. Had it failed before, that would be the run's failure."""
 
 
 class WorkerLoop:
-    """Runs coroutines for other threads. An order is broken off when the worker ends, anything else is waited for."""
+    """Runs coroutines for other threads. A request is broken off when the worker ends, anything else is waited for."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
         self._thread.start()
-        self._orders: set[asyncio.Task[Any]] = set()
+        self._requests: set[asyncio.Task[Any]] = set()
         self._ends = False
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -42,23 +42,23 @@ class WorkerLoop:
         # Not inside: the group would become its context, and such a circle cannot be sent to the flow's process.
         raise ours
 
-    def carry_out(self, order: Coroutine[Any, Any, T]) -> T:
-        """`wait` for an order, which the end of this worker breaks off.
+    def carry_out(self, request: Coroutine[Any, Any, T]) -> T:
+        """`wait` for a request, which the end of this worker breaks off.
 
         Raises:
             BrowserError: it was.
         """
         try:
             if not self._ends:
-                return self.wait(self._as_order(order))
-            order.close()
+                return self.wait(self._as_request(request))
+            request.close()
         except CancelledError:
             if not self._ends:
                 raise
         time.sleep(LAST_SECONDS)
         raise BrowserError("this Dask worker was told to end in the middle of its work; start the same command again")
 
-    def end_orders(self) -> None:
+    def cancel_requests(self) -> None:
         """From now on none is carried out. Those under way end where they are: their episodes are lost, the groups that are committed stay."""
         self._ends = True
         self.wait(self._break_off())
@@ -68,23 +68,23 @@ class WorkerLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    async def _as_order(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    async def _as_request(self, coroutine: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
         if self._ends:  # it came while `_break_off` was on its way
             coroutine.close()
             raise asyncio.CancelledError
-        self._orders.add(task)
+        self._requests.add(task)
         try:
             return await coroutine
         finally:
-            self._orders.discard(task)
+            self._requests.discard(task)
 
     async def _break_off(self) -> None:
-        orders = list(self._orders)
-        for order in orders:
-            order.cancel()
-        await asyncio.gather(*orders, return_exceptions=True)
+        requests = list(self._requests)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
 
 
 def _first(group: ExceptionGroup[Exception], kind: type[RollwrightError]) -> BaseException | None:

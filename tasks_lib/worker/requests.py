@@ -1,4 +1,4 @@
-"""What workers are asked for and what they answer: lots of groups to roll out, batches of stored episodes to grade again."""
+"""What workers are asked for and what they answer: shards of groups to roll out, batches of stored episodes to grade again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ActorName = Literal["policy", "oracle"]
 """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
 
 
-class WebOrder(Record):
-    """What a worker is told of the web side. Orders are small: they travel through Prefect and Dask."""
+class WorkerRequest(Record):
+    """What a worker is told of the web side. Requests are small: they travel through Prefect and Dask."""
 
     run_dir: str
     policy: PolicyConfig = PolicyConfig()
@@ -34,7 +34,7 @@ class WebOrder(Record):
 
     @property
     def spent_path(self) -> Path:
-        """Where its judge's budget is counted: one for all orders of a run."""
+        """Where its judge's budget is counted: one for all requests of a run."""
         return RunStore(Path(self.run_dir)).spent_path()
 
     def pool_options(self) -> PoolOptions:
@@ -42,8 +42,8 @@ class WebOrder(Record):
         return replace(pool_options(self.rollout, self.policy), files=RunStore(self.run_dir).task_files_path)
 
 
-class RolloutOrder(WebOrder):
-    """One lot of groups for one worker."""
+class RolloutRequest(WorkerRequest):
+    """One shard of groups for one worker."""
 
     version: int
     checkpoint: str
@@ -54,10 +54,10 @@ class RolloutOrder(WebOrder):
 
 
 class RolloutReport(Record):
-    """What a lot came to; the results themselves are in the store."""
+    """What a shard came to; the results themselves are in the store."""
 
     group_ids: tuple[str, ...]
-    """Groups of the order that are committed now."""
+    """Groups of the request that are committed now."""
     already_committed: int
     """How many of them were there before and were not run again."""
     seconds: dict[str, float]
@@ -65,10 +65,10 @@ class RolloutReport(Record):
     browser: dict[str, Any] = Field(default_factory=dict)
     """What the worker's browser pool has done so far, and the state of its connections."""
     pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What the stages between capture and generation did in this lot, and the stage of ``reward``s."""
+    """What the stages between capture and generation did in this shard, and the stage of ``reward``s."""
 
 
-class GradeOrder(WebOrder):
+class GradeRequest(WorkerRequest):
     """A batch of stored episodes to be graded again by one worker."""
 
     name: str
@@ -102,7 +102,7 @@ class GradeReport(Record):
 
 
 class Needs(NamedTuple):
-    """What engine and pool are made for; an order with other needs gets new ones."""
+    """What engine and pool are made for; a request with other needs gets new ones."""
 
     run_dir: str
     template: str
@@ -116,15 +116,15 @@ class Needs(NamedTuple):
     designs: str
 
     @classmethod
-    def of(cls, order: WebOrder) -> Needs:
-        rollout, rewards = order.rollout, order.rewards
+    def of(cls, request: WorkerRequest) -> Needs:
+        rollout, rewards = request.rollout, request.rewards
         return cls(
-            run_dir=order.run_dir,
-            template=order.policy.template,
-            pool=order.pool_options(),
+            run_dir=request.run_dir,
+            template=request.policy.template,
+            pool=request.pool_options(),
             judge=rollout.judge,
-            spent_path=order.spent_path,
-            live=order.live,
+            spent_path=request.spent_path,
+            live=request.live,
             clip=rewards.clip,
             similarity=rewards.similarity,
             designs=rollout.designs,

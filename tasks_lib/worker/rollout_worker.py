@@ -38,7 +38,7 @@ from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.episode.clip import load_clip
 from tasks_lib.episode.live import LiveState, shown
-from tasks_lib.episode.oversampling import Spares
+from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
 from tasks_lib.episode.turns import encode_stage, stage_metrics, turn_pipeline
@@ -48,17 +48,17 @@ from tasks_lib.processes.retries import is_not_passed_on
 from tasks_lib.worker.committing import GroupCommitter, play_slot
 from tasks_lib.worker.event_loop import WorkerLoop
 from tasks_lib.worker.requests import (
-    GradeOrder,
     GradeReport,
+    GradeRequest,
     Needs,
-    RolloutOrder,
     RolloutReport,
-    WebOrder,
+    RolloutRequest,
+    WorkerRequest,
 )
 from tasks_lib.worker.slots import plan_slots
 from training.groups import GroupSpec
 from training.inference.engine import InferenceEngine
-from training.inference.waves import WaveBatcher, WaveStatistics
+from training.inference.waves import BatchStatistics, InferenceBatcher
 from training.ledger.store import RunStore, write_json_once
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
@@ -70,14 +70,14 @@ own 700, looking costs two fifths of the time that an observation takes (measure
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
-    """Dask worker plugin. Costs nothing until the first order; ``warm`` starts the slow parts (model libraries, Chromium) early."""
+    """Dask worker plugin. Costs nothing until the first request; ``warm`` starts the slow parts (model libraries, Chromium) early."""
 
     name = "rollwright-rollout"
     idempotent = True
     """A cluster of the user's own keeps the plugin it has: another run may be using it."""
     _instance: ClassVar[RolloutWorker | None] = None
 
-    def __init__(self, warm: RolloutOrder | None = None) -> None:
+    def __init__(self, warm: RolloutRequest | None = None) -> None:
         self._warm = warm
 
     def setup(self, worker: Any) -> None:
@@ -109,7 +109,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     def teardown(self, worker: Any) -> None:
         """Called by Dask when the worker stops: no Chromium is left behind, and no episode that our own end broke off is stored."""
         RolloutWorker._instance = None
-        self._loop.end_orders()
+        self._loop.cancel_requests()
         if self._warming is not None:
             # Loading a model cannot be broken off, and a plugin that takes this one's place must not load beside it.
             self._warming.join()
@@ -130,60 +130,60 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             )
         return cls._instance
 
-    def warm_up(self, order: RolloutOrder) -> None:
-        """Load what the groups of ``order`` will need. Blocks; called from a Dask task's thread."""
-        self._prepare(order)
+    def warm_up(self, request: RolloutRequest) -> None:
+        """Load what the groups of ``request`` will need. Blocks; called from a Dask task's thread."""
+        self._prepare(request)
 
-    def roll_out(self, order: RolloutOrder) -> RolloutReport:
-        """Run the groups of ``order`` that are not committed yet. Blocks; called from a Dask task's thread."""
-        store = RunStore(Path(order.run_dir))
-        missing = [group for group in order.groups if not store.group_path(group.group_id).exists()]
+    def roll_out(self, request: RolloutRequest) -> RolloutReport:
+        """Run the groups of ``request`` that are not committed yet. Blocks; called from a Dask task's thread."""
+        store = RunStore(Path(request.run_dir))
+        missing = [group for group in request.groups if not store.group_path(group.group_id).exists()]
         seconds: dict[str, float] = {}
         pipeline: dict[str, dict[str, Any]] = {}
         if missing:
-            judge_account(order.rollout.judge, order.spent_path)
-            self._prepare(order)
-            seconds, pipeline = self._loop.carry_out(self._roll_out(order, missing, store))
+            judge_account(request.rollout.judge, request.spent_path)
+            self._prepare(request)
+            seconds, pipeline = self._loop.carry_out(self._roll_out(request, missing, store))
         return RolloutReport(
-            group_ids=tuple(group.group_id for group in order.groups),
-            already_committed=len(order.groups) - len(missing),
+            group_ids=tuple(group.group_id for group in request.groups),
+            already_committed=len(request.groups) - len(missing),
             seconds=seconds,
             browser=self._pool.metrics() if self._pool else {},
             pipeline=pipeline,
         )
 
-    def grade(self, order: GradeOrder) -> GradeReport:
-        """Grade the episodes of ``order`` that have not been yet. Blocks; called from a Dask task's thread. No model is loaded."""
-        store = RunStore(Path(order.run_dir))
-        missing = [each for each in order.episodes if not store.regraded_path(order.name, each).exists()]
+    def grade(self, request: GradeRequest) -> GradeReport:
+        """Grade the episodes of ``request`` that have not been yet. Blocks; called from a Dask task's thread. No model is loaded."""
+        store = RunStore(Path(request.run_dir))
+        missing = [each for each in request.episodes if not store.regraded_path(request.name, each).exists()]
         stage: dict[str, Any] = {}
         if missing:
-            judge_account(order.rollout.judge, order.spent_path)
+            judge_account(request.rollout.judge, request.spent_path)
             with self._preparing:
-                self._meet(Needs.of(order))
-                self._loop.wait(self._start_web({task.site for task in order.tasks.values()}, order))
-            stage = self._loop.carry_out(self._grade(order, missing, store))
-        return GradeReport(graded=len(missing), already_graded=len(order.episodes) - len(missing), stage=stage)
+                self._meet(Needs.of(request))
+                self._loop.wait(self._start_web({task.site for task in request.tasks.values()}, request))
+            stage = self._loop.carry_out(self._grade(request, missing, store))
+        return GradeReport(graded=len(missing), already_graded=len(request.episodes) - len(missing), stage=stage)
 
     # -- in the worker's own loop
 
     async def _roll_out(
-        self, order: RolloutOrder, groups: list[GroupSpec], store: RunStore
+        self, request: RolloutRequest, groups: list[GroupSpec], store: RunStore
     ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
         """Seconds by activity, and what the stages of the turns did."""
-        engine, pool, rollout = self._engine, self._pool, order.rollout
+        engine, pool, rollout = self._engine, self._pool, request.rollout
         assert engine is not None and pool is not None
         clock = ActivityClock(ACTIVITIES)
         thread = ThreadPoolExecutor(1, "generate")
-        mode = order.policy.observation if order.actor == "policy" else "text"
+        mode = request.policy.observation if request.actor == "policy" else "text"
         diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
         encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
 
         def make_runner() -> EpisodeRunner:
-            batcher = WaveBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
+            batcher = InferenceBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
             batchers.append(batcher)
             actor: Actor = (
-                PolicyActor(batcher, order.policy, order.seed) if order.actor == "policy" else OracleActor(engine)
+                PolicyActor(batcher, request.policy, request.seed) if request.actor == "policy" else OracleActor(engine)
             )
             turns = turn_pipeline(encode, actor, rollout.concurrency)
             return EpisodeRunner(
@@ -193,18 +193,18 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 turns,
                 clock,
                 rollout,
-                order.live,
+                request.live,
                 diffs,
                 store.put_blob,
                 self._helpers,
                 as_parsed(rollout.parser),
-                spares,
+                oversampling,
             )
 
-        batchers: list[WaveBatcher] = []
-        spares = Spares()
+        batchers: list[InferenceBatcher] = []
+        oversampling = OverSampling()
         cohorts = [make_runner() for _ in range(rollout.cohorts)]
-        stage = self._stage(order, store, clock)
+        stage = self._stage(request, store, clock)
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
@@ -216,17 +216,17 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
         stages = stage_metrics(runner.turns for runner in cohorts)
-        waves = asdict(sum((batcher.statistics for batcher in batchers), WaveStatistics()))
+        waves = asdict(sum((batcher.statistics for batcher in batchers), BatchStatistics()))
         return clock.seconds(), {**stages, "reward": stage.counts.metrics(), "waves": waves}
 
-    async def _grade(self, order: GradeOrder, episodes: list[str], store: RunStore) -> dict[str, Any]:
+    async def _grade(self, request: GradeRequest, episodes: list[str], store: RunStore) -> dict[str, Any]:
         """What the stage of rewards did."""
-        stage = self._stage(order, store, ActivityClock(ACTIVITIES))
+        stage = self._stage(request, store, ActivityClock(ACTIVITIES))
         loop = asyncio.get_running_loop()
 
         async def grade(episode_id: str) -> None:
             trajectory = await loop.run_in_executor(self._files, store.trajectory, episode_id)
-            graded = await stage.grade(order.attempted(episode_id, trajectory.task_id), trajectory)
+            graded = await stage.grade(request.attempted(episode_id, trajectory.task_id), trajectory)
             result = Regraded(
                 episode_id=episode_id,
                 task_id=trajectory.task_id,
@@ -235,7 +235,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 wall=graded.wall,
                 judgement=graded.judgement,
             )
-            path = store.regraded_path(order.name, episode_id)
+            path = store.regraded_path(request.name, episode_id)
             # Another worker may grade the same episode: a judge may say something else, and the first one counts.
             await loop.run_in_executor(self._files, write_json_once, path, result)
 
@@ -244,17 +244,17 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 batch.create_task(grade(episode_id))
         return stage.counts.metrics()
 
-    def _stage(self, order: WebOrder, store: RunStore, clock: ActivityClock) -> RewardStage:
+    def _stage(self, request: WorkerRequest, store: RunStore, clock: ActivityClock) -> RewardStage:
         assert self._pool is not None
         if self._looks is None:
-            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip, order.rewards.similarity)
+            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip, request.rewards.similarity)
         return RewardStage(
-            order.rewards,
+            request.rewards,
             clock,
             sources=[
-                *part_sources(order.live.addresses, self._judge),
+                *part_sources(request.live.addresses, self._judge),
                 *self._looks.sources,
-                *extra_sources(order.rewards.extra),
+                *extra_sources(request.rewards.extra),
             ],
             measure=self._looks.measured,
             threads=self._grading,
@@ -263,17 +263,17 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             keep=store.put_blob,
         )
 
-    def _prepare(self, order: RolloutOrder) -> None:
-        """Have the sites, the pool and the right policy version in place. Orders of different runs may follow each other."""
+    def _prepare(self, request: RolloutRequest) -> None:
+        """Have the sites, the pool and the right policy version in place. Requests of different runs may follow each other."""
         with self._preparing:
-            self._meet(Needs.of(order))
+            self._meet(Needs.of(request))
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
-                self._engine = TransformersEngine(order.policy.template)
+                self._engine = TransformersEngine(request.policy.template)
                 gc.freeze()  # what the libraries made stays, and is not looked through again
-            self._engine.load(order.version, Path(order.checkpoint))
-            self._loop.wait(self._start_web({group.task.site for group in order.groups}, order))
+            self._engine.load(request.version, Path(request.checkpoint))
+            self._loop.wait(self._start_web({group.task.site for group in request.groups}, request))
 
     def _meet(self, needs: Needs) -> None:
         if needs != self._made_for:
@@ -281,18 +281,18 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._engine, self._made_for = None, needs
             self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
 
-    async def _start_web(self, sites: set[str], order: WebOrder) -> None:
+    async def _start_web(self, sites: set[str], request: WorkerRequest) -> None:
         for name in sorted(sites - self._sites.keys()):
-            designs = resolve_path(order.rollout.designs)
-            site = Design2CodeSite(designs) if name == DESIGNS else make_site(name, order.live)
+            designs = resolve_path(request.rollout.designs)
+            site = Design2CodeSite(designs) if name == DESIGNS else make_site(name, request.live)
             await site.start()
             self._sites[name] = site
         if self._pool is None:
-            self._pool = BrowserPool(order.pool_options())
+            self._pool = BrowserPool(request.pool_options())
             # For as long as the log-ins are the same: the shop's token is asked for once.
-            self._helpers = site_helpers(order.live.addresses, order.live.logins)
-        if self._judge is None and order.rollout.judge is not None:
-            self._judge = await Judge(order.rollout.judge, Ledger(order.spent_path)).__aenter__()
+            self._helpers = site_helpers(request.live.addresses, request.live.logins)
+        if self._judge is None and request.rollout.judge is not None:
+            self._judge = await Judge(request.rollout.judge, Ledger(request.spent_path)).__aenter__()
 
     async def _close(self) -> None:
         """Close all of them, also where closing one fails; raises what failed."""

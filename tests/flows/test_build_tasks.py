@@ -60,8 +60,8 @@ def built_without_a_flow(config: BuildTasksConfig) -> dict[str, Any]:
     """The manifest of a set that nothing came in the way of."""
     with open_build(config) as build:
         while build.missing() or build.extend():
-            for order in build.missing():
-                build_shard(order)
+            for request in build.missing():
+                build_shard(request)
         return build.merge()
 
 
@@ -84,7 +84,7 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
         with pytest.raises(JudgeError, match=r"1 shards are not complete:\n.*web, shard 0: 1 questions got no answer"):
             build_tasks(**parameters_of(config))
         built = SetBuild(config)
-        assert [order.source.name for order in built.missing()] == ["web"] and not built.finished
+        assert [request.source.name for request in built.missing()] == ["web"] and not built.finished
         assert not (config.run_dir / "manifest.json").exists()
         kept = {path: path.stat().st_mtime_ns for path in (config.run_dir / "shards" / "own").iterdir()}
 
@@ -223,7 +223,7 @@ def test_what_may_be_spent_and_giving_up_may_change_when_a_build_goes_on(tmp_pat
 
     with open_build(config(budget_requests=5)) as built:
         pass
-    assert {order.spent for order in built.missing()} == {str(built.folder / "writer_spent.json")}
+    assert {request.spent for request in built.missing()} == {str(built.folder / "writer_spent.json")}
     assert built.spending() == "writer: 0 requests spent (5 left), 0 tokens spent"
     assert SetBuild(config(budget_requests=6, budget_tokens=10)).writer_account() == {
         "requests": {"spent": 0, "left": 6}, "tokens": {"spent": 0, "left": 10},
@@ -244,18 +244,18 @@ def test_a_generator_that_has_no_more_is_an_error(tmp_path: Path) -> None:
         "worlds": 1,
     }
     with open_build(config_of(tmp_path, sources=[made], writer=None)) as build:
-        for order in build.missing():
-            build_shard(order)
-        assert build.extend() and len(build.orders[0]) == 4 and len(build.missing()) == 2
-        for order in build.missing():
-            build_shard(order)
+        for request in build.missing():
+            build_shard(request)
+        assert build.extend() and len(build.requests[0]) == 4 and len(build.missing()) == 2
+        for request in build.missing():
+            build_shard(request)
         # as if the last two had only repeated the others
-        for last, first in zip(build.orders[0][2:], build.orders[0], strict=False):
+        for last, first in zip(build.requests[0][2:], build.requests[0], strict=False):
             last.path(".jsonl").write_bytes(first.path(".jsonl").read_bytes())
         with pytest.raises(TaskError, match=r"source made: there are \d different tasks .* 9 are wanted; ask for more"):
             build.extend()
     with open_build(config_of(tmp_path, sources=[made], writer=None)) as build:
-        assert build.missing() == build.orders[0][2:], "a shard that was tampered with is built anew"
+        assert build.missing() == build.requests[0][2:], "a shard that was tampered with is built anew"
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:

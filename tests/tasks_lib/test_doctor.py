@@ -318,7 +318,7 @@ def test_what_the_doctor_advises_is_safe_to_do(run: tuple[TrainConfig, RunStore]
     config, store = run
     with open_run(config) as opened:
         drawn = opened.sample(2, 0)
-    start = store.start_path(2)
+    start = store.sampler_state_path(2)
     kept = start.read_bytes()
     truncated(start)
     store.metrics_path.write_bytes(b"{\n" + store.metrics_path.read_bytes())

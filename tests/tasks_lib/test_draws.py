@@ -196,7 +196,7 @@ def test_a_start_of_another_set_is_refused(tmp_path: Path) -> None:
     with open_run(config) as run:
         play(run, 0)
         play(run, 1)
-        path = run.store.start_path(1)
+        path = run.store.sampler_state_path(1)
         value = read_json(path)
         write_json(path, value | {"sampler": value["sampler"] | {"tasks": "others"}})
     with open_run(config) as run, pytest.raises(TaskError, match="tasks is 'others'"):
@@ -204,7 +204,7 @@ def test_a_start_of_another_set_is_refused(tmp_path: Path) -> None:
     path.write_text("{}")
     with (
         open_run(config) as run,
-        pytest.raises(StorageError, match=r"is no start of an iteration .*move it to i000001\.json\.damaged"),
+        pytest.raises(StorageError, match=r"is no sampler state of an iteration .*move it to i000001\.json\.damaged"),
     ):
         run.sample(1, 0)
 
@@ -285,4 +285,4 @@ def test_without_a_memory_of_families_nothing_is_remembered(tmp_path: Path) -> N
     with open_run(config) as run:
         for iteration in range(3):
             assert not any(group.memory for group in play_with_notes(run, iteration))
-        assert run.memories(2) == {} and run._draws.start(3).memories == {}
+        assert run.memories(2) == {} and run._draws.state(3).memories == {}

@@ -15,7 +15,7 @@ from tasks_lib.episode.play import NOT_NEEDED
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop, _Stopwatch, nothing_to_learn
 from tasks_lib.rollouts.sampling import phase_name
-from tasks_lib.rollouts.shards import Rollout, late_waves
+from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from training.batches import TrainingBatch, build_batch
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
@@ -111,12 +111,14 @@ def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_s
 
 def test_generation_batches_that_a_deadline_closed_are_counted_over_all_lots_and_named() -> None:
     """The run says when, and by what, it is not exactly repeatable; when none was late it says nothing."""
-    lots = [{"waves": {"waves": 30, "turns": 90, "late_waves": late, "seconds": 1.5}} for late in (0, 2)]
-    waves = Rollout([], {}, pipelines=[*lots, {"encode": {}}]).waves
+    shards = [{"waves": {"waves": 30, "turns": 90, "late_waves": late, "seconds": 1.5}} for late in (0, 2)]
+    waves = Rollout([], {}, pipelines=[*shards, {"encode": {}}]).waves
     assert waves == {"waves": 60, "turns": 180, "late_waves": 2, "seconds": 3.0}
-    assert late_waves(waves, 2.0).startswith("2 of 60 generation batches closed without")
-    assert "rollout.wave_deadline (2 s)" in late_waves(waves, 2.0)
-    assert late_waves({**waves, "late_waves": 0}, 2.0) == "" == late_waves({}, 2.0), "older results do not say"
+    assert describe_late_batches(waves, 2.0).startswith("2 of 60 generation batches closed without")
+    assert "rollout.wave_deadline (2 s)" in describe_late_batches(waves, 2.0)
+    assert describe_late_batches({**waves, "late_waves": 0}, 2.0) == "" == describe_late_batches({}, 2.0), (
+        "older results do not say"
+    )
 
 
 def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path: Path) -> None:

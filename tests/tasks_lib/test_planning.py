@@ -168,9 +168,9 @@ def test_every_episode_is_planned_once(shapes, slots):
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 12))
 def test_lots_hold_every_group_once(count, workers, groups_per_task):
     groups = [GroupSpec(group_id=f"i000000-g{n:04d}", task=TASKS[0], seeds=(1,)) for n in range(count)]
-    lots = share_groups(groups, workers=workers, groups_per_task=groups_per_task)
-    assert [group for lot in lots for group in lot] == groups
-    assert groups_per_task or len(lots) <= workers
+    shards = share_groups(groups, workers=workers, groups_per_task=groups_per_task)
+    assert [group for shard in shards for group in shard] == groups
+    assert groups_per_task or len(shards) <= workers
 
 
 def test_horizons_are_the_policy_s_by_difficulty_split_and_iteration():

@@ -67,9 +67,9 @@ def _regrading(folder: Path, **values: Any) -> Regrading:
 
 def test_batches_of_what_is_asked_for(tmp_path: Path) -> None:
     _stored(tmp_path)
-    (order,) = _regrading(tmp_path).orders()
-    assert order.episodes == ("e000000-g0000-s01-a0",) and order.tasks == {"shop/a": TASK}
-    everything = _regrading(tmp_path, which="all", batch=2, rewards={"length": 0.5}).orders()
+    (request,) = _regrading(tmp_path).requests()
+    assert request.episodes == ("e000000-g0000-s01-a0",) and request.tasks == {"shop/a": TASK}
+    everything = _regrading(tmp_path, which="all", batch=2, rewards={"length": 0.5}).requests()
     assert [len(each.episodes) for each in everything] == [2, 1]
     assert {each.rewards.length for each in everything} == {0.5}
 
@@ -90,14 +90,14 @@ def test_episodes_are_graded_by_the_horizon_that_they_had(tmp_path: Path) -> Non
             }
         ),
     )
-    (order,) = _regrading(tmp_path, which="all").orders()
+    (request,) = _regrading(tmp_path, which="all").requests()
     trained, evaluated = "i000003-g0000-s00-a0", "e000000-g0000-s00-a0"
-    assert order.attempted(trained, "shop/a").horizon == 5, "the bound of iteration 3"
-    assert order.attempted(evaluated, "shop/a").horizon == 10, "no bound in evaluations"
+    assert request.attempted(trained, "shop/a").horizon == 5, "the bound of iteration 3"
+    assert request.attempted(evaluated, "shop/a").horizon == 10, "no bound in evaluations"
     own = run.model_copy(update={"rollout": run.rollout.model_copy(update={"horizon": None})})
     write_json(store.config_path, {"config": own.model_dump(mode="json")})
-    (order,) = _regrading(tmp_path, which="all").orders()
-    assert order.attempted(trained, "shop/a").horizon == TASK.horizon
+    (request,) = _regrading(tmp_path, which="all").requests()
+    assert request.attempted(trained, "shop/a").horizon == TASK.horizon
 
 
 def test_a_name_that_is_used_up_is_not_used_for_other_values(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Pa
     Ledger(store.spent_path()).pay(77)
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 5}
     again = _regrading(tmp_path, which="all", batch=1, judge=judge)
-    orders = again.orders()
-    assert len(orders) == 3 and {each.spent_path for each in orders} == {again.folder / "judge_spent.json"}
-    needs = [Needs.of(each) for each in orders]
+    requests = again.requests()
+    assert len(requests) == 3 and {each.spent_path for each in requests} == {again.folder / "judge_spent.json"}
+    needs = [Needs.of(each) for each in requests]
     assert needs[0] == needs[1] == needs[2], "a worker keeps its judge for the next batch"
-    for order in orders:
-        played = store.trajectory(order.episodes[0])
-        assert Ledger(order.spent_path).claim(Limits(5, None)) is None
+    for request in requests:
+        played = store.trajectory(request.episodes[0])
+        assert Ledger(request.spent_path).claim(Limits(5, None)) is None
         result = Regraded(
             episode_id=played.episode_id, task_id=played.task_id, reward=played.reward, before=played.reward
         )

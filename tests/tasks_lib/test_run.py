@@ -156,7 +156,7 @@ def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of
     config = _config(tmp_path, rollout={"judge": greater})
     look_at_training(config)
     with open_run(config) as run:
-        limits = run.rollouts.order([], 0).rollout.judge.limits
+        limits = run.rollouts.request([], 0).rollout.judge.limits
         assert ledger.claim(limits) is None and ledger.claim(limits) is not None, "one more, as what was spent is kept"
         assert read_json(run.store.config_path)["config"]["rollout"]["judge"]["budget_requests"] == 10
     for other, says in (

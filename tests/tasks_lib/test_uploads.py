@@ -58,7 +58,7 @@ def test_each_task_of_a_run_uploads_its_own_files_and_no_others(beside: Path, tm
     (beside / "cvs/1/cv.txt").write_text("changed after the run began")
     config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "uploads"})
     groups = [GroupSpec(group_id=f"e000000-g{n:04d}", task=task, seeds=(0,)) for n, task in enumerate(tasks)]
-    order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0)
+    request = Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0)
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages/index.html").write_text(PAGE)
 
@@ -67,8 +67,8 @@ def test_each_task_of_a_run_uploads_its_own_files_and_no_others(beside: Path, tm
         await site.start()
         try:
             found = []
-            async with BrowserPool(order.pool_options()) as pool:
-                for group in order.groups:
+            async with BrowserPool(request.pool_options()) as pool:
+                for group in request.groups:
                     async with pool.lease(site) as session:
                         first = await session.reset(group.task, 0)
                         (field,) = first.observation.elements

@@ -31,7 +31,7 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.blocklist import Blocklist
 from tasks_lib.worker.committing import GroupCommitter
-from tasks_lib.worker.requests import RolloutOrder
+from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, fake_judge, judged, says
@@ -58,30 +58,30 @@ def first_element(text: str) -> Click:
     return Click(element=1)
 
 
-def make_order(folder: Path) -> RolloutOrder:
+def make_request(folder: Path) -> RolloutRequest:
     """Two episodes of click-test with the base policy."""
     config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker"})
     store = RunStore(folder)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
     groups = evaluation_groups(tasks, phase="e000000", episodes=2)
-    return Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0)
+    return Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0)
 
 
 def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
-    order = make_order(tmp_path)
-    order = order.model_copy(
+    request = make_request(tmp_path)
+    request = request.model_copy(
         update={
             "rewards": RewardConfig(extra={f"{__name__}:tenth": 1.0}),
-            "rollout": order.rollout.model_copy(update={"parser": f"{__name__}:first_element"}),
+            "rollout": request.rollout.model_copy(update={"parser": f"{__name__}:first_element"}),
         }
     )
-    first, second = RolloutWorker(order), RolloutWorker(order)
+    first, second = RolloutWorker(request), RolloutWorker(request)
     first.setup(None)
     first.teardown(None)  # what Dask does when a plugin of the same name is registered
     second.setup(None)
     try:
-        report = second.roll_out(order)
+        report = second.roll_out(request)
     finally:
         second.teardown(None)
     assert report.group_ids == ("e000000-g0000",)
@@ -124,13 +124,13 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
 ) -> None:
     monkeypatch.setattr("tasks_lib.worker.event_loop.LAST_SECONDS", 0.1)
     store = RunStore(tmp_path)
-    order = make_order(tmp_path)
-    group = order.groups[0]
+    request = make_request(tmp_path)
+    group = request.groups[0]
     many = group.model_copy(update={"seeds": group.seeds * 100})
     worker = RolloutWorker(None)
     worker.setup(None)
     with ThreadPoolExecutor(1) as thread:
-        rolling = thread.submit(worker.roll_out, order.model_copy(update={"groups": (many,)}))
+        rolling = thread.submit(worker.roll_out, request.model_copy(update={"groups": (many,)}))
         deadline = time.monotonic() + 60
         while not any(state.finished for state in read_live(store)) and time.monotonic() < deadline:
             assert not rolling.done(), rolling.result()
@@ -139,7 +139,7 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
         with pytest.raises(BrowserError, match="told to end"):
             rolling.result(timeout=10)
         with pytest.raises(BrowserError, match="told to end"):
-            worker._loop.carry_out(asyncio.sleep(0))  # an order that comes now
+            worker._loop.carry_out(asyncio.sleep(0))  # a request that comes now
     assert not store.group_path(group.group_id).exists()
     stored = [store.trajectory(episode_id) for episode_id in store.episode_ids()]
     assert all(each.error is None for each in stored), "no episode was blamed for our end"
@@ -194,21 +194,21 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
 
 def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
     """On a cluster of the user's own the plugin stays; both runs have a version 0, and neither may be served the other's."""
-    orders = [make_order(tmp_path / name) for name in ("one", "two")]
+    requests = [make_request(tmp_path / name) for name in ("one", "two")]
     worker = RolloutWorker()
     worker.setup(None)
     engines = []
     try:
-        for order in (*orders, orders[0].model_copy(update={"run_dir": orders[1].run_dir})):
-            report = worker.roll_out(order)
+        for request in (*requests, requests[0].model_copy(update={"run_dir": requests[1].run_dir})):
+            report = worker.roll_out(request)
             assert report.group_ids == ("e000000-g0000",)
             engines.append(worker._engine)
         assert engines[0] is not engines[1], "the second run was served by the first one's engine"
         assert report.already_committed == 1
     finally:
         worker.teardown(None)
-    for order in orders:
-        assert len(list(RunStore(Path(order.run_dir)).episode_ids())) == 2
+    for request in requests:
+        assert len(list(RunStore(Path(request.run_dir)).episode_ids())) == 2
 
 
 async def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> None:
@@ -252,16 +252,16 @@ JUDGED = read_rubric(
 )
 
 
-def judged_order(folder: Path, url: str) -> RolloutOrder:
+def judged_request(folder: Path, url: str) -> RolloutRequest:
     """Two episodes that a judge is asked about."""
-    order = make_order(folder)
-    (group,) = order.groups
+    request = make_request(folder)
+    (group,) = request.groups
     task = group.task.model_copy(update={"rubric": JUDGED, "rubric_hash": rubric_hash(JUDGED)})
     judge = JudgeConfig(base_url=url, models=JudgeModels(default="m"), style=JudgeStyle.WEBJUDGE, budget_requests=100)
-    return order.model_copy(
+    return request.model_copy(
         update={
             "groups": (group.model_copy(update={"task": task}),),
-            "rollout": order.rollout.model_copy(update={"judge": judge}),
+            "rollout": request.rollout.model_copy(update={"judge": judge}),
         }
     )
 
@@ -270,18 +270,18 @@ async def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> 
     """Every episode is put before the judge, after its browser was given back; the group is committed with what it said."""
 
     async with fake_judge(judged(verdict=says("SUCCESS", "very nice"))) as fake:
-        order = judged_order(tmp_path, fake.url)
+        request = judged_request(tmp_path, fake.url)
         worker = RolloutWorker()
         worker.setup(None)
         try:
-            report = await asyncio.to_thread(worker.roll_out, order)
+            report = await asyncio.to_thread(worker.roll_out, request)
         finally:
             await asyncio.to_thread(worker.teardown, None)
         assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
         counts = report.pipeline["reward"]
         assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
         assert counts["seconds"].keys() >= {"program", "ask"}
-        spent = judge_account(order.rollout.judge, order.spent_path)["judge"]
+        spent = judge_account(request.rollout.judge, request.spent_path)["judge"]
         assert spent["requests"] == {"spent": len(fake.requests), "left": 100 - len(fake.requests)}
         assert spent["tokens"] == {"spent": counts["tokens"], "left": None}
     store = RunStore(tmp_path)
@@ -297,7 +297,7 @@ async def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> 
 
 
 async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_when_it_is_mended(tmp_path: Path) -> None:
-    """While episodes are graded, and again when the lot is tried once more: one error of ours, no group of errors, nothing committed."""
+    """While episodes are graded, and again when the shard is tried once more: one error of ours, no group of errors, nothing committed."""
     spent = RunStore(tmp_path).spent_path()
 
     damaged = False
@@ -310,24 +310,24 @@ async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_whe
         return completion('{"key_points": ["the page looks nice"]}')
 
     async with fake_judge(judged(key_points=answer)) as fake:
-        order = judged_order(tmp_path, fake.url)
+        request = judged_request(tmp_path, fake.url)
         worker = RolloutWorker()
         worker.setup(None)
         try:
             spent.write_text("{")
             with pytest.raises(DamagedLedger):
-                await asyncio.to_thread(worker.roll_out, order)
+                await asyncio.to_thread(worker.roll_out, request)
             assert worker._pool is None, "nothing is begun"
             spent.unlink()
             with pytest.raises(DamagedLedger, match=r"judge_spent\.json: expected what was spent, .*delete the file"):
-                await asyncio.to_thread(worker.roll_out, order)
+                await asyncio.to_thread(worker.roll_out, request)
             asked, store = len(fake.requests), RunStore(tmp_path)
             assert damaged and not store.group_path("e000000-g0000").exists()
             with pytest.raises(DamagedLedger):
-                await asyncio.to_thread(worker.roll_out, order)
+                await asyncio.to_thread(worker.roll_out, request)
             assert len(fake.requests) == asked
             spent.write_text('{"requests": 90, "tokens": 0}')
-            report = await asyncio.to_thread(worker.roll_out, order)
+            report = await asyncio.to_thread(worker.roll_out, request)
         finally:
             await asyncio.to_thread(worker.teardown, None)
         assert report.pipeline["reward"]["abstained"] == 0 and store.group_path("e000000-g0000").exists()
@@ -335,7 +335,7 @@ async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_whe
 
 
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sites in one order; what steps changed is beside the trajectories. The oracle of pages knows the page (a policy sees its picture)."""
+    """Two sites in one request; what steps changed is beside the trajectories. The oracle of pages knows the page (a policy sees its picture)."""
     page = (FOLDER / "6.html").read_text(encoding="utf-8")
     designs = tmp_path / "designs"
     designs.mkdir()
@@ -355,11 +355,11 @@ def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, m
     groups = evaluation_groups(
         [*tasks, *select_kinds(resolve_path(config.tasks.file), ["click-test"])], phase="e000000", episodes=2
     )
-    order = Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, actor="oracle")
+    request = Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0, actor="oracle")
     worker = RolloutWorker()
     worker.setup(None)
     try:
-        report = worker.roll_out(order)
+        report = worker.roll_out(request)
     finally:
         worker.teardown(None)
     assert report.pipeline["reward"]["graded"] == 2 and report.pipeline["reward"]["seconds"]["visual"] > 0
@@ -373,7 +373,7 @@ def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, m
 
 
 def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_path: Path) -> None:
-    """Beside one of MiniWoB's in the same order: prompt, picture, turn and reward of every step, and rows that cloning takes."""
+    """Beside one of MiniWoB's in the same request: prompt, picture, turn and reward of every step, and rows that cloning takes."""
     config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker"})
     store = RunStore(tmp_path)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
@@ -384,7 +384,7 @@ def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_pa
     worker = RolloutWorker()
     worker.setup(None)
     try:
-        worker.roll_out(Rollouts(store, config.policy, config.rollout, seed=0).order(groups, 0, actor="oracle"))
+        worker.roll_out(Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0, actor="oracle"))
     finally:
         worker.teardown(None)
     episodes = [read_group(store, group.group_id).episodes for group in groups]

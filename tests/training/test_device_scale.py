@@ -19,7 +19,7 @@ from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.inference.transformers_engine import TransformersEngine
-from training.inference.waves import WaveBatcher
+from training.inference.waves import InferenceBatcher
 from training.ledger.store import RunStore
 from training.policy.bans import banned_ids
 from training.trainer.rows import TrainingRow
@@ -74,7 +74,7 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
         policy = PolicyConfig(template=TEMPLATES[family], max_new_tokens=3)
         now = Situation(GroupSpec(group_id="i000001-g0000", task=TASK, seeds=(0,)), sample, frame, [])
         with ThreadPoolExecutor(1) as threads:
-            actor = PolicyActor(WaveBatcher(engine, 60.0), policy, seed=0)
+            actor = PolicyActor(InferenceBatcher(engine, 60.0), policy, seed=0)
             return await turn_pipeline(encode_stage(engine, store, "text", threads), actor, 1).run(now)
 
     turns = {scale: asyncio.run(turn(sample, frames[scale])) for sample, scale in enumerate(SCALES)}

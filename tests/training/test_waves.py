@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from training.inference.engine import Generation, GenerationRequest
-from training.inference.waves import WaveBatcher
+from training.inference.waves import InferenceBatcher
 
 
 class RecordingEngine:
@@ -47,7 +47,7 @@ class SlowEngine(RecordingEngine):
         self.alone = threading.Lock()
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        assert self.alone.acquire(blocking=False), "two waves at a time"
+        assert self.alone.acquire(blocking=False), "two batches at a time"
         time.sleep(0.01)
         try:
             return super().generate(requests)
@@ -59,7 +59,7 @@ def request(key: str) -> GenerationRequest:
     return GenerationRequest((1,), (), key, seed=0, max_new_tokens=1, temperature=1.0)
 
 
-async def play(batcher: WaveBatcher, name: str, steps: int, random_: random.Random, longest: float) -> list[str]:
+async def play(batcher: InferenceBatcher, name: str, steps: int, random_: random.Random, longest: float) -> list[str]:
     turns = []
     async with batcher.slot():
         for step in range(steps):
@@ -71,7 +71,7 @@ async def play(batcher: WaveBatcher, name: str, steps: int, random_: random.Rand
 def run(seed: int) -> list[list[str]]:
     async def main() -> list[list[str]]:
         engine = RecordingEngine()
-        batcher = WaveBatcher(engine, deadline=5)
+        batcher = InferenceBatcher(engine, deadline=5)
         random_ = random.Random(seed)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(play(batcher, f"e{n}", 1 + n % 3, random_, 0.01)) for n in range(7)]
@@ -91,7 +91,7 @@ def test_membership_does_not_depend_on_timing():
 
 
 async def test_a_slow_slot_holds_the_others_for_the_deadline_only():
-    batcher = WaveBatcher(RecordingEngine(), deadline=0.05)
+    batcher = InferenceBatcher(RecordingEngine(), deadline=0.05)
 
     async def slow() -> None:
         async with batcher.slot():
@@ -106,7 +106,7 @@ async def test_a_slow_slot_holds_the_others_for_the_deadline_only():
 
 
 async def test_a_failing_engine_fails_every_turn_of_its_wave():
-    batcher = WaveBatcher(RecordingEngine(), deadline=5)
+    batcher = InferenceBatcher(RecordingEngine(), deadline=5)
     results = await asyncio.gather(
         *(play(batcher, name, 1, random.Random(0), 0.0) for name in ("broken", "e1")), return_exceptions=True
     )
@@ -116,7 +116,7 @@ async def test_a_failing_engine_fails_every_turn_of_its_wave():
 
 @pytest.mark.parametrize("leaver", ["quits", "fails"])
 async def test_a_slot_that_leaves_lets_the_wave_go(leaver):
-    batcher = WaveBatcher(RecordingEngine(), deadline=60)
+    batcher = InferenceBatcher(RecordingEngine(), deadline=60)
 
     async def leave() -> None:
         async with batcher.slot():
@@ -131,7 +131,7 @@ async def test_a_slot_that_leaves_lets_the_wave_go(leaver):
 
 async def test_a_turn_that_is_given_up_is_not_in_the_wave_and_its_slot_comes_with_the_next():
     engine = RecordingEngine()
-    batcher = WaveBatcher(engine, deadline=0.2)
+    batcher = InferenceBatcher(engine, deadline=0.2)
     async with asyncio.timeout(5), batcher.slot(), batcher.slot():
         given_up = asyncio.create_task(batcher.generate(request("e0/0")))
         await asyncio.sleep(0.15)
@@ -139,7 +139,7 @@ async def test_a_turn_that_is_given_up_is_not_in_the_wave_and_its_slot_comes_wit
         await asyncio.gather(given_up, return_exceptions=True)
         first = asyncio.create_task(batcher.generate(request("e1/0")))
         await asyncio.sleep(0.1)
-        assert not first.done(), "the deadline is that of this wave, not of the turn that was given up"
+        assert not first.done(), "the deadline is that of this batch, not of the turn that was given up"
         await asyncio.gather(first, batcher.generate(request("e2/0")))
     batcher.close()
     assert batcher.statistics.late_waves == 0
@@ -152,7 +152,7 @@ def test_cohorts_take_turns_at_one_engine():
     async def main() -> list[list[str]]:
         engine = SlowEngine()
         thread = ThreadPoolExecutor(1)
-        cohorts = [WaveBatcher(engine, deadline=5, executor=thread) for _ in range(2)]
+        cohorts = [InferenceBatcher(engine, deadline=5, executor=thread) for _ in range(2)]
         random_ = random.Random(0)
         await asyncio.gather(*(play(cohorts[n % 2], f"e{n}", 3, random_, 0.01) for n in range(6)))
         thread.shutdown()

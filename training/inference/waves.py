@@ -1,10 +1,10 @@
-"""Batches the turns of concurrent episodes: a *wave* closes when every slot of its *cohort* is waiting for its turn.
+"""Batches concurrent episodes' turns: a *batch* closes when every slot of its *cohort* waits.
 
-A slot plays one episode after the other and has one turn in each wave. So the members of a wave are a function of the plan alone, not of
+A slot plays one episode after the other and has one turn in each batch. So the members of a batch are a function of the plan alone, not of
 timing (but where episodes are given up), and a run can be repeated exactly: with whom a turn shares its batch decides the last digits of
 its log-probabilities. The slots of a worker are split into cohorts, each with a batcher of
 its own over one engine: while the model answers one cohort, the browser acts for the others. A slot that is late (a slow page) holds its cohort
-for ``deadline`` seconds at most; then the wave closes without it, is counted as *late*, and the run is not exactly repeatable.
+for ``deadline`` seconds at most; then the batch closes without it, is counted as *late*, and the run is not exactly repeatable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.inference.engine import Generation, GenerationRequest, InferenceEn
 
 
 @dataclass(slots=True)
-class WaveStatistics:
+class BatchStatistics:
     """Counters since the batcher was made."""
 
     waves: int = 0
@@ -30,8 +30,8 @@ class WaveStatistics:
     seconds: float = 0.0
     """Wall seconds in which the engine was generating."""
 
-    def __add__(self, other: WaveStatistics) -> WaveStatistics:
-        return WaveStatistics(
+    def __add__(self, other: BatchStatistics) -> BatchStatistics:
+        return BatchStatistics(
             self.waves + other.waves,
             self.turns + other.turns,
             self.late_waves + other.late_waves,
@@ -40,8 +40,8 @@ class WaveStatistics:
 
 
 @dataclass(slots=True)
-class WaveBatcher:
-    """Gives each ``generate`` its turn in the next wave. Used from one event loop; the engine runs in a thread beside it."""
+class InferenceBatcher:
+    """Gives each ``generate`` its turn in the next batch. Used from one event loop; the engine runs in a thread beside it."""
 
     engine: InferenceEngine
     deadline: float
@@ -49,7 +49,7 @@ class WaveBatcher:
     """Entered on the event loop while the engine generates: for those who account for time."""
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "generate"))
     """One thread, shared by the batchers of one engine."""
-    statistics: WaveStatistics = field(default_factory=WaveStatistics)
+    statistics: BatchStatistics = field(default_factory=BatchStatistics)
     _live: int = 0
     _waiting: list[tuple[GenerationRequest, asyncio.Future[Generation]]] = field(default_factory=list)
     _timer: asyncio.TimerHandle | None = None
@@ -57,7 +57,7 @@ class WaveBatcher:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """A slot is live inside: waves wait for its next turn, be it of this episode or of the next one."""
+        """A slot is live inside: batches wait for its next turn, be it of this episode or of the next one."""
         self._live += 1
         try:
             yield
@@ -66,7 +66,7 @@ class WaveBatcher:
             self._close_if_complete()
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """The turn that the engine makes for ``request``, in the next wave."""
+        """The turn that the engine makes for ``request``, in the next batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
         if not self._waiting:
@@ -106,25 +106,25 @@ class WaveBatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        wave, self._waiting = sorted(self._waiting, key=lambda entry: entry[0].key), []
-        task = asyncio.get_running_loop().create_task(self._run(wave))
+        batch, self._waiting = sorted(self._waiting, key=lambda entry: entry[0].key), []
+        task = asyncio.get_running_loop().create_task(self._run(batch))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, wave: list[tuple[GenerationRequest, asyncio.Future[Generation]]]) -> None:
+    async def _run(self, batch: list[tuple[GenerationRequest, asyncio.Future[Generation]]]) -> None:
         started = time.perf_counter()
         try:
-            requests = [request for request, _ in wave]
+            requests = [request for request, _ in batch]
             with self.busy():
                 turns = await self._in_engine_thread(requests)
-        except Exception as error:  # whatever it is: each of those who wait for the wave gets it
-            for _, future in wave:
+        except Exception as error:  # whatever it is: each of those who wait for the batch gets it
+            for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
             return
         self.statistics.waves += 1
-        self.statistics.turns += len(wave)
+        self.statistics.turns += len(batch)
         self.statistics.seconds += time.perf_counter() - started
-        for (_, future), turn in zip(wave, turns, strict=True):
+        for (_, future), turn in zip(batch, turns, strict=True):
             if not future.done():
                 future.set_result(turn)

@@ -167,7 +167,7 @@ class RunStore:
         """What each of those folders held."""
         return self.root / "task_files.json"
 
-    def start_path(self, iteration: int) -> Path:
+    def sampler_state_path(self, iteration: int) -> Path:
         """What the draws of an iteration begin from; made from the groups before it, and made again when it is not there."""
         return self.root / "starts" / f"i{iteration:06d}.json"
 

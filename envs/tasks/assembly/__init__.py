@@ -5,12 +5,12 @@
     source (sources.py) ── candidates ── rubric (rubrics.py) ── check ── sub-tasks ── a shard's files (shard.py)
     shards ── doubles out ── tree or file, rejected.jsonl, manifest.json (merge.py)
 
-A shard is a pure function of its order, and is written whole or not at all, so what was interrupted goes on where it was. No Prefect here:
+A shard is a pure function of its request, and is written whole or not at all, so what was interrupted goes on where it was. No Prefect here:
 `flows/build_tasks.py` runs the shards. See docs/task-sets.md.
 """
 
-from envs.tasks.assembly.merge import Layout, SetPlan, is_whole, merge_shards, requests
-from envs.tasks.assembly.records import Rejected, ShardOrder, ShardReport, Stage
+from envs.tasks.assembly.merge import Layout, SetPlan, count_writer_requests, is_whole, merge_shards
+from envs.tasks.assembly.records import Rejected, ShardReport, ShardRequest, Stage
 from envs.tasks.assembly.shard import build_shard, read_report
 from envs.tasks.assembly.sources import AnySource, FileSource, GenerateSource, ImportSource, Source, fingerprint
 
@@ -22,14 +22,14 @@ __all__ = [
     "Layout",
     "Rejected",
     "SetPlan",
-    "ShardOrder",
     "ShardReport",
+    "ShardRequest",
     "Source",
     "Stage",
     "build_shard",
+    "count_writer_requests",
     "fingerprint",
     "is_whole",
     "merge_shards",
     "read_report",
-    "requests",
 ]

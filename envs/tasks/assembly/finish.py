@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from envs.rewards.formats import of_instruction, only_reference
 from envs.rewards.judge import CallError
-from envs.tasks.assembly.records import Rejected, ShardLine, ShardOrder, Stage
+from envs.tasks.assembly.records import Rejected, ShardLine, ShardRequest, Stage
 from envs.tasks.assembly.rubrics import right_answer, with_rubric
 from envs.tasks.assembly.sources import Candidate
 from envs.tasks.authoring import RubricWriter, Writing
@@ -39,17 +39,17 @@ class Outcome:
     tokens: int = 0
 
 
-async def finish(order: ShardOrder, candidate: Candidate, writer: RubricWriter | None) -> Outcome:
+async def finish(request: ShardRequest, candidate: Candidate, writer: RubricWriter | None) -> Outcome:
     """Give a candidate its rubric, check it, and take it apart."""
-    work = _Work(order, candidate, writer)
+    work = _Work(request, candidate, writer)
     await work.run()
     return work.outcome
 
 
 class _Work:
-    def __init__(self, order: ShardOrder, candidate: Candidate, writer: RubricWriter | None) -> None:
-        self.order = order
-        self.source = order.source
+    def __init__(self, request: ShardRequest, candidate: Candidate, writer: RubricWriter | None) -> None:
+        self.request = request
+        self.source = request.source
         self.candidate = candidate
         self.writer = writer
         self.outcome = Outcome(read=True)
@@ -92,11 +92,11 @@ class _Work:
             self.outcome.whole = reason
             return []
         if self.source.part_words == "template":
-            parts = decompose(task, rules, self.order.seed)
+            parts = decompose(task, rules, self.request.seed)
             for name, reason in parts.rejected:
                 self._give_up(Stage.PART, task, reason, name)
             return list(parts.tasks)
-        written = [await self._written_part(task, rubric) for rubric in sub_rubrics(task, rules, self.order.seed)]
+        written = [await self._written_part(task, rubric) for rubric in sub_rubrics(task, rules, self.request.seed)]
         return [part for part in written if part is not None]
 
     async def _written_part(self, task: WebTask, rubric: Rubric) -> WebTask | None:
@@ -117,7 +117,7 @@ class _Work:
         self.outcome.requests += sum(call.requests for call in writing.calls)
         self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
         uncounted = any(call.error is CallError.UNCOUNTED for call in writing.calls)  # no fault of the task's
-        if writing.unanswered is not None and (uncounted or not self.order.give_up):
+        if writing.unanswered is not None and (uncounted or not self.request.give_up):
             self.outcome.unanswered.append(writing.unanswered)
             return None
         if writing.value is None:

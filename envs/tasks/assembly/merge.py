@@ -19,7 +19,7 @@ import orjson
 
 from envs.ends import bucket_of
 from envs.tasks.assembly.atomic import WholeFile, sha256_of, whole_file
-from envs.tasks.assembly.records import Rejected, ShardLine, ShardOrder, ShardReport, Stage
+from envs.tasks.assembly.records import Rejected, ShardLine, ShardReport, ShardRequest, Stage
 from envs.tasks.assembly.shard import REJECTED, TASKS, read_report
 from envs.tasks.assembly.sources import GenerateSource
 from envs.tasks.parquet import save_parquet
@@ -78,21 +78,21 @@ class _Merge:
     tasks: int = 0
 
 
-def merge_shards(plan: SetPlan, orders: Iterable[Sequence[ShardOrder]]) -> dict[str, Any]:
-    """Put shards together, each source's orders in a sequence of their own; gives the manifest.
+def merge_shards(plan: SetPlan, requests: Iterable[Sequence[ShardRequest]]) -> dict[str, Any]:
+    """Put shards together, each source's requests in a sequence of their own; gives the manifest.
 
     Raises:
         StorageError: a shard is not there or not whole.
         TaskError: no task is left.
     """
     merge = _Merge()
-    orders = [[*source] for source in orders]
-    _tidy(orders)
+    requests = [[*source] for source in requests]
+    _tidy(requests)
     draft = plan.folder / ".draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     with whole_file(plan.rejected) as rejected:
-        tasks = (task for source in orders for task in _of_source(source, merge, rejected))
+        tasks = (task for source in requests for task in _of_source(source, merge, rejected))
         files = _write_set(draft, tasks, plan)
     if not merge.tasks:
         shutil.rmtree(draft)
@@ -117,11 +117,11 @@ def is_whole(plan: SetPlan) -> bool:
         return False
 
 
-def _of_source(orders: Sequence[ShardOrder], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
+def _of_source(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
     """Tasks of a source that are new; what its shards gave up, and what is not new, goes to ``rejected``."""
-    source = orders[0].source
+    source = requests[0].source
     name = source.name
-    reports = [_report(order) for order in orders]
+    reports = [_report(request) for request in requests]
     stages: Counter[str] = Counter()
 
     def refuse(given_up: Rejected) -> None:
@@ -130,13 +130,13 @@ def _of_source(orders: Sequence[ShardOrder], merge: _Merge, rejected: WholeFile)
         # The field alone: the rest of a reason differs from row to row.
         merge.reasons[f"{given_up.stage}: {given_up.reason.split(':', 1)[0]}"] += 1
 
-    for order in orders:
-        for row in _read_lines(order.path(REJECTED)):
+    for request in requests:
+        for row in _read_lines(request.path(REJECTED)):
             refuse(Rejected.model_validate_json(row))
     tasks = repeats = whole_tasks = 0
     left_out: set[str] = set()
     most = source.spec.count if isinstance(source, GenerateSource) else None
-    for line in in_order(orders):
+    for line in in_order(requests):
         if whole_tasks == most and line.part_of is None:
             break
         if (reason := _double(line, merge, left_out)) is None:
@@ -201,27 +201,27 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
     return {path: file.count}
 
 
-def in_order(orders: Sequence[ShardOrder]) -> Iterator[ShardLine]:
+def in_order(requests: Sequence[ShardRequest]) -> Iterator[ShardLine]:
     """The lines of a source's shards in the order of the source."""
-    if isinstance(orders[0].source, GenerateSource):  # each shard follows the one before
-        return chain.from_iterable(map(_lines, orders))
-    return heapq.merge(*map(_lines, orders), key=lambda line: line.row)
+    if isinstance(requests[0].source, GenerateSource):  # each shard follows the one before
+        return chain.from_iterable(map(_lines, requests))
+    return heapq.merge(*map(_lines, requests), key=lambda line: line.row)
 
 
-def requests(orders: Sequence[ShardOrder]) -> int:
+def count_writer_requests(requests: Sequence[ShardRequest]) -> int:
     """Different requests in the shards of a generator."""
     found: set[str] = set()
-    for order in orders:
-        for row in _read_lines(order.path(TASKS)):
+    for request in requests:
+        for row in _read_lines(request.path(TASKS)):
             line = orjson.loads(row)
             if "part_of" not in line:
                 found.add(line["keys"][0])
     return len(found)
 
 
-def _tidy(orders: Sequence[Sequence[ShardOrder]]) -> None:
+def _tidy(requests: Sequence[Sequence[ShardRequest]]) -> None:
     """Remove what killed processes left beside shards that are whole by now."""
-    for folder in {order.path("").parent for source in orders for order in source}:
+    for folder in {request.path("").parent for source in requests for request in source}:
         for left in folder.glob(".*.tmp"):
             left.unlink()
 
@@ -261,15 +261,15 @@ def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Pat
     }
 
 
-def _report(order: ShardOrder) -> ShardReport:
-    report = read_report(order)
+def _report(request: ShardRequest) -> ShardReport:
+    report = read_report(request)
     if report is None:
-        raise StorageError(f"{order.path(TASKS)} is not there or not whole; start the build again")
+        raise StorageError(f"{request.path(TASKS)} is not there or not whole; start the build again")
     return report
 
 
-def _lines(order: ShardOrder) -> Iterator[ShardLine]:
-    for line in _read_lines(order.path(TASKS)):
+def _lines(request: ShardRequest) -> Iterator[ShardLine]:
+    for line in _read_lines(request.path(TASKS)):
         yield ShardLine.model_validate_json(line)
 
 

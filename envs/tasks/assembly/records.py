@@ -16,7 +16,7 @@ from envs.tasks.authoring import WriterConfig
 from envs.types import Record, WebTask
 
 BUILD_VERSION = 1
-"""Goes up when the same order gives other tasks: shards of an older one are then built anew."""
+"""Goes up when the same request gives other tasks: shards of an older one are then built anew."""
 
 OF_THE_WRITING = ("models", "temperature", "max_tokens", "json_mode", "seed")
 """What of an endpoint decides its answers; how it is reached, paced and paid does not."""
@@ -51,7 +51,7 @@ class Rejected(Record):
     """The row as far as it came; of a part, the task that it was to be a part of."""
 
 
-class ShardOrder(Record):
+class ShardRequest(Record):
     """What decides a shard."""
 
     source: Source
@@ -103,7 +103,7 @@ class ShardReport(Record):
     """What is in a shard."""
 
     digest: str
-    """Of its order."""
+    """Of its request."""
     read: int = 0
     """Good tasks of the source."""
     written: int = 0

@@ -1,7 +1,7 @@
 """One shard of a source: from its candidates to two files, and a report that is written last.
 
-A shard that has its report is done: built again, it is read. The report names the order that it is of and the digests of both files, so a changed
-order, source or file is noticed and the shard built anew.
+A shard that has its report is done: built again, it is read. The report names the request that it is of and the digests of both files, so a changed
+request, source or file is noticed and the shard built anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from envs.rewards.judge import Ledger
 from envs.tasks.assembly.atomic import sha256_of, whole_file
 from envs.tasks.assembly.finish import Outcome, finish
-from envs.tasks.assembly.records import Rejected, ShardOrder, ShardReport, Stage
+from envs.tasks.assembly.records import Rejected, ShardReport, ShardRequest, Stage
 from envs.tasks.assembly.sources import candidates
 from envs.tasks.authoring import RubricWriter, WriterConfig
 from envs.tasks.rows import TaskProblem
@@ -30,7 +30,7 @@ AT_ONCE = 64
 """Candidates that are worked on at once: enough to keep an endpoint busy, few enough to hold in memory."""
 
 
-def build_shard(order: ShardOrder) -> ShardReport:
+def build_shard(request: ShardRequest) -> ShardReport:
     """Build a shard unless it is there. Idempotent; two at once write the same.
 
     Raises:
@@ -39,43 +39,43 @@ def build_shard(order: ShardOrder) -> ShardReport:
         JudgeError: the writer's endpoint gave no answer for some tasks. Only its replies are kept; build the shard again.
         TaskError: the source is not there any more.
     """
-    return read_report(order) or asyncio.run(_build(order))
+    return read_report(request) or asyncio.run(_build(request))
 
 
-def read_report(order: ShardOrder) -> ShardReport | None:
-    """The report of a shard that is there, of this order and whole; else ``None``."""
+def read_report(request: ShardRequest) -> ShardReport | None:
+    """The report of a shard that is there, of this request and whole; else ``None``."""
     try:
-        report = ShardReport.model_validate_json(order.path(REPORT).read_bytes())
+        report = ShardReport.model_validate_json(request.path(REPORT).read_bytes())
         whole = (report.digest, report.tasks_sha256, report.rejected_sha256)
-        found = (order.digest, sha256_of(order.path(TASKS)), sha256_of(order.path(REJECTED)))
+        found = (request.digest, sha256_of(request.path(TASKS)), sha256_of(request.path(REJECTED)))
     except (OSError, ValidationError):
         return None
     return report if whole == found else None
 
 
-async def _build(order: ShardOrder) -> ShardReport:
-    if not order.source.needs_writer:
-        return await _write(order, None)
-    async with RubricWriter(_writer(order), Ledger(Path(order.spent)) if order.spent else None) as writer:
-        return await _write(order, writer)
+async def _build(request: ShardRequest) -> ShardReport:
+    if not request.source.needs_writer:
+        return await _write(request, None)
+    async with RubricWriter(_writer(request), Ledger(Path(request.spent)) if request.spent else None) as writer:
+        return await _write(request, writer)
 
 
-def _writer(order: ShardOrder) -> WriterConfig:
-    config = order.writer
+def _writer(request: ShardRequest) -> WriterConfig:
+    config = request.writer
     if config is None:
-        raise ConfigError(f"source {order.source.name}: something is to be written, and no writer is configured")
-    if config.endpoint.cache is not None or not order.cache:
+        raise ConfigError(f"source {request.source.name}: something is to be written, and no writer is configured")
+    if config.endpoint.cache is not None or not request.cache:
         return config
-    return config.model_copy(update={"endpoint": config.endpoint.model_copy(update={"cache": Path(order.cache)})})
+    return config.model_copy(update={"endpoint": config.endpoint.model_copy(update={"cache": Path(request.cache)})})
 
 
-async def _write(order: ShardOrder, writer: RubricWriter | None) -> ShardReport:
+async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardReport:
     rejected: Counter[Stage] = Counter()
     whole: Counter[str] = Counter()
     unanswered: list[str] = []
     counts: Counter[str] = Counter()
-    with whole_file(order.path(TASKS)) as tasks, whole_file(order.path(REJECTED)) as refuse:
-        async for outcome in _outcomes(order, writer):
+    with whole_file(request.path(TASKS)) as tasks, whole_file(request.path(REJECTED)) as refuse:
+        async for outcome in _outcomes(request, writer):
             for line in outcome.lines:
                 tasks.write(line.model_dump_json(exclude_none=True))
             for each in outcome.rejected:
@@ -91,11 +91,11 @@ async def _write(order: ShardOrder, writer: RubricWriter | None) -> ShardReport:
                 raise writer.damage
         if unanswered:
             raise JudgeError(
-                f"source {order.source.name}, shard {order.shard}: {len(unanswered)} questions got no answer (the first: {unanswered[0]}); "
+                f"source {request.source.name}, shard {request.shard}: {len(unanswered)} questions got no answer (the first: {unanswered[0]}); "
                 "replies are kept: start the build again (with a greater budget, if that is used up), or set give_up to reject these tasks"
             )
     report = ShardReport(
-        digest=order.digest,
+        digest=request.digest,
         tasks=tasks.count,
         rejected=dict(sorted(rejected.items())),
         whole=dict(sorted(whole.items())),
@@ -103,37 +103,37 @@ async def _write(order: ShardOrder, writer: RubricWriter | None) -> ShardReport:
         rejected_sha256=refuse.sha256,
         **counts,
     )
-    with whole_file(order.path(REPORT)) as file:
+    with whole_file(request.path(REPORT)) as file:
         file.write(report.model_dump_json(indent=2))
     return report
 
 
-async def _outcomes(order: ShardOrder, writer: RubricWriter | None) -> AsyncIterator[Outcome]:
+async def _outcomes(request: ShardRequest, writer: RubricWriter | None) -> AsyncIterator[Outcome]:
     """What becomes of each row of the shard, in the order of its source, whichever is finished first."""
     problems: list[TaskProblem] = []
-    rest = candidates(order.source, order.shard, Path(order.base), problems.append, order.seed)
+    rest = candidates(request.source, request.shard, Path(request.base), problems.append, request.seed)
     more = True
     while more:
         batch = list(islice(rest, AT_ONCE))
         more = len(batch) == AT_ONCE
         if problems:
-            yield Outcome(rejected=_unread(order, problems))
+            yield Outcome(rejected=_unread(request, problems))
             problems.clear()
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(finish(order, candidate, writer)) for candidate in batch]
+            running = [group.create_task(finish(request, candidate, writer)) for candidate in batch]
         for each in running:
             yield each.result()
 
 
-def _unread(order: ShardOrder, problems: list[TaskProblem]) -> list[Rejected]:
+def _unread(request: ShardRequest, problems: list[TaskProblem]) -> list[Rejected]:
     """Rows that are no tasks, each with all that is wrong with it."""
     rows: dict[str, list[str]] = {}
     for problem in problems:
         path = Path(problem.path)
-        shown = path.relative_to(order.base) if path.is_relative_to(order.base) else path
+        shown = path.relative_to(request.base) if path.is_relative_to(request.base) else path
         where = f"{shown}:{problem.row}" if problem.row else str(shown)
         rows.setdefault(where, []).append(f"{problem.field}: {problem.reason}")
-    name = order.source.name
+    name = request.source.name
     return [
         Rejected(source=name, stage=Stage.READ, where=where, reason="; ".join(found)) for where, found in rows.items()
     ]

@@ -46,7 +46,7 @@ TEMPLATES: dict[str, Template] = {
 
 SLACK = 4
 """Steps more than the solution takes, where that is longer than what the difficulty gives."""
-LOT = 32
+CHUNK = 32
 """Worlds for each process at a time; they have some 80 tasks of 2 kB each."""
 NOTHING_MORE = PassRequirements()
 """Said rather than left out: Pydantic would copy its default for each rubric, a tenth of the time."""
@@ -171,10 +171,10 @@ def _made(spec: GeneratorSpec, processes: int) -> Iterator[list[Made]]:
     if processes == 1:
         yield from map(_make_world, orders)
         return
-    # Spawned, not forked: the caller may have threads. A lot at a time, so that what waits to be taken stays small.
+    # Spawned, not forked: the caller may have threads. A chunk at a time, so that what waits to be taken stays small.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        while lot := list(itertools.islice(orders, LOT * processes)):
-            for rows in pool.imap(_make_rows, lot, chunksize=2):
+        while chunk := list(itertools.islice(orders, CHUNK * processes)):
+            for rows in pool.imap(_make_rows, chunk, chunksize=2):
                 yield [Made(content, partial(WebTask.model_validate_json, row)) for content, row in rows]
 
 

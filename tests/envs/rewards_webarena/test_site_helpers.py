@@ -351,7 +351,7 @@ def test_a_worker_asks_the_shop_and_grades_by_its_answers(
         worker = RolloutWorker()
         worker.setup(None)
         try:
-            worker.roll_out(rollouts.order(groups, 0, actor="oracle"))
+            worker.roll_out(rollouts.request(groups, 0, actor="oracle"))
         finally:
             worker.teardown(None)
     (episode,) = store.episode_ids()

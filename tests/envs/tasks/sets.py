@@ -15,7 +15,7 @@ from envs.tasks.assembly import (
     ImportSource,
     Layout,
     SetPlan,
-    ShardOrder,
+    ShardRequest,
     Source,
     build_shard,
     fingerprint,
@@ -43,21 +43,21 @@ def graded(number: int, **more: Any) -> WebTask:
     return task(number, **{**values, **more})
 
 
-def order_of(source: Source, folder: Path, shard: int = 0, **more: Any) -> ShardOrder:
-    return ShardOrder(
+def request_of(source: Source, folder: Path, shard: int = 0, **more: Any) -> ShardRequest:
+    return ShardRequest(
         source=source, shard=shard, seed=0, fingerprint=fingerprint(source, folder), folder=str(folder / "shards"),
         base=str(folder), **more,
     )  # fmt: skip
 
 
-def orders_of(source: Source, folder: Path, **more: Any) -> list[ShardOrder]:
-    return [order_of(source, folder, shard, **more) for shard in range(source.shards)]
+def requests_of(source: Source, folder: Path, **more: Any) -> list[ShardRequest]:
+    return [request_of(source, folder, shard, **more) for shard in range(source.shards)]
 
 
-def try_shard(order: ShardOrder) -> str:
+def try_shard(request: ShardRequest) -> str:
     """In a process of its own: what is wrong, if anything is."""
     try:
-        build_shard(order)
+        build_shard(request)
     except JudgeError as error:
         return str(error)
     return ""
@@ -66,11 +66,11 @@ def try_shard(order: ShardOrder) -> str:
 def build(
     folder: Path, *sources: Source, layout: Layout = Layout.FILE, form: Form = Form.JSONL, **more: Any
 ) -> dict[str, Any]:
-    orders = [orders_of(source, folder, **more) for source in sources]
-    for source_orders in orders:
-        for order in source_orders:
-            build_shard(order)
-    return merge_shards(SetPlan(folder / "set", layout, form, {"seed": 0}), orders)
+    requests = [requests_of(source, folder, **more) for source in sources]
+    for source_orders in requests:
+        for request in source_orders:
+            build_shard(request)
+    return merge_shards(SetPlan(folder / "set", layout, form, {"seed": 0}), requests)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -21,10 +21,10 @@ from envs.tasks.assembly import (
     Layout,
     SetPlan,
     build_shard,
+    count_writer_requests,
     fingerprint,
     merge_shards,
     read_report,
-    requests,
 )
 from envs.tasks.assembly.rubrics import right_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
@@ -38,9 +38,9 @@ from tests.envs.tasks.sets import (
     build,
     files,
     graded,
-    order_of,
-    orders_of,
     rejected,
+    request_of,
+    requests_of,
 )
 
 PROJECT = Path(__file__).parents[3]
@@ -131,28 +131,28 @@ def test_a_shard_that_is_not_whole_is_built_anew(tmp_path: Path, harm: str) -> N
     source = FileSource(name="own", paths=("own.jsonl",), shards=2)
     build(tmp_path, source)
     whole = files(tmp_path)
-    order = order_of(source, tmp_path, 1)
+    request = request_of(source, tmp_path, 1)
     match harm:
         case "report gone":
-            order.path(".json").unlink()
+            request.path(".json").unlink()
         case "report torn":
-            order.path(".json").write_text("{")
+            request.path(".json").write_text("{")
         case "rejected gone":
-            order.path(".rejected.jsonl").unlink()
+            request.path(".rejected.jsonl").unlink()
         case "tasks torn":
-            order.path(".jsonl").write_bytes(order.path(".jsonl").read_bytes()[:-9])
-    assert read_report(order) is None
+            request.path(".jsonl").write_bytes(request.path(".jsonl").read_bytes()[:-9])
+    assert read_report(request) is None
     with pytest.raises(StorageError, match="not there or not whole"):
-        merge_shards(SetPlan(tmp_path / "set", Layout.FILE, Form.JSONL, {}), [orders_of(source, tmp_path)])
+        merge_shards(SetPlan(tmp_path / "set", Layout.FILE, Form.JSONL, {}), [requests_of(source, tmp_path)])
     build(tmp_path, source)
     assert files(tmp_path) == whole
 
 
 KILLED = """
 import sys
-from envs.tasks.assembly import ShardOrder, build_shard
-for order in map(ShardOrder.model_validate_json, sys.stdin):
-    build_shard(order)
+from envs.tasks.assembly import ShardRequest, build_shard
+for request in map(ShardRequest.model_validate_json, sys.stdin):
+    build_shard(request)
     print("one", flush=True)
 """
 
@@ -160,31 +160,31 @@ for order in map(ShardOrder.model_validate_json, sys.stdin):
 def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_another(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(number) for number in range(420)])
     source = FileSource(name="own", paths=("own.jsonl",), shards=6, decompose=DecompositionRules())
-    orders = orders_of(source, tmp_path)
+    requests = requests_of(source, tmp_path)
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
     )
     assert child.stdin is not None and child.stdout is not None
-    child.stdin.write("".join(f"{order.model_dump_json()}\n" for order in orders))
+    child.stdin.write("".join(f"{request.model_dump_json()}\n" for request in requests))
     child.stdin.close()
     assert child.stdout.readline() == "one\n" and child.stdout.readline() == "one\n"
     while not list((tmp_path / "shards" / "own").glob(".*.tmp")) and child.poll() is None:
         pass  # in the middle of a shard
     child.kill()
     child.wait()
-    whole = [order for order in orders if read_report(order) is not None]
+    whole = [request for request in requests if read_report(request) is not None]
     assert 2 <= len(whole) < 6
-    times = {order.shard: order.path(".json").stat().st_mtime_ns for order in whole}
-    for order in orders:
-        build_shard(order)
-    manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, Form.JSONL, {}), [orders])
-    assert {order.shard: order.path(".json").stat().st_mtime_ns for order in whole} == times
+    times = {request.shard: request.path(".json").stat().st_mtime_ns for request in whole}
+    for request in requests:
+        build_shard(request)
+    manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, Form.JSONL, {}), [requests])
+    assert {request.shard: request.path(".json").stat().st_mtime_ns for request in whole} == times
     assert manifest["tasks"] == 1260 and not list(tmp_path.rglob("*.tmp"))
     (tmp_path / "again").mkdir()
     shutil.copy(tmp_path / "own.jsonl", tmp_path / "again")
-    again = orders_of(source, tmp_path / "again")
-    for order in again:
-        build_shard(order)
+    again = requests_of(source, tmp_path / "again")
+    for request in again:
+        build_shard(request)
     merge_shards(SetPlan(tmp_path / "again" / "set", Layout.TREE, Form.JSONL, {}), [again])
     assert files(tmp_path / "again" / "set") == files(tmp_path / "set")
     assert files(tmp_path / "again" / "shards") == files(tmp_path / "shards")
@@ -193,11 +193,11 @@ def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_a
 def test_a_changed_source_or_order_is_noticed(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
     source = FileSource(name="own", paths=("own.jsonl",), shards=1)
-    build_shard(order_of(source, tmp_path))
-    assert read_report(order_of(source, tmp_path)) is not None
-    assert read_report(order_of(source.model_copy(update={"decompose": DecompositionRules()}), tmp_path)) is None
+    build_shard(request_of(source, tmp_path))
+    assert read_report(request_of(source, tmp_path)) is not None
+    assert read_report(request_of(source.model_copy(update={"decompose": DecompositionRules()}), tmp_path)) is None
     save_tasks(tmp_path / "own.jsonl", [graded(2)])
-    assert read_report(order_of(source, tmp_path)) is None
+    assert read_report(request_of(source, tmp_path)) is None
 
 
 def test_a_draft_that_was_interrupted_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -278,11 +278,11 @@ def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_pat
         folder = tmp_path / f"{shards}"
         folder.mkdir()
         source = GenerateSource(name="made", spec=spec, shards=shards, worlds=many)
-        orders = orders_of(source, folder)
-        for order in orders:
-            build_shard(order)
-        assert requests(orders) >= 150
-        manifest = merge_shards(SetPlan(folder / "set", Layout.FILE, Form.PARQUET, {}), [orders])
+        requests = requests_of(source, folder)
+        for request in requests:
+            build_shard(request)
+        assert count_writer_requests(requests) >= 150
+        manifest = merge_shards(SetPlan(folder / "set", Layout.FILE, Form.PARQUET, {}), [requests])
         assert load_tasks(folder / "set" / "tasks.parquet") == wanted
         assert manifest["by_source"]["made"]["tasks"] == 150 and manifest["rejected"] == 0
     with pytest.raises(ConfigError, match="source made: kinds: there is no 'dance'"):

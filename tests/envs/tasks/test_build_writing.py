@@ -19,7 +19,7 @@ from envs.tasks import load_tasks, save_tasks
 from envs.tasks.assembly import (
     FileSource,
     ImportSource,
-    ShardOrder,
+    ShardRequest,
     Stage,
     build_shard,
 )
@@ -33,9 +33,9 @@ from tests.envs.tasks.sets import (
     graded,
     lamp_rows,
     lamps,
-    order_of,
-    orders_of,
     rejected,
+    request_of,
+    requests_of,
     some_rows,
     try_shard,
     writer,
@@ -67,19 +67,19 @@ def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_i
 
     cache = str(tmp_path / "replies")
     with endpoint(sometimes) as fake:
-        order = order_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache)
+        request = request_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache)
         with pytest.raises(
             JudgeError, match=r"source web, shard 0: 1 questions got no answer .*server_error: HTTP 503"
         ):
-            build_shard(order)
+            build_shard(request)
         assert list((tmp_path / "shards").rglob("*.json*")) == []
         down, before = False, len(fake.requests)
-        report = build_shard(order)
+        report = build_shard(request)
         assert (report.tasks, report.rejected) == (1, {Stage.RUBRIC: 1})
         assert not [request for request in fake.requests[before:] if "lamps" in text_of(request)]
     shutil.rmtree(tmp_path / "shards")
     with endpoint(lamps) as fake:
-        again = build_shard(order_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache))
+        again = build_shard(request_of(ASKED, tmp_path, writer=writer(fake.url), cache=cache))
     assert (again.tasks_sha256, again.rejected_sha256, again.digest) == (
         report.tasks_sha256, report.rejected_sha256, report.digest,
     )  # fmt: skip
@@ -88,9 +88,9 @@ def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_i
 def test_give_up_rejects_what_was_not_answered(tmp_path: Path) -> None:
     some_rows(tmp_path)
     with endpoint(lambda fake, request: None) as fake:
-        report = build_shard(order_of(ASKED, tmp_path, writer=writer(fake.url), give_up=True))
+        report = build_shard(request_of(ASKED, tmp_path, writer=writer(fake.url), give_up=True))
     assert report.tasks == 0 and report.rejected == {Stage.RUBRIC: 2}
-    assert "no answer: unreachable" in order_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
+    assert "no answer: unreachable" in request_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
 
 
 def test_a_set_does_not_depend_on_which_samples_were_lost(tmp_path: Path) -> None:
@@ -102,14 +102,14 @@ def test_a_set_does_not_depend_on_which_samples_were_lost(tmp_path: Path) -> Non
         return http(503, "later") if down and request["seed"] % 3 == 0 else lamps(fake, request)
 
     with endpoint(but_one) as fake:
-        order = order_of(ASKED, tmp_path, writer=writer(fake.url), cache=str(tmp_path / "replies"))
+        request = request_of(ASKED, tmp_path, writer=writer(fake.url), cache=str(tmp_path / "replies"))
         with pytest.raises(JudgeError, match=r"2 questions got no answer .*server_error: HTTP 503"):
-            build_shard(order)
-        assert build_shard(order.model_copy(update={"give_up": True})).written == 1, "two of three agree"
+            build_shard(request)
+        assert build_shard(request.model_copy(update={"give_up": True})).written == 1, "two of three agree"
         shutil.rmtree(tmp_path / "shards")
         down = False
         before = len(fake.requests)
-        assert build_shard(order).written == 1
+        assert build_shard(request).written == 1
         asked = fake.requests[before:]
         assert asked and all(request["seed"] % 3 == 0 for request in asked), "only what was lost is asked"
 
@@ -136,7 +136,7 @@ def test_instructions_of_parts_are_written(tmp_path: Path) -> None:
 def test_writing_without_a_writer_is_a_configuration_error(tmp_path: Path) -> None:
     some_rows(tmp_path)
     with pytest.raises(ConfigError, match="no writer is configured"):
-        build_shard(order_of(ASKED, tmp_path))
+        build_shard(request_of(ASKED, tmp_path))
 
 
 def test_how_an_endpoint_is_reached_and_paid_decides_no_shard_and_schemas_do(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_how_an_endpoint_is_reached_and_paid_decides_no_shard_and_schemas_do(tmp
     def digest(**limits: object) -> str:
         known = writer("http://127.0.0.1:9/v1")
         endpoint = JudgeConfig.model_validate({**known.endpoint.model_dump(), **limits})
-        return order_of(ASKED, tmp_path, writer=known.model_copy(update={"endpoint": endpoint})).digest
+        return request_of(ASKED, tmp_path, writer=known.model_copy(update={"endpoint": endpoint})).digest
 
     assert digest() == digest(timeout=7.0, budget_requests=9) == digest(structured="none")
-    elsewhere = order_of(ASKED, tmp_path, writer=writer("http://127.0.0.1:9/v1"), spent="/somewhere")
+    elsewhere = request_of(ASKED, tmp_path, writer=writer("http://127.0.0.1:9/v1"), spent="/somewhere")
     assert digest() == elsewhere.digest, "nor does where it is counted"
     assert digest() != digest(structured="json_schema")
 
@@ -157,11 +157,11 @@ LAMPS = ImportSource(name="lamps", format="webgym", path="lamps.jsonl", write_ru
 """Nine questions a shard."""
 
 
-def lamp_orders(folder: Path, url: str, budget: int | None) -> list[ShardOrder]:
+def lamp_requests(folder: Path, url: str, budget: int | None) -> list[ShardRequest]:
     known = writer(url)
     endpoint = known.endpoint.model_copy(update={"budget_requests": budget})
     more = {"cache": str(folder / "replies"), "spent": str(folder / "writer_spent.json")}
-    return orders_of(LAMPS, folder, writer=known.model_copy(update={"endpoint": endpoint}), **more)
+    return requests_of(LAMPS, folder, writer=known.model_copy(update={"endpoint": endpoint}), **more)
 
 
 def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buys_the_rest(tmp_path: Path) -> None:
@@ -169,12 +169,12 @@ def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buy
     spent = Ledger(tmp_path / "writer_spent.json")
     two = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
     with endpoint(lamps) as fake, two as workers:
-        said = list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 20)))
+        said = list(workers.map(try_shard, lamp_requests(tmp_path, fake.url, 20)))
         assert len(fake.requests) == 20 == spent.read().requests and spent.read().tokens == 20 * 110
         assert any("the budget of 20 requests is used up (budget_requests)" in each for each in said)
-        said = list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 20)))
+        said = list(workers.map(try_shard, lamp_requests(tmp_path, fake.url, 20)))
         assert len(fake.requests) == 20 and any("start the build again (with a greater budget" in each for each in said)
-        assert list(workers.map(try_shard, lamp_orders(tmp_path, fake.url, 36))) == [""] * 4
+        assert list(workers.map(try_shard, lamp_requests(tmp_path, fake.url, 36))) == [""] * 4
         assert len(fake.requests) == 36 == spent.read().requests, "what was answered is not asked again"
 
 
@@ -190,8 +190,8 @@ def test_a_build_that_is_killed_goes_on_with_what_is_left_of_its_budget(tmp_path
         return lamps(fake, request)
 
     with endpoint(answer) as fake:
-        orders = lamp_orders(tmp_path, fake.url, 30)
-        first = multiprocessing.get_context("spawn").Process(target=build_shard, args=(orders[0],))
+        requests = lamp_requests(tmp_path, fake.url, 30)
+        first = multiprocessing.get_context("spawn").Process(target=build_shard, args=(requests[0],))
         first.start()
         assert enough.wait(60)
         first.kill()
@@ -199,7 +199,7 @@ def test_a_build_that_is_killed_goes_on_with_what_is_left_of_its_budget(tmp_path
         killed.set()
         before, sent = spent.read().requests, len(fake.requests)
         assert 5 <= sent <= before <= 9
-        said = [try_shard(order) for order in orders]
+        said = [try_shard(request) for request in requests]
         assert len(fake.requests) - sent == 30 - before and spent.read().requests == 30
     assert said[0] == "" and "budget of 30 requests is used up" in said[-1]
 
@@ -210,10 +210,10 @@ def test_no_task_is_given_up_because_it_cannot_be_counted_what_is_spent(
     lamp_rows(tmp_path)
     path = tmp_path / "writer_spent.json"
     with endpoint(lamps) as fake:
-        order = lamp_orders(tmp_path, fake.url, 20)[0].model_copy(update={"give_up": True})
+        request = lamp_requests(tmp_path, fake.url, 20)[0].model_copy(update={"give_up": True})
         path.write_text('{"requests": 7, "tok')
         with pytest.raises(DamagedLedger, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
-            build_shard(order)
+            build_shard(request)
         path.unlink()
         monkeypatch.setattr(ledger_module, "PATIENCE", 0.05)
         with path.open("w") as file:
@@ -221,6 +221,6 @@ def test_no_task_is_given_up_because_it_cannot_be_counted_what_is_spent(
             with pytest.raises(
                 JudgeError, match=r"3 questions got no answer .*uncounted: .*this process itself has held"
             ):
-                build_shard(order)
+                build_shard(request)
         assert not fake.requests and not list((tmp_path / "shards").rglob("*.json*"))
-        assert build_shard(order).written == 3 and Ledger(path).read() == Spent(requests=9, tokens=990)
+        assert build_shard(request).written == 3 and Ledger(path).read() == Spent(requests=9, tokens=990)
