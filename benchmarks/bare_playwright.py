@@ -108,7 +108,7 @@ class _Loop:
         await page.screenshot()  # waits for a frame; CDP's fails on half of fresh pages without one (Chromium 156)
         if held_clock:
             await loop._cdp.send("Emulation.setVirtualTimePolicy", {"policy": "pause"})
-        await loop._look()
+        await loop._observe()
         return loop
 
     async def run(self, *, steps: int | None = None, until: float = float("inf")) -> int:
@@ -117,7 +117,7 @@ class _Loop:
             await self._page.mouse.click(*self._places[self._steps % len(self._places)])
             if self._held_clock:
                 await self._give_time()
-            await self._look()
+            await self._observe()
             self._steps += 1
         return self._steps - begun
 
@@ -132,7 +132,7 @@ class _Loop:
         await self._cdp.send("Emulation.setVirtualTimePolicy", params)
         await self._expired.wait()
 
-    async def _look(self) -> None:
+    async def _observe(self) -> None:
         shot = asyncio.ensure_future(self._cdp.send("Page.captureScreenshot", JPEG)) if self._screenshots else None
         seen = json.loads(await self._page.evaluate(OBSERVE))
         assert shot is None or len((await shot)["data"]) > 1000

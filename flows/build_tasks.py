@@ -19,7 +19,7 @@ from tasks_lib.building.shards import open_build, split_warnings, summary_rows
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_build, look_once
+from tasks_lib.preflight.flows import check_build, check_once
 from tasks_lib.preflight.task_check import check_command, file_to_check
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
@@ -41,14 +41,14 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
     Returns:
         What is in ``manifest.json`` of the set's folder.
     """
-    look_once(look_at_build, config)
+    check_once(check_build, config)
     shards = sum(source.shards for source in config.sources)
     with open_build(config) as build, RunProgress(shards) as progress:
         if build.finished:
             progress.say(f"set {config.run_id} is finished already: {build.folder}")
             return build.manifest()
         progress.say(f"set {config.run_id} in {build.folder}")
-        if build.missing():
+        if build.missing_shards():
             if told := build.spending():
                 progress.say(told)
             with use_cluster(config.cluster, None), progress.phase(f"building {shards} shards"):
@@ -71,4 +71,4 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
 if __name__ == "__main__":
     if (file := file_to_check(sys.argv[1:])) is not None:
         sys.exit(check_command(file))
-    sys.exit(run_command(build_tasks, BuildTasksConfig, look_at_build, sys.argv[1:]))
+    sys.exit(run_command(build_tasks, BuildTasksConfig, check_build, sys.argv[1:]))

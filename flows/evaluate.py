@@ -19,12 +19,12 @@ from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
 from tasks_lib.folder.failed_start import first_start
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.folder.metrics import told
+from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_evaluation, look_once
+from tasks_lib.preflight.flows import check_evaluation, check_once
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
@@ -47,7 +47,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000020.json`` of the evaluation's folder, for version 20 of a run;
         ``v000000.json`` for a checkpoint that is no run's.
     """
-    found = look_once(look_at_evaluation, config)
+    found = check_once(check_evaluation, config)
     config = with_template(config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
@@ -76,14 +76,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         ]
         publish_table(artifact_key(config.run_id, "evaluation"), rows)
         for kind, entry in result["by_kind"].items():
-            progress.say(f"{kind:28s} {told(entry)}  (n = {entry['n']})")
+            progress.say(f"{kind:28s} {describe_success(entry)}  (n = {entry['n']})")
         progress.say(f"report:  {build_report(store.root)}")
         progress.say(f"result:  {store.evaluation_path(version)}")
         if late := describe_late_batches(result.get("waves", {}), config.rollout.wave_deadline):
             progress.say(late)
         for cause, count in result.get("causes", {}).items():
             progress.say(f"{count} attempts without a reward: {escape(cause)}")
-        progress.say(f"[bold]success {told(result)}, n = {result['n']}[/bold]")
+        progress.say(f"[bold]success {describe_success(result)}, n = {result['n']}[/bold]")
         if not result["n"]:
             raise JudgeError(
                 f"no episode has a reward; mend what is named above, then start with another run_id; or, if it was a judge or a check and no "
@@ -93,4 +93,4 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(evaluate, EvaluateConfig, look_at_evaluation, sys.argv[1:]))
+    sys.exit(run_command(evaluate, EvaluateConfig, check_evaluation, sys.argv[1:]))

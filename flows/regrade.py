@@ -17,7 +17,7 @@ from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_regrading, look_once
+from tasks_lib.preflight.flows import check_once, check_regrading
 from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
@@ -35,7 +35,7 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
     Returns:
         What is in ``summary.json`` of ``regraded/NAME`` of the run.
     """
-    look_once(look_at_regrading, config)
+    check_once(check_regrading, config)
     regrading = Regrading(config)
     with run_lock(regrading.folder), RunProgress(1) as progress:
         try:
@@ -64,4 +64,4 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(regrade, RegradeConfig, look_at_regrading, sys.argv[1:]))
+    sys.exit(run_command(regrade, RegradeConfig, check_regrading, sys.argv[1:]))

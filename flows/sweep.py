@@ -19,12 +19,12 @@ from flows.train import train
 from tasks_lib.config.parameters import named_after, parameters_of, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_sweep
+from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.deployed import run_deployed
 from tasks_lib.sweeps.summary import lines, table_rows
-from tasks_lib.sweeps.sweeping import dropped_told, open_sweep, run_here
+from tasks_lib.sweeps.sweeping import describe_dropped, open_sweep, run_here
 
 
 @flow(name="sweep", flow_run_name=named_after(SweepConfig), persist_result=False)
@@ -46,7 +46,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     with progress.one_clock(), open_sweep(config) as run:
         say(f"sweep {config.run_id} in {run.store.root}: {len(run.unfinished())} of {len(run.arms)} arms to train")
         for record in run.dropped:
-            say(dropped_told(record))
+            say(describe_dropped(record))
         if config.deployment:
             run_deployed(run, say)
         else:
@@ -60,4 +60,4 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(sweep, SweepConfig, look_at_sweep, sys.argv[1:]))
+    sys.exit(run_command(sweep, SweepConfig, check_sweep, sys.argv[1:]))

@@ -25,7 +25,7 @@ from tasks_lib.loops.results import one_line, write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_training, look_once
+from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
@@ -46,7 +46,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         What is in ``result.json`` of the run's folder.
     """
     started = time.perf_counter()
-    found = look_once(look_at_training, config)
+    found = check_once(check_training, config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if finished := finished_result(config, run.store):
             progress.say(f"run {config.run_id} is finished already: {run.store.root}")
@@ -65,7 +65,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             try:
                 if loop.evaluation_due:
                     loop.evaluate()
-                loop.say_what_follows()
+                loop.announce_remaining_work()
                 while loop.unfinished:
                     line = loop.iterate()
                     publish_iteration_table(config.run_id, line)
@@ -89,4 +89,4 @@ def train(config: TrainConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(train, TrainConfig, look_at_training, sys.argv[1:]))
+    sys.exit(run_command(train, TrainConfig, check_training, sys.argv[1:]))

@@ -17,7 +17,7 @@ from tasks_lib.config import WarmStartConfig
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_warm_start, look_once
+from tasks_lib.preflight.flows import check_once, check_warm_start
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_words, open_warm_start
@@ -39,7 +39,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
     Returns:
         What is in ``recipe.json`` of the published checkpoint.
     """
-    look_once(look_at_warm_start, config)
+    check_once(check_warm_start, config)
     with open_warm_start(config) as run, RunProgress(1) as progress:
         if run.finished:
             progress.say(f"warm start {config.run_id} is finished already: {run.output}")
@@ -66,4 +66,4 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(warm_start, WarmStartConfig, look_at_warm_start, sys.argv[1:]))
+    sys.exit(run_command(warm_start, WarmStartConfig, check_warm_start, sys.argv[1:]))

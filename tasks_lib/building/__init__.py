@@ -1,1 +1,1 @@
-"""A task set, built in shards on Dask and merged: ``flows.build_tasks``."""
+"""Builds a task set in shards on Dask and merges them: ``flows.build_tasks``."""

@@ -1,4 +1,4 @@
-"""The configuration of a task set that is built: its sources, who writes, and the form that it is written in."""
+"""Configuration of building a task set: sources, rubric writer, output format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A task set as Prefect tasks: one for each shard, on Dask; then the merge, in the flow's process.
+"""Prefect tasks that build a task set: one per shard on Dask, then a merge.
+
+The merge runs in the flow's process.
 
 The folder of a set::
 
@@ -83,7 +85,7 @@ class SetBuild:
         path = self.folder / "config.json"
         if not path.exists():
             write_json(path, {"config": self.plan.config, "sources": found})
-        while not self.finished and not self.missing() and self.extend():
+        while not self.finished and not self.missing_shards() and self.extend():
             pass  # of a generator, further shards may be there already
 
     @property
@@ -120,7 +122,7 @@ class SetBuild:
         found: dict[str, Any] = read_json(self.plan.manifest)
         return found
 
-    def missing(self) -> list[ShardRequest]:
+    def missing_shards(self) -> list[ShardRequest]:
         """Shards that are not there or not whole, in their order."""
         return [request for requests in self.requests for request in requests if read_report(request) is None]
 
@@ -161,7 +163,7 @@ class SetBuild:
             self._build_missing(progress)
 
     def _build_missing(self, progress: RunProgress) -> None:
-        missing = self.missing()
+        missing = self.missing_shards()
         total = sum(map(len, self.requests))
         if done := total - len(missing):
             progress.say(f"{done} of {total} shards are there already")
@@ -169,7 +171,7 @@ class SetBuild:
         errors: list[RollwrightError] = []
         for number, (request, future) in enumerate(futures, start=done + 1):
             report = _result(future, errors)
-            told = _told(report) if report else str(errors[-1])
+            told = _describe_report(report) if report else str(errors[-1])
             progress.iteration(number, f"shard {request.shard} of {request.source.name}: {told}")
         if errors:
             raise _worst(errors)
@@ -324,7 +326,7 @@ def _worst(errors: list[RollwrightError]) -> RollwrightError:
     return JudgeError(f"{len(errors)} shards are not complete:\n" + "\n".join(map(str, errors)))
 
 
-def _told(report: ShardReport) -> str:
+def _describe_report(report: ShardReport) -> str:
     rejected = sum(report.rejected.values())
     parts = [f"{report.tasks:,} tasks"]
     parts += [

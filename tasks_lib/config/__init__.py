@@ -1,4 +1,6 @@
-"""The configuration of a run: one shallow tree, with presets, overrides and errors that name the key.
+"""The configuration of a run: one shallow tree with presets, overrides and validation.
+
+Errors name the key.
 
 Precedence, left to right: defaults, the preset (``deployments/presets/NAME.yaml``), what is given: by ``--set key.sub=value``, by the
 parameters of a deployment (`parameters`), by a caller.
@@ -11,7 +13,7 @@ from tasks_lib.config.parts import (
     RewardConfig,
     RolloutConfig,
     TasksConfig,
-    split_told,
+    describe_split,
 )
 from tasks_lib.config.reading import (
     PRESETS,
@@ -42,11 +44,11 @@ __all__ = [
     "TrainConfig",
     "WarmStartConfig",
     "check_preset",
+    "describe_split",
     "load_preset",
     "merge",
     "parse_assignments",
     "presets_of",
     "resolve",
     "resolve_path",
-    "split_told",
 ]

@@ -1,4 +1,4 @@
-"""What differs between two trees of settings, key by key; and what of them may differ."""
+"""Differences between two trees of settings, key by key, and which are allowed."""
 
 from __future__ import annotations
 

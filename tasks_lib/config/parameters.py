@@ -1,4 +1,4 @@
-"""A flow's parameters: the groups of its configuration, so that Prefect's form has a titled group for each.
+"""Flow parameters: configuration groups, so that Prefect's form has titled sections.
 
 Each field that is a group of settings is a parameter of its own; the other fields are together in ``general``.
 """

@@ -1,4 +1,4 @@
-"""The parts of configurations: tasks, rollouts, rewards, evaluations, cluster."""
+"""Configuration parts: tasks, rollouts, rewards, evaluations, cluster."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def check_measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:
         )
 
 
-def split_told(split: str) -> str:
+def describe_split(split: str) -> str:
     """A split in words: ``held-out``, ``validation``."""
     return split.replace("_", "-")
 

@@ -1,4 +1,4 @@
-"""How configurations are read: paths, presets, assignments, and errors that name the key."""
+"""Reads configurations: paths, presets, assignments, and errors that name the key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError
 from envs.types.near import near
-from tasks_lib.config.refusals import explain_all, told
+from tasks_lib.config.refusals import describe_value, explain_all
 from tasks_lib.config.shapes import Shape
 from training.config import Settings
 
@@ -40,7 +40,7 @@ def load_preset(name: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{path} is no preset: a block of keys is expected, got {told(values)}")
+        raise ConfigError(f"{path} is no preset: a block of keys is expected, got {describe_value(values)}")
     return {"preset": name, **values}
 
 

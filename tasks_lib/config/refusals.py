@@ -1,4 +1,7 @@
-"""Why a configuration is refused: one line for each bad key, with what it got, what is allowed and names that are near."""
+"""Validation error messages for a configuration: one line for each bad key.
+
+A line has what the key got, what is allowed, and names that are near.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +48,11 @@ def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
         case "value_error":
             return place.own_words(str(problem["ctx"]["error"]), problem["input"])
         case "dict_type" | "model_type" if not place.key:
-            return f"a configuration is a block of keys, got {told(problem['input'])}"
+            return f"a configuration is a block of keys, got {describe_value(problem['input'])}"
     return place.refused(problem["input"], problem["msg"])
 
 
-def told(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value as it was given, cut when it is long."""
     words = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return words if len(words) <= MAX_SHOWN else f"{words[:MAX_SHOWN]}…"
@@ -139,7 +142,7 @@ class _Place:
         if self.shape is None or not isinstance(given, Mapping):
             return self.refused(given, "")
         tag = self.shape.tag
-        got = f"there is no {tag} {told(given[tag])}" if tag in given else f"{tag} is required, and not given"
+        got = f"there is no {tag} {describe_value(given[tag])}" if tag in given else f"{tag} is required, and not given"
         return f"{self.key}: {got}; {near(given.get(tag), self.shape.kinds)}{self.wanted()}"
 
     def own_words(self, message: str, given: Any) -> str:
@@ -147,15 +150,15 @@ class _Place:
         if not self.steps:
             return message  # it names its keys itself
         if self.shape is None or not self.shape.kinds:
-            return f"{self.key}: {message} (got {told(given)})"
+            return f"{self.key}: {message} (got {describe_value(given)})"
         first = message.partition(":")[0].partition(".")[0]
         return f"{self.key}{'.' if first in self.shape.kinds[self.kind].keys else ': '}{message}"
 
     def refused(self, given: Any, message: str) -> str:
         """A value that cannot be."""
         if self.shape is None:
-            return f"{self.key}: {message} (got {told(given)})"
-        return f"{self.key}: got {told(given)}; {near(given, self.shape.schema.get('enum', ()))}{self.wanted(given)}"
+            return f"{self.key}: {message} (got {describe_value(given)})"
+        return f"{self.key}: got {describe_value(given)}; {near(given, self.shape.schema.get('enum', ()))}{self.wanted(given)}"
 
     def wanted(self, given: Any = None) -> str:
         """What is allowed, with an example where that is no plain value."""

@@ -1,4 +1,4 @@
-"""The configurations of the flows."""
+"""Configurations of the flows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasks_lib.config.parts import (
     RolloutConfig,
     TasksConfig,
     check_measured,
-    split_told,
+    describe_split,
 )
 from tasks_lib.config.reading import RUN_NAME, load_preset, merge, presets_of
 from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
@@ -129,7 +129,7 @@ class TrainConfig(RunConfig):
         episodes = self.rollout.groups_per_iteration * size
         spare = f" ({self.rollout.spare} of them spare)" if self.rollout.spare else ""
         evaluations = 1 + -(-self.iterations // self.evaluation.every)
-        split = split_told(self.evaluation.split)
+        split = describe_split(self.evaluation.split)
         return (
             f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {size}{spare} = "
             f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "

@@ -1,4 +1,6 @@
-"""What the keys of a configuration hold, read from its models' JSON schema: plain values, blocks of keys, blocks of several kinds, lists of blocks.
+"""Structure of a configuration's keys, read from its models' JSON schema.
+
+A key holds a plain value, a block of keys, a block of several kinds, or a list of blocks.
 
 Messages and docs/configuration.md are written from it, so that a new key or block needs no words of its own.
 """
@@ -174,9 +176,9 @@ class Shape:
         needed = {key: shape.example() for key, shape in block.keys.items() if key in block.required}
         if kind:
             return {self.tag: kind, **needed}
-        return needed or dict(block.telling())
+        return needed or dict(block.first_default())
 
-    def telling(self) -> Iterator[tuple[str, Any]]:
+    def first_default(self) -> Iterator[tuple[str, Any]]:
         """One key of this block that has a default worth showing, and its default; the first such key."""
         for key, shape in self.keys.items():
             value = shape.schema.get("default")

@@ -1,4 +1,4 @@
-"""Wall time by what a worker was doing, when many episodes do many things at once."""
+"""Wall time by activity of a worker whose episodes run concurrently."""
 
 from __future__ import annotations
 

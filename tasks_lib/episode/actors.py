@@ -1,4 +1,7 @@
-"""Who decides in an episode: the policy under training, or a scripted oracle that gives demonstrations in the same form."""
+"""Actors that choose actions: the policy under training, or a scripted oracle.
+
+An oracle gives demonstrations in the same form as the policy's turns.
+"""
 
 from __future__ import annotations
 
@@ -115,14 +118,14 @@ class OracleActor:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
-        action = _shown(asked.situation)
+        action = _ask_oracle(asked.situation)
         # An oracle at a loss says nothing, which ends the episode as a failure, like any policy's.
         response = "" if isinstance(action, Invalid) else format_action(action)
         response_ids = tuple(self.engine.encode_response(response))
         return Turn(asked, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
 
 
-def _shown(now: Situation) -> Action:
+def _ask_oracle(now: Situation) -> Action:
     task, seen, history = now.group.task, now.frame.observation, [step.action for step in now.steps]
     if is_generated(task):
         return oracle_of(task)(seen, history)  # drawn anew each turn: it takes less than a millisecond

@@ -1,4 +1,7 @@
-"""CLIP's likeness of two pictures, from weights in a folder: Design2Code's visual part as in its paper."""
+"""CLIP similarity of two images, from weights in a folder.
+
+Design2Code's visual part, as in its paper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the workers of a run are doing now: one small file each, written anew every second while it rolls out. The data of a task monitor.
+"""Live status of a run's workers: one small file each, rewritten every second.
+
+It is written while the worker rolls out. The data of a task monitor.
 
 ``run_dir/live/<worker>.json`` holds a `WorkerState`. It is no part of the run: nothing reads it back, and a file whose ``time`` stands still
 is what a killed worker left.
@@ -156,7 +158,7 @@ def worker_name() -> str:
 
 
 @asynccontextmanager
-async def shown(live: LiveState, store: RunStore) -> AsyncIterator[None]:
+async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[None]:
     """Keep the worker's file up to date inside, and once more at the end."""
     path, over = store.live_path(worker_name()), asyncio.Event()
     told, refused = False, None

@@ -1,4 +1,4 @@
-"""Groups that start more episodes than they need (`rollout.spare`): when enough of them are over, the others are given up.
+"""Over-sampling of groups (`rollout.spare`): start more episodes than needed, stop the slowest.
 
 So no group waits for its slowest episodes. What it costs is that of a group's episodes the short ones are kept.
 """

@@ -1,4 +1,7 @@
-"""One episode: the policy and the browser take turns until the page, the horizon or a failure ends it."""
+"""Plays one episode: policy and browser alternate until it ends.
+
+The page, the horizon or a failure ends it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reward stage: ended episodes wait behind the browser, and a bounded number of them is graded at once.
+"""The reward stage: grades ended episodes after the browser is released, with bounded concurrency.
 
 An episode enters it when its browser and its slot were given back, and leaves it with its reward, for whoever stores it. Facts are checked by
 program once, in a thread; then the judge and the sources of parts are asked, at the same time. An episode that is not graded

@@ -1,4 +1,6 @@
-"""The way of a turn on a worker: the captured page is encoded in a thread, then the actor answers. Both overlap with the browser.
+"""Pipeline of one turn: encode the captured page in a thread, then generate.
+
+Both overlap with the browser.
 
 An episode that wants a turn while four pages wait to be encoded is held back, so that captured pages do not pile up before a slow encoder. What
 waits for the policy is bounded by the slots: each has one turn in a batch.

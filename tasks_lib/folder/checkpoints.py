@@ -1,4 +1,7 @@
-"""Policy checkpoints of a run: the base is published as version 0, later versions by the trainer. An evaluation publishes what it evaluates."""
+"""Policy checkpoints of a run: the base is version 0, the trainer publishes others.
+
+An evaluation publishes what it evaluates.
+"""
 
 from __future__ import annotations
 

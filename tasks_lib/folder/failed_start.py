@@ -1,4 +1,6 @@
-"""A start that fails before anything was done takes back what it wrote, so that the corrected command may have the same name.
+"""Removes what a failed start wrote, so that its run name can be reused.
+
+It is done only where the start failed before anything else was done.
 
 No cluster, no server, no trainer, Ctrl-C while they start. What was done is never touched: episodes, metrics, a trained policy, or any file that no
 start makes.

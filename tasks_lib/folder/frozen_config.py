@@ -1,4 +1,6 @@
-"""What a folder was started with: ``config.json``, and a copy of it, so that one damaged file does not lose it.
+"""Frozen configuration of a folder: ``config.json`` and a backup copy.
+
+One damaged file does not lose it.
 
 Without it nothing could refuse changed keys, so a damaged one is never taken for none.
 """

@@ -1,4 +1,4 @@
-"""The lock of a folder: one process works in it at a time."""
+"""File lock of a run's folder: one process at a time."""
 
 from __future__ import annotations
 

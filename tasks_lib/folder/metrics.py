@@ -1,4 +1,7 @@
-"""Numbers of a run: success with its interval, one line a phase in ``metrics.jsonl``, the same in TensorBoard, and peak memory."""
+"""Metrics of a run: success with confidence interval, ``metrics.jsonl``, TensorBoard, peak memory.
+
+``metrics.jsonl`` has one line a phase, and TensorBoard the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -54,15 +57,15 @@ def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
     return {"mean": passed / len(usable), "low": low, "high": high, "n": len(usable)}
 
 
-def known(found: Mapping[str, Any]) -> dict[str, Any]:
+def mark_unknown(found: Mapping[str, Any]) -> dict[str, Any]:
     """A stored success, also by kind, in which what nothing is known of is ``None``: older files have 0.0 there."""
     same = {**found, **{name: None for name in UNKNOWN if name in found}} if found["n"] == 0 else dict(found)
     if "by_kind" in same:
-        same["by_kind"] = {kind: known(entry) for kind, entry in same["by_kind"].items()}
+        same["by_kind"] = {kind: mark_unknown(entry) for kind, entry in same["by_kind"].items()}
     return same
 
 
-def told(found: Mapping[str, Any], digits: int = 3) -> str:
+def describe_success(found: Mapping[str, Any], digits: int = 3) -> str:
     """A `success` in words: ``0.954 [0.920, 0.974]``. Where no episode has a reward nothing is known, which is no success of 0."""
     if not found["n"]:
         return "unknown, no episode has a reward"

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one line a phase, with how long it takes and how long the rest will."""
+"""Progress lines on the terminal, with elapsed time and an estimate of the rest."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RunProgress:
             rest = ""
         else:
             pace = (now - self._loop_started) / max(done - self._first_done, 1)
-            rest = f"about {duration(pace * (self._total - done))} to go" if done < self._total else ""
+            rest = f"about {format_rough_duration(pace * (self._total - done))} to go" if done < self._total else ""
         self._bar.update(self._iterations, completed=done, rest=rest)
         self.say(f"{message}{f'   [dim]{rest}[/dim]' if rest else ''}")
 
@@ -81,6 +81,6 @@ class RunProgress:
         self._bar.stop()
 
 
-def duration(seconds: float) -> str:
+def format_rough_duration(seconds: float) -> str:
     """``40 s``, ``3 min``."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""What a regrading leaves in a run's folder: a reward for each episode, and what it was started with.
+"""Results of a regrading in a run's folder: rewards by episode, and its settings.
 
 ``<run>/regraded/<name>/<shard>/<episode_id>.json`` is a `Regraded`, ``<run>/regraded/<name>/regrading.json`` a `RegradingLog`. The report reads
 both, so nothing that is slow to import may be imported here.

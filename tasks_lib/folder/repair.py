@@ -1,4 +1,6 @@
-"""What opening a training run does about damaged files: it makes them again from other files, or says what is lost.
+"""Repairs damaged files when a training run is opened, or reports what is lost.
+
+They are made again from other files.
 
 A group's record is made again from its trajectories, and a batch from its groups. What nothing was trained on yet is rolled out or
 made again. A batch that a version was trained on is only put back if it has the sha256 that the version's manifest names. Every file

@@ -1,4 +1,6 @@
-"""The tasks of a run: found, read, and frozen when the run begins, so that a resumed one has the same.
+"""Finds, reads and freezes the tasks of a run.
+
+So a resumed run has the same.
 
 A small set is copied into the run's ``tasks.jsonl``. Of a large one only what its files held is written down (``tasks.json``): 300,000 rows would
 be copied into every run for nothing. Either way a rubric cannot change unseen: rows are copied with their rubric's hash, files are checked
@@ -257,7 +259,7 @@ def _of_kinds(tasks: Iterable[WebTask], kinds: frozenset[str]) -> Iterator[WebTa
 def _contents(paths: Sequence[Path]) -> dict[str, FolderContent]:
     folders: dict[str, Any] = {}
     for path in paths:
-        folder = folders.setdefault(_shown(path.parent), {"files": 0, "bytes": 0, "lines": hashlib.sha256()})
+        folder = folders.setdefault(_short_path(path.parent), {"files": 0, "bytes": 0, "lines": hashlib.sha256()})
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -273,7 +275,7 @@ def _contents(paths: Sequence[Path]) -> dict[str, FolderContent]:
     }
 
 
-def _shown(folder: Path) -> str:
+def _short_path(folder: Path) -> str:
     resolved = folder.resolve()
     return str(resolved.relative_to(PROJECT) if resolved.is_relative_to(PROJECT) else resolved)
 

@@ -1,4 +1,4 @@
-"""The values a folder was started with: written once, and compared at each later start."""
+"""Configuration values of a folder: written once, compared when it is opened again."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""``result.json``: the figures of a finished run."""
+"""Writes ``result.json``: the figures of a finished run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import Any
 
-from tasks_lib.config import split_told
-from tasks_lib.folder.metrics import told
+from tasks_lib.config import describe_split
+from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.values import versions
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.rollouts.evaluation import read_evaluation
@@ -61,9 +61,9 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
 def one_line(result: dict[str, Any]) -> str:
     """The result as a sentence."""
     before, after = result["success_before"], result["success_after"]
-    split = split_told(result.get("split", "held_out"))  # which older results do not say
+    split = describe_split(result.get("split", "held_out"))  # which older results do not say
     return (
-        f"{split} success {told(before, 2)} -> {told(after, 2)} over {len(result['success_by_kind'])} task kinds "
+        f"{split} success {describe_success(before, 2)} -> {describe_success(after, 2)} over {len(result['success_by_kind'])} task kinds "
         f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"
     )
 

@@ -1,4 +1,7 @@
-"""A training run's folder, opened by the one flow process that may write its ledger. Opening an existing one resumes it."""
+"""Opens or resumes a training run's folder.
+
+One flow process alone may write its ledger.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The synchronous loop: roll out, batch, update, publish, evaluate when due. Every step is skipped when its product is there."""
+"""The synchronous training loop: roll out, batch, update, publish, evaluate when due.
+
+Every step is skipped when its product is there.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from typing import Any
 from rich.markup import escape
 
 from envs.types import Split, StopReason, TrainingError
-from tasks_lib.config import split_told
+from tasks_lib.config import describe_split
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.folder.metrics import share, told
-from tasks_lib.folder.progress import RunProgress, duration
+from tasks_lib.folder.metrics import describe_success, share
+from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -74,9 +77,9 @@ class SynchronousLoop:
         if not run.store.evaluation_path(version).exists():
             # Before an episode was measured here nothing is known: the first ones also load models and pages.
             pace = self._episode_seconds
-            expected = f", about {duration(episodes * pace)}" if pace is not None else ""
+            expected = f", about {format_rough_duration(episodes * pace)}" if pace is not None else ""
             self._progress.say(
-                f"evaluating version {version} on {episodes} {split_told(run.config.evaluation.split)} episodes{expected} …"
+                f"evaluating version {version} on {episodes} {describe_split(run.config.evaluation.split)} episodes{expected} …"
             )
         result = evaluate_version(
             run.rollouts,
@@ -93,7 +96,8 @@ class SynchronousLoop:
             line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
             run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
         self._progress.say(
-            f"version {version}: {split_told(run.config.evaluation.split)} success {told(result)} (n = {result['n']}, {result['seconds']:.0f} s)"
+            f"version {version}: {describe_split(run.config.evaluation.split)} success {describe_success(result)} "
+            f"(n = {result['n']}, {result['seconds']:.0f} s)"
         )
         if late := describe_late_batches(result.get("waves", {}), run.config.rollout.wave_deadline):
             self._progress.say(f"  {late}")
@@ -102,7 +106,7 @@ class SynchronousLoop:
         self._episode_seconds = result["seconds"] / episodes
         return result
 
-    def say_what_follows(self) -> None:
+    def announce_remaining_work(self) -> None:
         """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
         config, version = self.run.config, self.run.version
         iterations = config.iterations - version
@@ -110,7 +114,11 @@ class SynchronousLoop:
         evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
         seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
         pace = self._episode_seconds
-        expected = f": about {duration(seconds * pace)} at the pace of the last evaluation" if pace is not None else ""
+        expected = (
+            f": about {format_rough_duration(seconds * pace)} at the pace of the last evaluation"
+            if pace is not None
+            else ""
+        )
         self._progress.say(
             f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations{expected}"
         )

@@ -1,4 +1,6 @@
-"""What a command checks before anything starts: its values, its tasks, the folder. Runs in the flow's process.
+"""Checks before a command starts: its values, its tasks, the folder.
+
+Runs in the flow's process.
 
 ``command_line`` is ``python -m flows.<name>``; ``flows`` says what each flow is refused for; ``tasks`` and ``task_check`` look at
 tasks, ``doctor`` at a run's folder. It may import every other room; no other room imports it.

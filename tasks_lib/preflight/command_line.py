@@ -1,4 +1,6 @@
-"""``python -m flows.<name>``: presets, ``--set key=value``, ``--dry-run``; errors of ours in one paragraph, once and without a traceback.
+"""Command line of the flows: presets, ``--set key=value``, ``--dry-run``.
+
+``python -m flows.<name>``. Errors of ours are one paragraph, printed once and without a traceback.
 
 Exit status: 0, 1 for what went wrong on the way, 2 for what was refused before anything began, 130 for Ctrl-C.
 """
@@ -30,7 +32,7 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.config.parameters import parameters_of
-from tasks_lib.preflight.flows import looked_at
+from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
@@ -46,8 +48,8 @@ MODELS: dict[str, Model] = {model.flow: model for model in ALL}
 """The configuration of each flow, by its module."""
 
 
-def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], list[str]], arguments: list[str]) -> int:
-    """Resolve the configuration, ``look(config)`` at what it names, and run the flow with it; the exit status."""
+def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], list[str]], arguments: list[str]) -> int:
+    """Resolve the configuration, ``check`` what it names, and run the flow with it; the exit status."""
     parser = _parser(model, sys.modules[flow.__module__].__doc__)
     if not arguments and not model.bare:
         parser.print_help()
@@ -57,7 +59,7 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
     try:
         raise_on_interrupt()
         config = _resolved(model, options)
-        found = look(config)  # before a server is started
+        found = check(config)  # before a server is started
     except KeyboardInterrupt:
         print(NOTHING_HAS_BEGUN, file=sys.stderr)
         return STATUS
@@ -71,7 +73,7 @@ def run_command(flow: Callable[..., Any], model: Model, look: Callable[[Any], li
     try:
         check_api()
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with told_once(), looked_at(config, found), watched_server(api, own_server()):
+        with hide_own_errors(), reuse_check(config, found), watched_server(api, own_server()):
             flow(**parameters_of(config))
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
@@ -122,7 +124,7 @@ class _Paragraphs(argparse.HelpFormatter):
         return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
 
 
-class _NotOurs(logging.Filter):
+class _HideOwnErrors(logging.Filter):
     """Leaves out what Prefect says of a flow or task that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -135,11 +137,11 @@ class _NotOurs(logging.Filter):
 
 
 @contextmanager
-def told_once() -> Iterator[None]:
+def hide_own_errors() -> Iterator[None]:
     """On the console only: in Prefect's own log of the flow run the error stands with its traceback."""
     ensure_logging_setup()  # which Prefect does itself when the first flow begins
     consoles = [each for each in logging.getLogger().handlers if isinstance(each, PrefectConsoleHandler)]
-    quiet = _NotOurs()
+    quiet = _HideOwnErrors()
     for console in consoles:
         console.addFilter(quiet)
     try:

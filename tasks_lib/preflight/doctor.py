@@ -1,4 +1,6 @@
-"""Checks a run's folder: every reference of one file to another, and every hash. Reads only; may be used while the run goes on.
+"""Checks a run's folder: every reference between files, and every hash.
+
+Reads only; may be used while the run goes on.
 
 Records are followed to trajectories and blobs, batches to groups, manifests to checkpoint files; the ledger is made anew in memory and
 compared with ``journal.sqlite``, the metrics and the result. Opening a run makes the cheap ones of these checks itself (`tasks_lib.folder.repair`).

@@ -1,4 +1,7 @@
-"""Checks that what a configuration names of extensions can be imported here, before anything is rolled out."""
+"""Checks that the extensions named in a configuration can be imported.
+
+This is before anything is rolled out.
+"""
 
 from __future__ import annotations
 

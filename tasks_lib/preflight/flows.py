@@ -1,4 +1,6 @@
-"""What a flow is asked for, looked at before anything is written or started: by the flow itself, and by ``--dry-run``.
+"""Checks of each flow's configuration before anything is written or started.
+
+The flow itself and ``--dry-run`` use them.
 
 Each function raises what the flow would be refused for (``RollwrightError`` with the key and the fix), and otherwise gives lines of what was found.
 Endpoints, clusters and live sites are not asked: they need not be there yet. Nor is what only other machines have.
@@ -22,7 +24,7 @@ from envs.types.near import near
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import check_sources, check_splits, plan_of
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
-from tasks_lib.config.refusals import told
+from tasks_lib.config.refusals import describe_value
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.checkpoints import (
     check_checkpoint,
@@ -40,7 +42,7 @@ from tasks_lib.regrading.batches import RegradeConfig, Regrading
 from tasks_lib.rollouts.evaluation import is_outdated
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.sweeps.config import SweepConfig
-from tasks_lib.sweeps.sweeping import arms_of, dropped_arms, dropped_told
+from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from training.config import Settings
 from training.ledger.store import RunStore
@@ -49,26 +51,26 @@ from training.policy.templates import template_names, template_source
 NOTHING = ".nothing"
 """Of a folder that is never made."""
 
-_looked_at: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_looked_at", default=None)
+_last_check: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_last_check", default=None)
 
 
 @contextmanager
-def looked_at(config: Settings, found: list[str]) -> Iterator[None]:
-    """Inside, `look_once` takes what was found for this configuration, and looks at any other."""
-    token = _looked_at.set((config, found))
+def reuse_check(config: Settings, found: list[str]) -> Iterator[None]:
+    """Inside, `check_once` takes what was found for this configuration, and checks any other."""
+    token = _last_check.set((config, found))
     try:
         yield
     finally:
-        _looked_at.reset(token)
+        _last_check.reset(token)
 
 
-def look_once(look: Callable[[Any], list[str]], config: Settings) -> list[str]:
-    """``look(config)``, unless the command line that started this flow has just done it: a large set is long to read."""
-    known = _looked_at.get()
-    return known[1] if known is not None and known[0] == config else look(config)
+def check_once(check: Callable[[Any], list[str]], config: Settings) -> list[str]:
+    """``check(config)``, unless the command line that started this flow has just done it: a large set is long to read."""
+    known = _last_check.get()
+    return known[1] if known is not None and known[0] == config else check(config)
 
 
-def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = True) -> list[str]:
+def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = True) -> list[str]:
     """Of ``flows.train``.
 
     Args:
@@ -90,7 +92,7 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
     if finished_result(config, store):
         return [f"{store.root} is finished: only its result is read"]
-    lines = _look(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
+    lines = _check_tasks(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
     if version is None:
         check_checkpoint(resolve_path(config.policy.checkpoint))
         check_model_template(resolve_path(config.policy.checkpoint), config.policy.template)
@@ -106,8 +108,8 @@ def look_at_training(config: TrainConfig, *, in_use: bool = False, here: bool = 
     return lines
 
 
-def look_at_evaluation(config: EvaluateConfig) -> list[str]:
-    """Of ``flows.evaluate``. Raises as `look_at_training`."""
+def check_evaluation(config: EvaluateConfig) -> list[str]:
+    """Of ``flows.evaluate``. Raises as `check_training`."""
     folder = RunStore(config.run_dir)
     _check_place(folder.root)
     config = with_template(config)
@@ -118,7 +120,7 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     if store.evaluation_path(version).exists() and not is_outdated(store, version):
         return [f"{store.root} is finished: only its result is read"]
     split = Split(config.split)
-    lines = _look(config, store, (split,), config.episodes, split)
+    lines = _check_tasks(config, store, (split,), config.episodes, split)
     if store.latest_policy() is None:
         check_checkpoint(checkpoint)
         check_model_template(checkpoint, config.policy.template)
@@ -132,7 +134,7 @@ def look_at_evaluation(config: EvaluateConfig) -> list[str]:
     return lines
 
 
-def look_at_warm_start(config: WarmStartConfig) -> list[str]:
+def check_warm_start(config: WarmStartConfig) -> list[str]:
     """Of ``flows.warm_start``.
 
     Raises:
@@ -140,7 +142,7 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
             began with other values.
         TaskError: task files that cannot be read.
         PolicyError: no base.
-        BrowserError: as `look_at_training`.
+        BrowserError: as `check_training`.
         StorageError: another process works on it.
     """
     folder = RunStore(config.run_dir)
@@ -154,7 +156,7 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     if config.base and store.latest_policy() is None:
         check_checkpoint(resolve_path(config.base), "base")
         check_model_template(resolve_path(config.base), config.policy.template)
-    lines = [_told(TaskIndex.build(tasks))]
+    lines = [_describe_tasks(TaskIndex.build(tasks))]
     if refused is not None:
         _check_template(config.policy.template)
         raise refused
@@ -166,7 +168,7 @@ def look_at_warm_start(config: WarmStartConfig) -> list[str]:
     return lines
 
 
-def look_at_build(config: BuildTasksConfig) -> list[str]:
+def check_build(config: BuildTasksConfig) -> list[str]:
     """Of ``flows.build_tasks``.
 
     Raises:
@@ -181,7 +183,7 @@ def look_at_build(config: BuildTasksConfig) -> list[str]:
     return [] if begun else check_splits(config)
 
 
-def look_at_regrading(config: RegradeConfig) -> list[str]:
+def check_regrading(config: RegradeConfig) -> list[str]:
     """Of ``flows.regrade``.
 
     Raises:
@@ -195,8 +197,8 @@ def look_at_regrading(config: RegradeConfig) -> list[str]:
     return [f"{len(regrading.left())} of {len(regrading.episodes)} episodes are to be graded"]
 
 
-def look_at_sweep(config: SweepConfig) -> list[str]:
-    """Of ``flows.sweep``, started by a person: every arm that is not finished as `look_at_training`; they may be under way elsewhere, and those of
+def check_sweep(config: SweepConfig) -> list[str]:
+    """Of ``flows.sweep``, started by a person: every arm that is not finished as `check_training`; they may be under way elsewhere, and those of
     a deployment will run elsewhere.
 
     The flow itself starts what it can: there an arm that is refused is one that failed.
@@ -209,12 +211,12 @@ def look_at_sweep(config: SweepConfig) -> list[str]:
     refused: ConfigError | None = None
     try:
         arms = arms_of(config)
-        lines = [dropped_told(record) for record in dropped_arms(config, arms)]
+        lines = [describe_dropped(record) for record in dropped_arms(config, arms)]
     except OtherValuesError as error:  # told after slips in the values
         refused, arms, lines = error, config.all_arms(), []
     for arm in arms:
         try:
-            *_, last = look_at_training(arm.config, in_use=True, here=not config.deployment)
+            *_, last = check_training(arm.config, in_use=True, here=not config.deployment)
         except RollwrightError as error:
             told_of = ConfigError(f"arm {arm.run_id}: {error}")
             if not isinstance(error, OtherValuesError):
@@ -237,14 +239,14 @@ def _as_found(folder: RunStore, check: Callable[[], None]) -> tuple[ConfigError 
     return None, folder
 
 
-def _look(
+def _check_tasks(
     config: TrainConfig | EvaluateConfig, store: RunStore, splits: tuple[Split, ...], episodes: int, evaluated: Split
 ) -> list[str]:
     try:
         tasks = tasks_of(config.tasks, store)
     except TaskError as error:
         raise TaskError(str(error) if str(error).startswith("tasks.") else f"tasks.file: {error}") from error
-    lines = [_told(tasks)]
+    lines = [_describe_tasks(tasks)]
     check_extensions(config)
     if not store.config_path.exists():  # a run has copies
         check_uploads(tasks, task_root(config.tasks.file))
@@ -264,7 +266,7 @@ def _check_template(template: str) -> None:
     names = template_names()
     if names and template not in names:
         raise ConfigError(
-            f"policy.template: got {told(template)}; {near(template, names)}"
+            f"policy.template: got {describe_value(template)}; {near(template, names)}"
             f"allowed: one of LLaMA-Factory's {len(names)} chat templates (in {template_source()})"
         )
 
@@ -297,7 +299,7 @@ def _check_writable(folder: Path, fix: str) -> None:
         raise StorageError(f"{folder} cannot be made: {error.strerror}; {fix}") from error
 
 
-def _told(tasks: TaskIndex) -> str:
+def _describe_tasks(tasks: TaskIndex) -> str:
     rows, kinds, sites = (
         f"{count:,} {word}{'s' * (count != 1)}"
         for count, word in ((len(tasks), "task"), (len(tasks.kinds), "kind"), (len(tasks.sites), "site"))

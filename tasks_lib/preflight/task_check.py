@@ -1,4 +1,6 @@
-"""Checks that the tasks of a set can be solved: plays a known solution of each, and grades it by the task's own rubric.
+"""Checks that tasks are solvable: plays a known solution and grades it.
+
+The task's own rubric grades it.
 
 Tasks of bundled applications are played over HTTP (26 ms each), in the browser where a fact needs one. Tasks of MiniWoB++ are played by
 the kind's scripted oracle in a browser. What has no known solution (live sites, facts for a judge) is counted with the reason, never guessed.

@@ -1,4 +1,6 @@
-"""What is checked of a run before anything is rolled out: that its sites can be used, and that its tasks can be graded at all.
+"""Checks that a run's sites can be used and its tasks graded.
+
+This is before anything is rolled out.
 
 A task can *never be graded* if its reward would abstain whatever an episode does: what its grading asks for (a judge, the nodes of the last page,
 signals) is not configured. Such a run would roll out for hours and learn nothing, so it is refused. A task whose grading lacks something and
@@ -64,7 +66,7 @@ class Gradable:
         self._function = bool(rewards.function)
         self._declares: dict[str, bool] = {}
 
-    def missing(self, task: WebTask) -> Missing | None:
+    def find_missing(self, task: WebTask) -> Missing | None:
         """What the task's grading misses; ``None`` if nothing.
 
         Raises:
@@ -162,7 +164,7 @@ def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[
     looked = 0
     for task in tasks:
         looked += 1
-        found = check.missing(task)
+        found = check.find_missing(task)
         if found is not None:
             (never if found.never else partly).append((task.task_id, found.what))
     if never:

@@ -1,1 +1,1 @@
-"""Processes and servers that a flow needs outside Dask: the trainer, the Prefect server, Ctrl-C, retries."""
+"""Processes of a flow outside Dask: trainer, Prefect server, Ctrl-C, retries."""

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command imports its modules: one line and exit status 130, no traceback.
+"""Handles Ctrl-C while a command imports modules: one line, exit status 130.
 
 This module must import nothing of ours or Prefect's: it is in force before they are imported.
 """

@@ -1,5 +1,8 @@
-"""Ctrl-C: how it is known behind other errors, and which log lines only echo that we end our own processes. Each is one line of Dask's or
-Prefect's that says so; whatever else they log, then too, is shown."""
+"""Handles Ctrl-C: detects it behind other errors, and filters its log lines.
+
+Only lines of Dask's or Prefect's that say that our own processes end are left out; whatever else
+they log, then too, is shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of others that must not outlive ours, whatever kills it."""
+"""Ends child processes when their parent dies, whatever kills it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Prefect API that a command uses: checked before a flow begins, so that an address that is wrong is named in one line.
+"""Checks the Prefect API address before a flow begins.
+
+A wrong address is named in one line.
 
 Prefect itself notices it in the middle of its own start, with a traceback that has neither the address nor what to do.
 """
@@ -57,7 +59,7 @@ def check_api() -> None:
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         problem = _no_answer(address, error)
     if problem:
-        raise ConfigError(f"PREFECT_API_URL={_shown(address)}: {problem}; {_fix()}")
+        raise ConfigError(f"PREFECT_API_URL={_without_password(address)}: {problem}; {_fix()}")
 
 
 def check_home() -> None:
@@ -78,7 +80,7 @@ def _wrong_answer(address: str, answer: httpx.Response) -> str:
     """What is wrong with an answer that is no refusal; empty if nothing."""
     if answer.history:
         place = httpx.URL(answer.url).copy_with(raw_path=httpx.URL(address).raw_path)
-        return f"it redirects to {answer.url.scheme}://{answer.url.netloc.decode()}, which changes requests; is it {_shown(str(place))}"
+        return f"it redirects to {answer.url.scheme}://{answer.url.netloc.decode()}, which changes requests; is it {_without_password(str(place))}"
     try:
         answer.json()
     except ValueError:
@@ -144,10 +146,10 @@ def _fix() -> str:
 
 
 def _with_scheme(address: str, scheme: str) -> str:
-    return _shown(f"{scheme}://{address.partition('://')[2]}")
+    return _without_password(f"{scheme}://{address.partition('://')[2]}")
 
 
-def _shown(address: str) -> str:
+def _without_password(address: str) -> str:
     """An address without a password."""
     scheme, separator, rest = address.partition("://")
     host, slash, path = rest.partition("/")

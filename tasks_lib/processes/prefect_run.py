@@ -1,4 +1,7 @@
-"""What a flow shows in Prefect besides its rollouts: log lines, tasks with names, events. Outside of a flow run nothing is shown."""
+"""Reports a flow to Prefect: log lines, named tasks and events.
+
+Outside of a flow run nothing is reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which errors Prefect runs a task on a worker again for."""
+"""Which errors make Prefect retry a task on a worker."""
 
 from __future__ import annotations
 

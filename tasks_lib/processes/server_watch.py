@@ -1,4 +1,6 @@
-"""Watches the Prefect server while a flow runs, which Prefect itself does not: its calls wait for minutes without a word.
+"""Watches the Prefect server while a flow runs.
+
+Prefect itself does not: its calls wait for minutes without a word.
 
 While the server does not answer, the run goes on as far as it can and waits where it needs the server. Ctrl-C ends it all the same, by
 ending the flow's own processes: every file appears whole, so the run can be gone on with.
@@ -70,7 +72,7 @@ class ServerWatch:
             try:
                 return call()
             except (httpx.TransportError, httpx.HTTPStatusError):
-                if self._looks_well():
+                if self._is_healthy():
                     raise
                 self.answers.clear()
                 self.answers.wait()
@@ -78,7 +80,7 @@ class ServerWatch:
     def _watch(self) -> None:
         last, said = time.monotonic(), False
         while not self._over.is_set():
-            if self._looks_well():
+            if self._is_healthy():
                 if said:
                     self._say(f"the Prefect server at {self._api} answers again: the run goes on")
                 last, said = time.monotonic(), False
@@ -104,7 +106,7 @@ class ServerWatch:
                     self.answers.clear()
             self.interrupted.wait(LOOK_SECONDS) if not self.interrupted.is_set() else self._over.wait(0.5)
 
-    def _looks_well(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
             # Nothing is sent that a certificate would have to protect; Prefect's own calls check it.
             return httpx.get(f"{self._api}/health", timeout=ANSWER_SECONDS, verify=False).status_code < 500

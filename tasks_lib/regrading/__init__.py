@@ -1,1 +1,1 @@
-"""Stored episodes graded again, in batches on Dask: ``flows.regrade``."""
+"""Grades stored episodes again, in batches on Dask: ``flows.regrade``."""

@@ -1,4 +1,6 @@
-"""Stored episodes graded again, in batches: when a judge did not answer, when another one is to be asked, or when weights are tried.
+"""Grades stored episodes again, in batches.
+
+For a judge that did not answer, another judge, or other weights.
 
 The trajectories are never changed, and neither is what was trained on them. The new rewards lie beside them, one file an episode.
 """

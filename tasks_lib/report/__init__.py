@@ -1,4 +1,6 @@
-"""The report of a run: one self-contained page, and the learning curve as an image for Prefect.
+"""The report of a run: a self-contained HTML page and a learning curve.
+
+The curve is an image, for Prefect.
 
 Here lives what turns a run's folder into something a person can look at: reading (``data``, ``episodes``), pure
 geometry and sums (``charts``, ``summary``), and writing (``page``, ``curve``). It only reads the folder, except for

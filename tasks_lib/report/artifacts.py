@@ -1,4 +1,4 @@
-"""Prefect artifacts of a run: a table for each iteration and the learning curve as an image."""
+"""Prefect artifacts of a run: a table for each iteration and the learning curve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a step changed in a document, in rows and in words. Pure functions."""
+"""Differences that a step made in a document, as rows and as text.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Geometry of the page's charts: pure functions from measurements to positions in per cent.
+"""Geometry of the page's charts: pure functions from measurements to positions.
+
+Positions are in per cent.
 
 The templates draw them as SVG whose lines stretch with the page while text, dots and stroke widths keep their size, so
 that one drawing serves a phone and a wide screen, in the page's own fonts and colours.
@@ -94,7 +96,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def duration(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     """A length of time as a person says it: ``7.3 s``, ``9 min``, ``2 h 05 min``."""
     if seconds is None:
         return "–"

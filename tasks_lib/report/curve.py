@@ -1,4 +1,4 @@
-"""The learning curve as a PNG, for the Prefect image artifact and for a README."""
+"""Draws the learning curve as a PNG, for Prefect and for a README."""
 
 from __future__ import annotations
 

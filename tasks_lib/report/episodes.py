@@ -1,4 +1,4 @@
-"""Chooses the episodes that the page shows, and turns them into plain values for its viewer.
+"""Selects the episodes for the report's viewer and converts them to plain values.
 
 Everything in a trajectory comes from pages and policies and is untrusted. It leaves here as JSON values only; the
 viewer puts them on the page as text, never as markup.
@@ -306,14 +306,14 @@ def _step(trajectory: Trajectory, index: int) -> dict[str, Any]:
         "tokens": [[token, round(p, 4)] for token, p in zip(step.response_ids, step.logprobs, strict=False)],
         "version": step.policy_version,
         "action": step.action.type,
-        "say": _say(step.action, target.text if target else None),
+        "say": _describe_action(step.action, target.text if target else None),
         "typed": step.action.text if isinstance(step.action, Type | Select) else None,
         "point": step.point,
         "seconds": step.seconds.model_dump(),
     }
 
 
-def _say(action: Action, label: str | None) -> str:
+def _describe_action(action: Action, label: str | None) -> str:
     """The action in words, e.g. ``click 3 “Submit”``."""
     if isinstance(action, Invalid):
         return f"no action: {action.reason}"

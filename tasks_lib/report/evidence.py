@@ -1,4 +1,6 @@
-"""What an episode was graded on, as plain values for the viewer: changes of its steps, the judge's word, facts, its last page, what was read there.
+"""Evidence that an episode was graded on, as plain values for the viewer.
+
+Changes of its steps, the judge's word, facts, its last page, what was read there.
 
 Everything here was said by pages, policies or models and is untrusted. It leaves as JSON values, and the viewer puts it on the page as text.
 Texts are cut, with how much was cut, and so are tables; what an episode shows in all is bounded by ``MAX_EVIDENCE``.

@@ -1,4 +1,4 @@
-"""The facts of a rubric beside what they came to in one episode. Pure functions."""
+"""A rubric's facts and their values in one episode. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rewards of a run cost, and why some episodes have none. Pure functions."""
+"""Costs of grading a run's rewards, and causes of missing rewards. Pure functions."""
 
 from __future__ import annotations
 

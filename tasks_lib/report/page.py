@@ -1,4 +1,4 @@
-"""Writes the page: fills the template with what the folder says, with style, script and images inside it."""
+"""Renders the report: an HTML page with style, script and images inside."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from envs.types.paths import AnyPath
 from tasks_lib.report import grading, regraded, summary
-from tasks_lib.report.charts import duration, number
+from tasks_lib.report.charts import format_duration, number
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
 from tasks_lib.report.regraded import CHANGES, GradedAgain, read_regradings
@@ -84,7 +84,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "duration": duration, "percent": percent, "rate": rate}
+    environment.filters |= {"number": number, "duration": format_duration, "percent": percent, "rate": rate}
     return environment
 
 

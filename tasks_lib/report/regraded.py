@@ -1,4 +1,6 @@
-"""What a run's regradings came to: before and now, by kind, and which episodes changed. It reads rewards; the rest are pure functions.
+"""Compares rewards before and after a regrading, by kind and by episode.
+
+It reads rewards; the rest are pure functions.
 
 A regrading that was stopped shows what it has graded. Rewards that cannot be read are one problem of their regrading, and the others still show.
 """
@@ -221,12 +223,12 @@ def change(before: RewardBundle, after: RewardBundle) -> str:
         return "passes now" if after.passed else "passes no more"
     if abs(before.score - after.score) > 1e-9:
         return "other score"
-    return SAME if _known(before) == _known(after) else "other parts"
+    return SAME if _available_values(before) == _available_values(after) else "other parts"
 
 
 def decided(regraded: Regraded) -> list[str]:
     """What made the later reward another one: the parts that differ with their evidence, else weights, else what else is known."""
-    first, known = {part.name: part for part in regraded.before.parts}, _known(regraded.before)
+    first, known = {part.name: part for part in regraded.before.parts}, _available_values(regraded.before)
     told = [] if regraded.reward.abstained is None else [f"no reward: {cut(regraded.reward.abstained, 300)}"]
     values = [
         f"{part.name} {_value(first.get(part.name))} → {_value(part)}: {cut(part.evidence, 200)}"
@@ -288,7 +290,7 @@ def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], prob
     return again
 
 
-def _known(reward: RewardBundle) -> dict[str, float]:
+def _available_values(reward: RewardBundle) -> dict[str, float]:
     """Values of the available parts: one that is not available is as good as none."""
     return {part.name: part.value for part in reward.parts if part.value is not None}
 

@@ -1,4 +1,7 @@
-"""What a run comes to: headline, success by kind, where the time went, what became of the episodes. Pure functions."""
+"""Summary of a run: headline, success by kind, time, outcomes of episodes.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from envs.settle import SettleReason
-from tasks_lib.report.charts import LineChart, Series, duration, line_chart, number, rolling_mean
+from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, number, rolling_mean
 from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 
 ORCHESTRATION_TARGET = 0.10
@@ -348,7 +351,7 @@ def _learning_curve(
     for x, i in iterations:
         if i.success is not None:
             notes.setdefault(x, [f"iteration {i.iteration}"]).append(f"training {i.success:.2f}")
-    clock = [f"\n{duration(x * 60)}" if unit == "minutes" else "" for x in notes]
+    clock = [f"\n{format_duration(x * 60)}" if unit == "minutes" else "" for x in notes]
     return line_chart(
         "Learning curve",
         series,

@@ -1,4 +1,4 @@
-"""The Dask cluster of a run: a local one, or one that is already there.
+"""The Dask cluster of a run: a local one, or an existing one.
 
 ``DaskTaskRunner`` makes its cluster at the first ``submit``, from a callable that takes no arguments; ``use_cluster`` tells that callable
 what the run's configuration wants, so that one flow definition serves a laptop and a cluster.

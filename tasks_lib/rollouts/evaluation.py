@@ -1,4 +1,4 @@
-"""Evaluation as a unit: greedy success of one policy version on held-out seeds.
+"""Evaluates one policy version: greedy success on held-out seeds.
 
 A version that was damaged is made again, and may have other weights then (`training.ledger.store.RunStore.check_policy`). So what its
 evaluation is of is written down, and an evaluation of other weights is moved to ``outdated/``, with its groups.
@@ -15,7 +15,7 @@ import orjson
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.folder.metrics import causes, known, success, success_by_kind
+from tasks_lib.folder.metrics import causes, mark_unknown, success, success_by_kind
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
@@ -116,7 +116,7 @@ def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
         raise StorageError(f"{path} is damaged: it is no evaluation; {remedy}")
     if found.get("version") != version:
         raise StorageError(f"{path} is the evaluation of version {found.get('version')}; {remedy}")
-    return known(found)
+    return mark_unknown(found)
 
 
 def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> None:

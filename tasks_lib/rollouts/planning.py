@@ -1,4 +1,7 @@
-"""Pure decisions of the loop: which groups to roll out, and which slot of a worker runs which episode."""
+"""Plans rollouts: which groups to run, and how to divide them into shards.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 

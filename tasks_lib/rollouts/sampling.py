@@ -124,7 +124,7 @@ class Draws:
             phase = phase_name(state.iteration, number)
             self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
         for record in records:
-            tell(self._sampler, record)
+            update_sampler(self._sampler, record)
         memories = self._merged(state.memories, records)
         return SamplerState(
             iteration=state.iteration + 1,
@@ -228,7 +228,7 @@ def with_memories(groups: Sequence[GroupSpec], memories: Mapping[str, Memory]) -
     ]
 
 
-def tell(sampler: Sampler, record: GroupRecord) -> None:
+def update_sampler(sampler: Sampler, record: GroupRecord) -> None:
     """Have a sampler take in what came of a group; one without any reward says nothing."""
     scores = [episode.score for episode in record.usable if episode.score is not None]
     if record.mean is not None:

@@ -1,4 +1,4 @@
-"""Rollouts as Prefect tasks: one shard of groups on one Dask worker."""
+"""Prefect tasks for rollouts: one shard of groups on one Dask worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The arms of a sweep: pure functions from a base, a grid and a list to whole, checked configurations with names of their own."""
+"""Expands a sweep into arms: checked, named configurations from base, grid and list.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,12 @@ class Arm:
     config: TrainConfig
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """``algorithm.group_size=4, seed=1``."""
-        return told(self.values)
+        return describe_values(self.values)
 
 
-def told(values: Mapping[str, Any]) -> str:
+def describe_values(values: Mapping[str, Any]) -> str:
     """Values in a line, as they are given to ``--set``."""
     return ", ".join(f"{key}={_plain(value)}" for key, value in values.items()) or "the base as it is"
 
@@ -81,7 +84,7 @@ def make_arms(
         arm = Arm(name, values, _resolve(name, root, base, values))
         if (twin := known.setdefault(_content(arm.config.model_dump(mode="json")), arm)) is not arm:
             raise ConfigError(
-                f"two arms come to the same configuration: {twin.run_id} ({twin.told}) and {name} ({arm.told}); leave one out"
+                f"two arms come to the same configuration: {twin.run_id} ({twin.description}) and {name} ({arm.description}); leave one out"
             )
         arms.append(arm)
     return tuple(arms)
@@ -208,7 +211,9 @@ def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> T
         config: TrainConfig = resolve(TrainConfig, whole)
     except ConfigError as error:
         lines = str(error).removeprefix("the configuration is not valid:\n").splitlines()
-        raise ConfigError(f"arm {name} ({told(values)}): {'; '.join(line.strip() for line in lines)}") from None
+        raise ConfigError(
+            f"arm {name} ({describe_values(values)}): {'; '.join(line.strip() for line in lines)}"
+        ) from None
     return config
 
 

@@ -65,5 +65,5 @@ class SweepConfig(FolderConfig):
             if self.deployment
             else "in this process, one after the other"
         )
-        lines = [f"{arm.run_id}: {arm.told}" for arm in self.all_arms()]
+        lines = [f"{arm.run_id}: {arm.description}" for arm in self.all_arms()]
         return "\n".join([f"would train {len(lines)} arms {where}, and compare them in {self.run_dir}", *lines])

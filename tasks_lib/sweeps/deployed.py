@@ -1,4 +1,6 @@
-"""Arms as flow runs of a deployment: some at a time, wherever its workers are.
+"""Runs the arms of a sweep as flow runs of a deployment.
+
+Some at a time, wherever its workers are.
 
 The sweep only creates flow runs and waits for them. When it is stopped (Ctrl-C, SIGTERM, Prefect's cancellation) it cancels those that have
 not ended: who stops a sweep means its arms, and nothing that it started is to go on unseen. Nothing is lost by it, because an arm that was
@@ -34,7 +36,7 @@ from tasks_lib.config import TrainConfig
 from tasks_lib.config.parameters import GENERAL, parameters_of, values_of
 from tasks_lib.folder.values import with_new_keys
 from tasks_lib.processes.interrupts import interrupted_by
-from tasks_lib.report.charts import duration
+from tasks_lib.report.charts import format_duration
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.summary import ArmState
 from tasks_lib.sweeps.sweeping import Say, Sweep, one_line
@@ -94,7 +96,7 @@ def run_deployed(sweep: Sweep, say: Say) -> None:
                     if (begun := _begin(sweep, arm, going.pop(arm.run_id, None), say)) is not None:
                         under_way.append(begun)
                 for index, each in enumerate(under_way):
-                    under_way[index] = _look(client, each, deployment, say, time.monotonic())
+                    under_way[index] = _poll(client, each, deployment, say, time.monotonic())
                 for each in [each for each in under_way if each.flow_run.state_type in TERMINAL_STATES]:
                     under_way.remove(each)
                     if each.leaving:
@@ -138,7 +140,7 @@ def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, say: Say) -> _UnderWa
     if before is not None:
         say(f"arm {arm.run_id}: waiting for its flow run of before ({before.state_name})")
     else:
-        say(f"arm {arm.run_id} ({arm.told}): a flow run of {sweep.config.deployment}")
+        say(f"arm {arm.run_id} ({arm.description}): a flow run of {sweep.config.deployment}")
         try:
             before = _create(sweep, arm)
         except PrefectHTTPStatusError as error:
@@ -231,7 +233,7 @@ def _left(run: FlowRun) -> str:
     )
 
 
-def _look(
+def _poll(
     client: SyncPrefectClient, each: _UnderWay, deployment: DeploymentResponse, say: Say, now: float
 ) -> _UnderWay:
     """Read a flow run again, and say what is new, or what is waited for."""
@@ -263,7 +265,7 @@ def _take(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
 
 def _waiting_for(each: _UnderWay, deployment: DeploymentResponse, seconds: float) -> str:
     """What is waited for, and what to do about it if no worker has it yet."""
-    told = f"arm {each.arm.run_id}: {each.state} for {duration(seconds)}"
+    told = f"arm {each.arm.run_id}: {each.state} for {format_duration(seconds)}"
     if each.leaving:
         return f"{told}; is its worker running? Where it is gone for good: prefect flow-run delete {each.flow_run.id}"
     if not _unclaimed(each.flow_run):

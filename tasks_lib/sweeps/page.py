@@ -1,4 +1,4 @@
-"""The page of a sweep: its arms in a table, their learning curves in one chart, means over seeds.
+"""Renders the page of a sweep: table, learning curves, means over seeds.
 
 It reads ``sweep.json`` and the measurements in the arms' own folders, at any moment of a sweep, and writes ``report/index.html``.
 """
@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from envs.types import StorageError
 from envs.types.paths import AnyPath
-from tasks_lib.folder.metrics import told as measured
+from tasks_lib.folder.metrics import describe_success
 from tasks_lib.report.charts import LineChart, Series, line_chart
 from tasks_lib.report.data import Evaluation, read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
-from tasks_lib.sweeps.arms import told
+from tasks_lib.sweeps.arms import describe_values
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
 from training.ledger.store import RunStore, atomic_write_bytes, first_fault, move_aside, read_json
 
@@ -96,7 +96,7 @@ def render(
                 (state, sum(arm.state == state for arm in summary.arms))
                 for state in dict.fromkeys(arm.state for arm in summary.arms)
             ],
-            settings=[(told(setting.values), setting) for setting in summary.settings],
+            settings=[(describe_values(setting.values), setting) for setting in summary.settings],
             best=best,
             best_looks={arm.run_id for pages in summary.best for arm in summary.leaders(pages)},
             chart=learning_curves(curves, looks),
@@ -135,7 +135,7 @@ def learning_curves(curves: Sequence[Curve], looks: dict[str, str]) -> LineChart
     for curve in curves:
         for each in curve.evaluations:
             if each.mean is not None:
-                text = f"{measured(each.model_dump(), 2)} {told(curve.arm.values)}"
+                text = f"{describe_success(each.model_dump(), 2)} {describe_values(curve.arm.values)}"
                 noted.setdefault(float(each.version), []).append((each.mean, text))
     notes = {}
     for version, entries in noted.items():
@@ -155,8 +155,8 @@ def learning_curves(curves: Sequence[Curve], looks: dict[str, str]) -> LineChart
 
 
 def _setting(arm: ArmRecord) -> str:
-    return told(without_seed(arm.values))
+    return describe_values(without_seed(arm.values))
 
 
 def _cell(arm: ArmRecord, key: str) -> str:
-    return told({"": arm.values[key]}).removeprefix("=") if key in arm.values else "–"
+    return describe_values({"": arm.values[key]}).removeprefix("=") if key in arm.values else "–"

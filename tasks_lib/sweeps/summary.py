@@ -1,4 +1,7 @@
-"""What a sweep came to: the records that ``sweep.json`` holds, means over seeds, the best arms, tables. Pure functions."""
+"""Summary of a sweep: ``sweep.json``, means over seeds, best arms, tables.
+
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from typing import Any
 from pydantic import Field
 
 from envs.types import Record
-from tasks_lib.folder.metrics import told as interval_told
+from tasks_lib.folder.metrics import describe_success
 from tasks_lib.report.data import Success
-from tasks_lib.sweeps.arms import SEED, told
+from tasks_lib.sweeps.arms import SEED, describe_values
 
 PAGES = ("tasks.file", "tasks.kinds")
 """Keys that decide what pages an arm is measured on, besides its split."""
@@ -57,7 +60,7 @@ class ArmRecord(Record):
     def pages(self) -> str:
         """What it is measured on, in words: ``held_out``, and the tasks where arms have different ones. What has the same is compared."""
         tasks = {key: value for key, value in self.values.items() if key in PAGES}
-        return f"{self.split}, {told(tasks)}" if tasks else self.split
+        return f"{self.split}, {describe_values(tasks)}" if tasks else self.split
 
     @property
     def mean(self) -> float | None:
@@ -100,7 +103,7 @@ class SweepSummary(Record):
         counts: that was a choice."""
         held_out = any(self.record(run_id).split == "held_out" for run_id in self.best.values())
         arms = [arm for arm in self.arms if arm.state is not ArmState.DROPPED or arm.success_after is not None]
-        return held_out and len({told(without_seed(arm.values)) for arm in arms}) > 1
+        return held_out and len({describe_values(without_seed(arm.values)) for arm in arms}) > 1
 
     @property
     def compared(self) -> tuple[ArmRecord, ...]:
@@ -161,7 +164,7 @@ def over_seeds(arms: Sequence[ArmRecord]) -> list[Setting]:
     groups: dict[str, list[ArmRecord]] = {}
     for arm in arms:
         if arm.mean is not None:
-            groups.setdefault(f"{arm.split}: {told(without_seed(arm.values))}", []).append(arm)
+            groups.setdefault(f"{arm.split}: {describe_values(without_seed(arm.values))}", []).append(arm)
     found = []
     for members in groups.values():
         means = [arm.mean for arm in members if arm.mean is not None]
@@ -216,7 +219,7 @@ def lines(summary: SweepSummary) -> list[str]:
     for setting in summary.settings:
         if setting.n > 1:
             found.append(
-                f"{told(setting.values)}: {setting.mean:.3f} over {setting.n} seeds, "
+                f"{describe_values(setting.values)}: {setting.mean:.3f} over {setting.n} seeds, "
                 f"{setting.min:.3f} to {setting.max:.3f} ({setting.split})"
             )
     for pages, run_id in summary.best.items():
@@ -237,4 +240,4 @@ def _outcome(arm: ArmRecord) -> str:
 
 
 def _interval(success: Success | None) -> str:
-    return interval_told(success.model_dump(), 2) if success is not None else ""
+    return describe_success(success.model_dump(), 2) if success is not None else ""

@@ -1,4 +1,6 @@
-"""A sweep's folder: what it was started with, what became of its arms; and the arms that this process plays itself.
+"""Opens a sweep's folder and runs its arms in this process.
+
+The folder has what the sweep was started with, and what became of its arms.
 
 A sweep may be started again with other arms. Those that are new are played, those that are the same go on, and those that are not in it any more
 are *dropped*: their runs stay where they are, ``sweep.json`` remembers them, and they are not compared with the others. Named again, they go on.
@@ -31,7 +33,7 @@ from tasks_lib.folder.values import (
     with_new_keys,
 )
 from tasks_lib.processes.interrupts import interrupted_by
-from tasks_lib.sweeps.arms import Arm, told, with_known_names
+from tasks_lib.sweeps.arms import Arm, describe_values, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.page import build_sweep_report, read_summary, summary_path
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summarise
@@ -108,9 +110,12 @@ class Sweep:
             )
 
 
-def dropped_told(record: ArmRecord) -> str:
+def describe_dropped(record: ArmRecord) -> str:
     """A line on an arm that is not in the sweep any more."""
-    return f"arm {record.run_id} ({told(record.values)}) is dropped: its run stays as it is and is not compared; name it again and it goes on"
+    return (
+        f"arm {record.run_id} ({describe_values(record.values)}) is dropped: its run stays as it is and is not compared; "
+        f"name it again and it goes on"
+    )
 
 
 @contextmanager
@@ -129,7 +134,7 @@ def run_here(sweep: Sweep, train: Callable[[TrainConfig], Any], say: Say) -> Non
     """
     todo = sweep.unfinished()
     for number, arm in enumerate(todo, start=1):
-        say(f"arm {number} of {len(todo)}: {arm.run_id} ({arm.told})")
+        say(f"arm {number} of {len(todo)}: {arm.run_id} ({arm.description})")
         sweep.set_state(arm, ArmState.RUNNING)
         try:
             train(arm.config)
@@ -160,7 +165,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
     """
     begun = {
         run_id: lasting(with_new_keys(TrainConfig, values))
-        for run_id, values in _known(config).items()
+        for run_id, values in _begun_configs(config).items()
         if _is_begun(config, run_id)
     }
     arms = with_known_names(config.all_arms(), begun)
@@ -206,7 +211,7 @@ def _of_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecor
     """Records of all begun arms. An arm's values are those of the keys that are swept now, and what else it differs in."""
     keys = {key for arm in arms for key in arm.values}
     base = dict(_flat(arms[0].config.model_dump(mode="json")))
-    for run_id, values in _known(config).items():
+    for run_id, values in _begun_configs(config).items():
         if not _is_begun(config, run_id):
             continue
         begun = {**with_new_keys(TrainConfig, values), "root": str(config.run_dir.parent), "preset": ""}
@@ -233,7 +238,7 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) -> None:
     """Keep what a sweep was started with in its folder, each arm's whole configuration included: a preset may be edited later. Those of arms that are
     not in it any more stay where they have begun, in case they come back."""
-    begun = {run_id: values for run_id, values in _known(config).items() if _is_begun(config, run_id)}
+    begun = {run_id: values for run_id, values in _begun_configs(config).items() if _is_begun(config, run_id)}
     document = {
         "config": config.model_dump(mode="json"),
         "arms": {**begun, **{arm.run_id: arm.config.model_dump(mode="json") for arm in arms}},
@@ -243,7 +248,7 @@ def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) ->
     write_frozen(store.config_path, document)
 
 
-def _known(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
+def _begun_configs(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
     """Configurations of all arms that the sweep ever had, by name. ``ConfigError`` if the folder is of something else."""
     path = RunStore(config.run_dir).config_path
     return check_kind(path, type(config).model_fields)["arms"] if read_frozen(path) is not None else {}

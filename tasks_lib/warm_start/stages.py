@@ -1,4 +1,6 @@
-"""A warm start as resumable parts: pre-train, demonstrate, clone, measure, publish. Each is skipped when its product is there.
+"""Stages of a warm start: pre-train, demonstrate, clone, measure, publish.
+
+Each is skipped when its product is there.
 
 Its folder is that of a training run (docs/architecture.md) without ledger and metrics, and with::
 
@@ -30,7 +32,7 @@ from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.folder.checkpoints import check_checkpoint, with_template
 from tasks_lib.folder.failed_start import first_start
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.folder.metrics import known, share, success, success_by_kind
+from tasks_lib.folder.metrics import mark_unknown, share, success, success_by_kind
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.folder.values import freeze_config, git_commit, versions
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -161,7 +163,7 @@ class WarmStart:
             )
             summary = _summary(self.rollouts.run(groups, version=version, workers=workers))
             write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
-        return known(read_json(path))
+        return mark_unknown(read_json(path))
 
     def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         """Copy the checkpoint to the output folder, which appears whole or not at all; its ``recipe.json``."""
@@ -200,7 +202,7 @@ class WarmStart:
             "cloning": [
                 {"version": m["version"], "loss": m["metrics"]["loss"], "rows": m["metrics"]["rows"]} for m in manifests
             ],
-            "validation": {"sampled": _shown(sampled), "greedy": _shown(greedy)},
+            "validation": {"sampled": _select_metrics(sampled), "greedy": _select_metrics(greedy)},
             "seconds": {
                 "pre_train": sum(stage["seconds"] for stage in stages),
                 "demonstrate": demonstrations["seconds"] if demonstrations else 0.0,
@@ -367,5 +369,5 @@ def _summary(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def _shown(result: dict[str, Any]) -> dict[str, Any]:
+def _select_metrics(result: dict[str, Any]) -> dict[str, Any]:
     return {name: result[name] for name in ("mean", "low", "high", "n", "by_kind", "abstained", "seconds")}

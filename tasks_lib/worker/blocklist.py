@@ -1,4 +1,7 @@
-"""The blocklist of a run on shared storage: workers write what walls they saw, the sampler of groups leaves those sites out.
+"""Blocklist of sites that blocked the agent, shared by a run's workers.
+
+On shared storage: workers write what walls they saw, and the sampler of groups leaves those sites
+out.
 
 ``run_dir/blocklist/`` has one small file for each wall that was seen, written once and never changed, so any number of workers may write at once.
 What is blocked follows from them (`envs.ends.blocklist`). Files of which nothing counts any more are deleted at the next draw.
@@ -40,7 +43,7 @@ class Blocklist:
         self._ours = ours
         self.folder = store.blocklist_path
 
-    def saw(self, task: WebTask, episode: Trajectory, now: float | None = None) -> None:
+    def record_wall(self, task: WebTask, episode: Trajectory, now: float | None = None) -> None:
         """Write down the wall that an episode ended at."""
         if episode.wall == JUDGED_WALL and task.site in self._ours:
             return

@@ -1,4 +1,4 @@
-"""Playing the episodes of a slot, and keeping what became of them: graded, stored, and committed as groups.
+"""Plays the episodes of a slot, stores them, and commits them as groups.
 
 A group may be played by two workers at once. Each stores its trajectories under its own token; the first to make the group's record
 wins, and the other one deletes what it stored of that group. What a worker that died has stored stays, as `RunStore.orphans`.
@@ -77,7 +77,7 @@ class GroupCommitter:
             for trajectory in attempts:
                 sha256 = await loop.run_in_executor(self._files, self._store.put_trajectory, trajectory, self.token)
                 if trajectory.wall:
-                    await loop.run_in_executor(self._files, self._blocklist.saw, group.task, trajectory)
+                    await loop.run_in_executor(self._files, self._blocklist.record_wall, group.task, trajectory)
                 self._summaries[group.group_id].append(EpisodeSummary.of(trajectory, sha256))
             self._open[group.group_id] -= 1
             if self._open[group.group_id] == 0:

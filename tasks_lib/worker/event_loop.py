@@ -1,4 +1,7 @@
-"""The event loop of a Dask worker, in a thread of its own: Dask's threads hand it requests and wait."""
+"""The event loop thread of a Dask worker.
+
+Dask's threads hand it requests and wait.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers are asked for and what they answer: shards of groups to roll out, batches of stored episodes to grade again."""
+"""Requests to workers and their reports: rollouts of shards, and regrading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What lives in a Dask worker for as long as the worker does: site, browser pool and inference engine, on one event loop.
+"""Dask worker plugin that owns the sites, browser pool and inference engine.
+
+They share one event loop, and live for as long as the worker does.
 
 A Prefect task that runs on the worker gets at it with ``RolloutWorker.of_this_process()`` and waits for ``roll_out``; the episodes
 themselves are coroutines of the loop.
@@ -37,7 +39,7 @@ from tasks_lib.config import resolve_path
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.episode.clip import load_clip
-from tasks_lib.episode.live import LiveState, shown
+from tasks_lib.episode.live import LiveState, update_live_file
 from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
@@ -209,7 +211,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         try:
-            async with shown(live, store), asyncio.TaskGroup() as slots:
+            async with update_live_file(live, store), asyncio.TaskGroup() as slots:
                 for number, plan in enumerate(plan_slots(groups, rollout.concurrency)):
                     runner = cohorts[number % len(cohorts)]
                     slots.create_task(play_slot(plan, groups, runner, committer, live, slots))

@@ -1,4 +1,4 @@
-"""Which slot of a worker plays which episodes of its groups. Pure functions."""
+"""Assigns episodes to a worker's slots. Pure functions."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tasks_lib.building.shards import SetBuild, open_build
 from tasks_lib.config import PROJECT, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_build
+from tasks_lib.preflight.flows import check_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
 from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps
 from tests.flows.services import PrefectServer
@@ -59,8 +59,8 @@ def content(folder: Path) -> dict[str, bytes]:
 def built_without_a_flow(config: BuildTasksConfig) -> dict[str, Any]:
     """The manifest of a set that nothing came in the way of."""
     with open_build(config) as build:
-        while build.missing() or build.extend():
-            for request in build.missing():
+        while build.missing_shards() or build.extend():
+            for request in build.missing_shards():
                 build_shard(request)
         return build.merge()
 
@@ -84,7 +84,7 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
         with pytest.raises(JudgeError, match=r"1 shards are not complete:\n.*web, shard 0: 1 questions got no answer"):
             build_tasks(**parameters_of(config))
         built = SetBuild(config)
-        assert [request.source.name for request in built.missing()] == ["web"] and not built.finished
+        assert [request.source.name for request in built.missing_shards()] == ["web"] and not built.finished
         assert not (config.run_dir / "manifest.json").exists()
         kept = {path: path.stat().st_mtime_ns for path in (config.run_dir / "shards" / "own").iterdir()}
 
@@ -223,12 +223,12 @@ def test_what_may_be_spent_and_giving_up_may_change_when_a_build_goes_on(tmp_pat
 
     with open_build(config(budget_requests=5)) as built:
         pass
-    assert {request.spent for request in built.missing()} == {str(built.folder / "writer_spent.json")}
+    assert {request.spent for request in built.missing_shards()} == {str(built.folder / "writer_spent.json")}
     assert built.spending() == "writer: 0 requests spent (5 left), 0 tokens spent"
     assert SetBuild(config(budget_requests=6, budget_tokens=10)).writer_account() == {
         "requests": {"spent": 0, "left": 6}, "tokens": {"spent": 0, "left": 10},
     }  # fmt: skip
-    assert SetBuild(config_of(tmp_path, sources=given, give_up=True)).missing()[0].give_up
+    assert SetBuild(config_of(tmp_path, sources=given, give_up=True)).missing_shards()[0].give_up
     with pytest.raises(ConfigError, match="started with other values of: writer "):
         SetBuild(config(max_tokens=99))
     with open_build(config_of(tmp_path / "other", sources=given[:1], writer=None)) as unwritten:
@@ -244,10 +244,10 @@ def test_a_generator_that_has_no_more_is_an_error(tmp_path: Path) -> None:
         "worlds": 1,
     }
     with open_build(config_of(tmp_path, sources=[made], writer=None)) as build:
-        for request in build.missing():
+        for request in build.missing_shards():
             build_shard(request)
-        assert build.extend() and len(build.requests[0]) == 4 and len(build.missing()) == 2
-        for request in build.missing():
+        assert build.extend() and len(build.requests[0]) == 4 and len(build.missing_shards()) == 2
+        for request in build.missing_shards():
             build_shard(request)
         # as if the last two had only repeated the others
         for last, first in zip(build.requests[0][2:], build.requests[0], strict=False):
@@ -255,7 +255,7 @@ def test_a_generator_that_has_no_more_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(TaskError, match=r"source made: there are \d different tasks .* 9 are wanted; ask for more"):
             build.extend()
     with open_build(config_of(tmp_path, sources=[made], writer=None)) as build:
-        assert build.missing() == build.requests[0][2:], "a shard that was tampered with is built anew"
+        assert build.missing_shards() == build.requests[0][2:], "a shard that was tampered with is built anew"
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_bad_configuration_is_refused_by_name(tmp_path: Path, changes: dict[st
 def test_a_dry_run_says_what_would_be_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]
     arguments = ["--set", f"sources={json.dumps(given)}", "--set", f"root={tmp_path}", "--dry-run"]
-    assert run_command(build_tasks, BuildTasksConfig, look_at_build, arguments) == 0
+    assert run_command(build_tasks, BuildTasksConfig, check_build, arguments) == 0
     assert "# would build tasks from own (files, 4 shards), as a tree of jsonl files in" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 

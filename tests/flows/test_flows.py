@@ -26,7 +26,7 @@ from flows.train import train
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.preflight.flows import look_at_evaluation, look_once, looked_at
+from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.rollouts.cluster import use_cluster, worker_settings
 from training.groups import GroupSpec
@@ -90,17 +90,17 @@ def test_the_parameter_form_explains_and_bounds_every_field(started: Any) -> Non
 def test_a_flow_run_knows_what_its_command_has_looked_at(prefect_api: None, tmp_path: Path) -> None:
     looks = 0
 
-    def look(_config: EvaluateConfig) -> list[str]:
+    def check(_config: EvaluateConfig) -> list[str]:
         nonlocal looks
         looks += 1
         return ["looked in the flow"]
 
     @flow(persist_result=False)
     def started(config: EvaluateConfig) -> list[str]:
-        return look_once(look, config)
+        return check_once(check, config)
 
     config = small_evaluation(tmp_path)
-    with looked_at(config, ["looked before"]):
+    with reuse_check(config, ["looked before"]):
         assert started(config) == ["looked before"] and not looks
         assert started(small_evaluation(tmp_path, episodes=9)) == ["looked in the flow"]
     assert started(config) == ["looked in the flow"] and looks == 2
@@ -191,7 +191,7 @@ def test_a_cluster_that_is_not_there_leaves_the_name_to_the_corrected_command(
     ):
         evaluate(**parameters_of(small_evaluation(tmp_path, cluster={"address": address})))
     corrected = small_evaluation(tmp_path, greedy=False, policy={"checkpoint": "datasets/policies/reader"})
-    assert look_at_evaluation(corrected) == ["2 tasks of 2 kinds on 1 site"]
+    assert check_evaluation(corrected) == ["2 tasks of 2 kinds on 1 site"]
 
 
 def test_a_folder_in_use_is_left_alone(prefect_api: None, tmp_path: Path) -> None:

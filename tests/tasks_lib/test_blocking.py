@@ -42,7 +42,7 @@ def test_a_site_is_left_out_until_it_expires_and_its_files_vanish(tmp_path: Path
     listed = Blocklist(store)
     sites = {"shop", "mail"}
     assert listed.left_out("i000000", sites, 12, NOON) == frozenset()
-    listed.saw(task("shop"), CAPTCHA, NOON)
+    listed.record_wall(task("shop"), CAPTCHA, NOON)
     assert listed.left_out("i000001", sites, 12, NOON + 11 * HOUR) == {"shop"}
     assert listed.left_out("i000002", sites, 12, NOON + 13 * HOUR) == frozenset() and files(store)
     assert listed.left_out("i000003", sites, 12, NOON + 24 * HOUR) == frozenset() and not files(store)
@@ -52,7 +52,7 @@ def test_a_draw_that_is_done_again_leaves_out_the_same_sites(tmp_path: Path) -> 
     listed = Blocklist(RunStore(tmp_path))
     sites = {"shop", "mail"}
     assert listed.left_out("i000000", sites, 12, NOON) == frozenset()
-    listed.saw(task("shop"), CAPTCHA, NOON + 1)
+    listed.record_wall(task("shop"), CAPTCHA, NOON + 1)
     assert listed.left_out("i000000", sites, 12, NOON + 2) == frozenset(), "killed after its draw, and resumed"
     assert listed.left_out("i000001", sites, 12, NOON + 3) == {"shop"}
     assert listed.left_out("i000001", sites, 12, NOON + 99 * HOUR) == {"shop"}
@@ -62,7 +62,7 @@ def test_many_workers_write_at_once_and_an_episode_of_many_counts_once(tmp_path:
     store = RunStore(tmp_path)
     with ThreadPoolExecutor(8) as threads:
         writing = [
-            threads.submit(Blocklist(store).saw, task(f"site{number % 4}"), CAPTCHA, NOON + number / 100)
+            threads.submit(Blocklist(store).record_wall, task(f"site{number % 4}"), CAPTCHA, NOON + number / 100)
             for number in range(200)
         ]
     assert all(each.exception() is None for each in writing)
@@ -73,9 +73,9 @@ def test_many_workers_write_at_once_and_an_episode_of_many_counts_once(tmp_path:
 
 def test_when_all_are_blocked_it_says_which_and_when_the_first_is_free(tmp_path: Path) -> None:
     listed = Blocklist(RunStore(tmp_path))
-    listed.saw(task("shop"), CAPTCHA, NOON)
+    listed.record_wall(task("shop"), CAPTCHA, NOON)
     for episode in ("a", "b"):
-        listed.saw(task("mail"), judged(episode), NOON + 2 * HOUR)
+        listed.record_wall(task("mail"), judged(episode), NOON + 2 * HOUR)
     with pytest.raises(SiteError) as caught:
         listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 3 * HOUR)
     said = str(caught.value)
@@ -95,12 +95,12 @@ def test_one_mistake_of_a_judge_blocks_nothing(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     listed = Blocklist(store)
     for _ in range(2):
-        listed.saw(task("shop"), judged("a"), NOON)
+        listed.record_wall(task("shop"), judged("a"), NOON)
     assert listed.left_out("i000000", {"shop"}, 12, NOON + 1) == frozenset() and len(files(store)) == 1
-    listed.saw(task("shop"), judged("b"), NOON + 13 * HOUR)
+    listed.record_wall(task("shop"), judged("b"), NOON + 13 * HOUR)
     assert listed.left_out("i000001", {"shop"}, 12, NOON + 13 * HOUR) == frozenset(), "too long after the first"
     assert len(files(store)) == 1, "and that is forgotten"
-    listed.saw(task("shop"), judged("c"), NOON + 13 * HOUR + 1)
+    listed.record_wall(task("shop"), judged("c"), NOON + 13 * HOUR + 1)
     assert listed.left_out("i000002", {"shop", "mail"}, 12, NOON + 14 * HOUR) == {"shop"}
     assert listed.left_out("i000003", {"shop", "mail"}, 12, NOON + 26 * HOUR) == frozenset() and files(store)
     assert listed.left_out("i000004", {"shop", "mail"}, 12, NOON + 38 * HOUR) == frozenset() and not files(store)
@@ -109,16 +109,16 @@ def test_one_mistake_of_a_judge_blocks_nothing(tmp_path: Path) -> None:
 def test_a_judge_cannot_shut_a_site_of_ours(tmp_path: Path) -> None:
     listed = Blocklist(RunStore(tmp_path), ours={"shop"})
     for episode in ("a", "b", "c"):
-        listed.saw(task("shop"), judged(episode), NOON)
-        listed.saw(task("mail"), judged(episode), NOON)
+        listed.record_wall(task("shop"), judged(episode), NOON)
+        listed.record_wall(task("mail"), judged(episode), NOON)
     assert listed.left_out("i000000", {"shop", "mail"}, 12, NOON + 1) == {"mail"}
-    listed.saw(task("shop"), CAPTCHA, NOON)
+    listed.record_wall(task("shop"), CAPTCHA, NOON)
     assert listed.left_out("i000001", {"shop", "mail", "bank"}, 12, NOON + 1) == {"mail", "shop"}, "a sign is a sign"
 
 
 def test_a_list_that_is_turned_off_is_not_read(tmp_path: Path) -> None:
     listed = Blocklist(RunStore(tmp_path))
-    listed.saw(task("shop"), CAPTCHA)
+    listed.record_wall(task("shop"), CAPTCHA)
     assert listed.left_out("i000000", ["shop"], 0) == frozenset()
     with pytest.raises(SiteError):
         listed.left_out("i000000", ["shop"], 1)
@@ -160,7 +160,7 @@ def test_groups_are_drawn_around_a_blocked_site(tmp_path: Path, name: str) -> No
     with open_run(config) as run:
         before = run.sample(0, 0)
         assert {group.task.site for group in before} == {"shop", "mail"}
-        Blocklist(run.store).saw(task("shop"), CAPTCHA)
+        Blocklist(run.store).record_wall(task("shop"), CAPTCHA)
         assert run.sample(0, 0) == before
         around = [run.sample(0, 1), run.sample(1, 0)]
         assert all({group.task.site for group in groups} == {"mail"} for groups in around)
@@ -185,7 +185,7 @@ def test_rows_that_were_passed_over_come_once_their_site_is_free(tmp_path: Path,
             return [group.task.task_id for group in groups]
 
     with open_run(config) as run:
-        Blocklist(run.store).saw(task("shop"), CAPTCHA)
+        Blocklist(run.store).record_wall(task("shop"), CAPTCHA)
         folder = run.store.blocklist_path
     around = drawn(0)
     assert sorted(around) == ["mail/0", "mail/1", "mail/2"], "the rows of the free site"
@@ -221,7 +221,7 @@ def ended(group: GroupSpec) -> GroupRecord:
 def test_a_sampler_that_never_leaves_a_blocked_site_gives_others_as_they_come(tmp_path: Path) -> None:
     config = open_config(tmp_path, {"name": "sequential", "limit": 3})
     with open_run(config) as run:
-        Blocklist(run.store).saw(task("shop"), CAPTCHA)
+        Blocklist(run.store).record_wall(task("shop"), CAPTCHA)
         groups = run.sample(0, 0)
         assert {group.task.site for group in groups} == {"mail"} and len(groups) == 16
         assert run.sample(0, 0) == groups

@@ -15,7 +15,7 @@ from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import resolve
-from tasks_lib.preflight.flows import look_at_build
+from tasks_lib.preflight.flows import check_build
 
 
 def config_of(root: Path, *specs: dict[str, Any], others: tuple[dict[str, Any], ...] = ()) -> BuildTasksConfig:
@@ -48,28 +48,28 @@ def test_a_small_set_has_every_split_or_is_refused(
     missing = {split for split, share in splits.items() if share > 0} - splits_of(spec)
     config = config_of(tmp_path, spec)
     if not missing:
-        assert look_at_build(config) == []
+        assert check_build(config) == []
         return
     with pytest.raises(ConfigError, match=r"^source made0: no task of split ") as error:
-        look_at_build(config)
+        check_build(config)
     said = str(error.value)
     assert "\n" not in said and all(split in said for split in missing)
     assert not any(tmp_path.iterdir()), "before anything is written"
     # what it advises is enough
     if said.split(". For a set")[0].endswith("with per_world 1 each split gets some"):
-        assert look_at_build(config_of(tmp_path, {**spec, "per_world": 1})) == []
+        assert check_build(config_of(tmp_path, {**spec, "per_world": 1})) == []
     elif least := re.search(r"from a count of ([\d,]+) on", said):
         enough = {**spec, "per_world": 1, "count": int(least[1].replace(",", ""))}
-        assert look_at_build(config_of(tmp_path, enough)) == []
+        assert check_build(config_of(tmp_path, enough)) == []
     else:
         assert "more even shares" in said
-    assert look_at_build(config_of(tmp_path, {**spec, "splits": {**splits, **dict.fromkeys(missing, 0)}})) == []
+    assert check_build(config_of(tmp_path, {**spec, "splits": {**splits, **dict.fromkeys(missing, 0)}})) == []
 
 
 def test_generators_fill_the_splits_of_one_another(tmp_path: Path) -> None:
     both = {"count": 5, "kinds": ["shop-open"], "splits": {"train": 1, "held_out": 0.1}}
     held_out = {"count": 2, "kinds": ["shop-open"], "splits": {"held_out": 1}}
-    assert look_at_build(config_of(tmp_path, both, held_out)) == []
+    assert check_build(config_of(tmp_path, both, held_out)) == []
 
 
 def test_where_other_sources_may_fill_a_split_it_is_a_warning(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_where_other_sources_may_fill_a_split_it_is_a_warning(tmp_path: Path) ->
     path = tmp_path / "own.jsonl"
     save_tasks(path, list(generate(GeneratorSpec(count=1, splits={"held_out": 1}))))  # type: ignore[dict-item]
     own = {"kind": "files", "name": "own", "paths": [str(path)]}
-    (warning,) = look_at_build(config_of(tmp_path, spec, others=(own,)))
+    (warning,) = check_build(config_of(tmp_path, spec, others=(own,)))
     assert warning.startswith("warning: source made0: no task of split validation, held_out: ")
 
 
@@ -86,4 +86,4 @@ def test_too_few_different_tasks_are_refused_before_anything_is_built(tmp_path: 
     with pytest.raises(TaskError) as error:
         list(generate(GeneratorSpec.model_validate(spec)))
     with pytest.raises(ConfigError, match=re.escape(f"source made0: {error.value}")):
-        look_at_build(config_of(tmp_path, spec))
+        check_build(config_of(tmp_path, spec))

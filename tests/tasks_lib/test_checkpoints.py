@@ -14,7 +14,7 @@ from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConf
 from tasks_lib.config.differences import lasting
 from tasks_lib.folder.checkpoints import check_checkpoint, check_model_template, publish_base, with_template
 from tasks_lib.loops.run import open_run
-from tasks_lib.preflight.flows import look_at_evaluation, look_at_training, look_at_warm_start
+from tasks_lib.preflight.flows import check_evaluation, check_training, check_warm_start
 from training.ledger.store import read_json
 
 READER = Path("datasets/policies/reader")
@@ -130,9 +130,9 @@ def test_an_empty_template_is_derived_from_the_checkpoint(
         )
     configs = configs_of(folder, "", tmp_path)
     assert [with_template(config).policy.template for _, config in configs] == [template] * 3
-    for look, config in () if template else configs:
+    for check, config in () if template else configs:
         with pytest.raises(ConfigError, match=r"^policy\.template: .* is a llava model, cannot be derived; set the"):
-            look(config)
+            check(config)
 
 
 def test_a_run_has_the_derived_template_everywhere_and_goes_on_as_it_began(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_a_run_has_the_derived_template_everywhere_and_goes_on_as_it_began(tmp_p
         assert read_json(run.store.config_path)["config"]["policy"]["template"] == "qwen3_vl_nothink"
         assert run.rollouts.policy.template == run.config.policy.template == "qwen3_vl_nothink"
     for template in ("", "qwen3_vl_nothink"):
-        look_at_training(configs_of(folder, template, tmp_path)[0][1])
+        check_training(configs_of(folder, template, tmp_path)[0][1])
     with pytest.raises(ConfigError, match=r"policy\.template: qwen3_vl_nothink then, qwen3_vl now"):
-        look_at_training(configs_of(folder, "qwen3_vl", tmp_path)[0][1])
+        check_training(configs_of(folder, "qwen3_vl", tmp_path)[0][1])
     shutil.rmtree(folder)
-    look_at_training(config)  # the run has its copy, and knows its template
+    check_training(config)  # the run has its copy, and knows its template
 
 
 def test_an_arm_is_the_same_with_its_template_named_or_derived() -> None:
@@ -162,9 +162,9 @@ def configs_of(folder: Path, template: str, root: Path) -> list[tuple[Any, Any]]
     evaluation = {"policy": policy, "tasks": {"kinds": ["click-test"]}, **common}
     warm_start = {"preset": "reader", "base": str(folder), "policy": {"template": template}, **common}
     return [
-        (look_at_training, resolve(TrainConfig, {"preset": "quickstart", "policy": policy, **common})),
-        (look_at_evaluation, resolve(EvaluateConfig, evaluation)),
-        (look_at_warm_start, resolve(WarmStartConfig, warm_start | {"output": str(root / "out")})),
+        (check_training, resolve(TrainConfig, {"preset": "quickstart", "policy": policy, **common})),
+        (check_evaluation, resolve(EvaluateConfig, evaluation)),
+        (check_warm_start, resolve(WarmStartConfig, warm_start | {"output": str(root / "out")})),
     ]
 
 
@@ -186,9 +186,9 @@ def test_a_model_under_another_model_s_template_is_refused(
     says = (
         rf"^policy\.template: {template} is not a chat template of .*model, which is a {model_type} model; set .*{fix}$"
     )
-    for look, config in configs_of(folder, template, tmp_path):
+    for check, config in configs_of(folder, template, tmp_path):
         with pytest.raises(ConfigError, match=says):
-            look(config)
+            check(config)
 
 
 @pytest.mark.parametrize(

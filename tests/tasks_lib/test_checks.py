@@ -13,7 +13,7 @@ from envs.tasks import TaskIndex, save_tasks
 from envs.types import ConfigError, SeedRange, Split, WebTask
 from envs.types.webarena import EvalType, WebArenaEval
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig, TrainConfig, resolve
-from tasks_lib.preflight.flows import look_at_training
+from tasks_lib.preflight.flows import check_training
 from tasks_lib.preflight.tasks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
 
 JUDGE = {"judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}}
@@ -57,7 +57,7 @@ def refused(task: WebTask, rewards: dict[str, Any] | None = None, **rollout: Any
 def missing(task: WebTask, rewards: dict[str, Any] | None = None, **rollout: Any) -> tuple[bool, str] | None:
     config = TasksConfig(addresses={"gitlab": "http://127.0.0.1:8023"})
     check = Gradable(RolloutConfig(**rollout), RewardConfig(**(rewards or {})), config.live)
-    found = check.missing(task)
+    found = check.find_missing(task)
     return None if found is None else (found.never, found.what)
 
 
@@ -179,7 +179,7 @@ def test_of_a_large_set_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -
     looked: list[str] = []
 
     class Counting(Gradable):
-        def missing(self, task: WebTask) -> None:
+        def find_missing(self, task: WebTask) -> None:
             looked.append(task.task_id)
 
     check = Counting(RolloutConfig(), RewardConfig(), TasksConfig().live)
@@ -282,7 +282,7 @@ def test_a_run_is_refused_for_its_tasks_before_it_has_a_folder(tmp_path: Path) -
             "tasks": {"file": str(tmp_path / f"{name}.jsonl")},
         }
         config: TrainConfig = resolve(TrainConfig, values)
-        look_at_training(config)
+        check_training(config)
 
     open_checked(rubric_task(URL), "good")
     with pytest.raises(ConfigError, match=r"rollout\.judge"):

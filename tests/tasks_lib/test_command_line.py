@@ -14,8 +14,8 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from envs.types import ConfigError, DiskError, JudgeError, TaskError
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.config.parameters import takes_groups
-from tasks_lib.preflight.command_line import run_command, told_once
-from tasks_lib.preflight.flows import look_once
+from tasks_lib.preflight.command_line import hide_own_errors, run_command
+from tasks_lib.preflight.flows import check_once
 from tasks_lib.sweeps.config import SweepConfig
 
 ARGUMENTS = ["--set", "run_id=mine"]
@@ -51,10 +51,10 @@ def test_an_end_is_told_in_one_line(
 
 
 def test_an_interrupted_look_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def look(_config: Any) -> list[str]:
+    def check(_config: Any) -> list[str]:
         raise KeyboardInterrupt
 
-    assert run_command(never, EvaluateConfig, look, ARGUMENTS) == 130
+    assert run_command(never, EvaluateConfig, check, ARGUMENTS) == 130
     assert capsys.readouterr().err == "interrupted: nothing has begun\n"
 
 
@@ -182,18 +182,18 @@ def test_a_flow_does_not_look_again_at_what_its_command_has_looked_at(
     seen: list[str] = []
     told: list[list[str]] = []
 
-    def look(config: Any) -> list[str]:
+    def check(config: Any) -> list[str]:
         seen.append(config.run_id)
         return [f"looked {len(seen)} times"]
 
     @takes_groups(EvaluateConfig)
     def evaluate(config: EvaluateConfig) -> None:
         same = EvaluateConfig.model_validate(config.model_dump(mode="json"))  # as Prefect may hand it on
-        told.extend([look_once(look, same), look_once(look, config.model_copy(update={"run_id": "other"}))])
+        told.extend([check_once(check, same), check_once(check, config.model_copy(update={"run_id": "other"}))])
 
-    assert run_command(evaluate, EvaluateConfig, look, ARGUMENTS) == 0
+    assert run_command(evaluate, EvaluateConfig, check, ARGUMENTS) == 0
     assert seen == ["mine", "other"] and told == [["looked 1 times"], ["looked 2 times"]]
-    assert look_once(look, resolve(EvaluateConfig, {"run_id": "mine"})) == ["looked 3 times"], (
+    assert check_once(check, resolve(EvaluateConfig, {"run_id": "mine"})) == ["looked 3 times"], (
         "a later one in this process looks"
     )
 
@@ -205,7 +205,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
     def shown(error: Exception, logger: str = "prefect.flow_runs") -> bool:
         return bool(console.filter(logging.LogRecord(logger, 40, "", 1, "", None, (type(error), error, None))))
 
-    with told_once():
+    with hide_own_errors():
         assert not shown(ConfigError("ours"))
         assert shown(ConfigError("ours"), "prefect.task_runs")  # one that is tried again is told nowhere else
         assert not shown(DiskError("full"), "prefect.task_runs")

@@ -164,10 +164,10 @@ def test_nothing_is_estimated_before_an_episode_was_measured_here(
     with open_run(resolve(TrainConfig, values)) as run:
         run.store.publish_policy(0, PROJECT / "datasets/policies/reader", {"parent": None, "source": "reader"})
         loop = SynchronousLoop(run, trainer=None, workers=1, progress=Said())  # type: ignore[arg-type]
-        loop.say_what_follows()
+        loop.announce_remaining_work()
         loop.evaluate()
         loop.evaluate()
-        loop.say_what_follows()
+        loop.announce_remaining_work()
     assert "about" not in said[0] and "about" not in said[1], "nothing is known yet"
     assert [line for line in said if "about 60 s" in line] == [
         "evaluating version 0 on 30 held-out episodes, about 60 s …"

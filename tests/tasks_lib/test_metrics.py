@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.folder.metrics import MetricsLog, causes, family_rss_mb, success, success_by_kind, told, wilson_interval
+from tasks_lib.folder.metrics import (
+    MetricsLog,
+    causes,
+    describe_success,
+    family_rss_mb,
+    success,
+    success_by_kind,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +52,10 @@ def test_abstentions_are_no_failures(synthetic_group):
 
 def test_nothing_graded_is_no_success_of_nought(synthetic_group):
     nothing = synthetic_group("e0-g0", [None, None]).episodes
-    assert told(success(nothing)) == "unknown, no episode has a reward"
+    assert describe_success(success(nothing)) == "unknown, no episode has a reward"
     assert causes(nothing) == {"the browser died": 2}
     some = synthetic_group("e0-g1", [1.0, 1.0, 1.0, 0.0, None]).episodes
-    assert told(success(some), 2) == "0.75 [0.30, 0.95]"
+    assert describe_success(success(some), 2) == "0.75 [0.30, 0.95]"
     assert causes(some) == {"the browser died": 1}
 
 

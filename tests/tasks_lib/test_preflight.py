@@ -18,11 +18,11 @@ from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import (
-    look_at_build,
-    look_at_evaluation,
-    look_at_sweep,
-    look_at_training,
-    look_at_warm_start,
+    check_build,
+    check_evaluation,
+    check_sweep,
+    check_training,
+    check_warm_start,
 )
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import open_sweep
@@ -31,10 +31,10 @@ from training.ledger.store import RunStore, write_json
 
 READER = "datasets/policies/reader"
 OF_PRESETS: dict[str, tuple[Any, Callable[[Any], list[str]]]] = {
-    "quickstart": (TrainConfig, look_at_training),
-    "reader": (WarmStartConfig, look_at_warm_start),
-    "quickstart-seeds": (SweepConfig, look_at_sweep),
-    "bundled-tasks": (BuildTasksConfig, look_at_build),
+    "quickstart": (TrainConfig, check_training),
+    "reader": (WarmStartConfig, check_warm_start),
+    "quickstart-seeds": (SweepConfig, check_sweep),
+    "bundled-tasks": (BuildTasksConfig, check_build),
 }
 """Model and look of each preset's flow."""
 
@@ -76,17 +76,17 @@ def test_what_a_run_names_is_looked_at_and_nothing_is_written(
     tmp_path: Path, changes: dict[str, Any], error: type[RollwrightError], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        look_at_training(training(tmp_path, **changes))
+        check_training(training(tmp_path, **changes))
     if "evaluation" not in changes:
         with pytest.raises(error, match=says):
-            look_at_evaluation(evaluation(tmp_path, **changes))
+            check_evaluation(evaluation(tmp_path, **changes))
     assert not files(tmp_path)
 
 
 def test_a_corrected_run_may_have_the_name_of_the_refused_one(tmp_path: Path) -> None:
     with pytest.raises(PolicyError):
-        look_at_training(training(tmp_path, policy={"checkpoint": "nix"}))
-    assert look_at_training(training(tmp_path)) == ["8 tasks of 8 kinds on 1 site"]
+        check_training(training(tmp_path, policy={"checkpoint": "nix"}))
+    assert check_training(training(tmp_path)) == ["8 tasks of 8 kinds on 1 site"]
     with open_run(training(tmp_path)):
         pass
 
@@ -98,23 +98,23 @@ def test_a_run_is_no_checkpoint_and_its_newest_policy_is_named(tmp_path: Path) -
     with pytest.raises(
         PolicyError, match=r"^policy\.checkpoint: .*r is a run; give one of its policies, as .*r/policies/v000003$"
     ):
-        look_at_evaluation(wrong)
+        check_evaluation(wrong)
     bare = tmp_path / "bare"
     shutil.copytree(READER, bare, ignore=shutil.ignore_patterns("tokenizer*"))
     with pytest.raises(
         PolicyError, match=r"policy\.checkpoint: .*bare is no .* \(it has no tokenizer \(tokenizer\.json or"
     ):
-        look_at_evaluation(evaluation(tmp_path, policy={"checkpoint": str(bare)}))
+        check_evaluation(evaluation(tmp_path, policy={"checkpoint": str(bare)}))
 
 
 def test_the_folder_of_something_else_is_called_that(tmp_path: Path) -> None:
     with open_run(training(tmp_path)):
         pass
-    for look, model in (
-        (look_at_evaluation, EvaluateConfig),
-        (look_at_warm_start, WarmStartConfig),
-        (look_at_build, BuildTasksConfig),
-        (look_at_sweep, SweepConfig),
+    for check, model in (
+        (check_evaluation, EvaluateConfig),
+        (check_warm_start, WarmStartConfig),
+        (check_build, BuildTasksConfig),
+        (check_sweep, SweepConfig),
     ):
         more: dict[str, Any] = {}
         if model is BuildTasksConfig:
@@ -122,7 +122,7 @@ def test_the_folder_of_something_else_is_called_that(tmp_path: Path) -> None:
         if model is SweepConfig:
             more = {"base": {"preset": "quickstart"}, "grid": {"seed": [0]}}
         with pytest.raises(ConfigError, match=r"r is the folder of a training run, not of an? .*; use another run_id"):
-            look(resolve(model, {"root": str(tmp_path), "run_id": "r", **more}))  # type: ignore[operator]
+            check(resolve(model, {"root": str(tmp_path), "run_id": "r", **more}))  # type: ignore[operator]
 
 
 def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) -> None:
@@ -131,17 +131,17 @@ def test_it_is_said_where_a_run_goes_on_and_when_it_is_finished(tmp_path: Path) 
         run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})
     before = files(tmp_path)
     gone = config.model_copy(update={"iterations": 5})  # may change
-    assert look_at_training(gone)[-1] == f"{tmp_path / 'r'} is there, and goes on after version 0 of 5"
+    assert check_training(gone)[-1] == f"{tmp_path / 'r'} is there, and goes on after version 0 of 5"
     with pytest.raises(ConfigError, match=r"started with other values of: seed .*\n  seed: 0 then, 3 now"):
-        look_at_training(training(tmp_path, iterations=2, seed=3))
+        check_training(training(tmp_path, iterations=2, seed=3))
     assert files(tmp_path) == before
     for version in (1, 2):
         run.store.publish_policy(version, Path(READER), {"parent": version - 1, "source": "reader"})
-    assert look_at_training(config)[-1].endswith("goes on after version 2 of 2"), "its last evaluation may be missing"
+    assert check_training(config)[-1].endswith("goes on after version 2 of 2"), "its last evaluation may be missing"
     write_json(run.store.result_path, {"updates": 1})  # of before it was made longer
-    assert look_at_training(config)[-1].endswith("goes on after version 2 of 2")
+    assert check_training(config)[-1].endswith("goes on after version 2 of 2")
     write_json(run.store.result_path, {"updates": 2})
-    assert look_at_training(config) == [f"{tmp_path / 'r'} is finished: only its result is read"]
+    assert check_training(config) == [f"{tmp_path / 'r'} is finished: only its result is read"]
 
 
 TYPOS: list[tuple[dict[str, Any], str]] = [
@@ -168,18 +168,18 @@ def test_a_slip_is_named_before_that_a_name_is_taken(tmp_path: Path, changes: di
         run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})
         write_json(run.store.result_path, {"updates": 1000})
     with pytest.raises(RollwrightError, match=says):
-        look_at_training(training(tmp_path, **{**kept, **changes}))
+        check_training(training(tmp_path, **{**kept, **changes}))
     config = evaluation(tmp_path)
     freeze_config(config, RunStore(config.run_dir))
     write_json(RunStore(config.run_dir).evaluation_path(0), {})
     with pytest.raises(RollwrightError, match=says):
-        look_at_evaluation(evaluation(tmp_path, **{**kept, **changes}))
+        check_evaluation(evaluation(tmp_path, **{**kept, **changes}))
     arms = {"root": str(tmp_path), "run_id": "s", "grid": {"seed": [0]}}
     swept: SweepConfig = resolve(SweepConfig, {**arms, "base": {"preset": "quickstart", **kept}})
     with open_sweep(swept), open_run(swept.all_arms()[0].config):
         pass
     with pytest.raises(ConfigError, match=rf"(?s)^arm s-seed0: .*{says}"):
-        look_at_sweep(resolve(SweepConfig, {**arms, "base": {"preset": "quickstart", **kept, **changes}}))
+        check_sweep(resolve(SweepConfig, {**arms, "base": {"preset": "quickstart", **kept, **changes}}))
 
 
 def test_a_name_that_is_taken_comes_with_one_that_is_free(tmp_path: Path) -> None:
@@ -188,27 +188,27 @@ def test_a_name_that_is_taken_comes_with_one_that_is_free(tmp_path: Path) -> Non
     with open_run(training(tmp_path)):
         pass
     with pytest.raises(ConfigError, match=r"another run_id, such as run_id=r-3\n  seed: 0 then, 3 now$"):
-        look_at_training(training(tmp_path, seed=3))
-    assert look_at_training(training(tmp_path, seed=3, run_id="r-3"))
+        check_training(training(tmp_path, seed=3))
+    assert check_training(training(tmp_path, seed=3, run_id="r-3"))
     with pytest.raises(ConfigError, match=r"r is the folder of a training run, not of .*, such as run_id=r-3$"):
-        look_at_evaluation(evaluation(tmp_path, run_id="r"))
+        check_evaluation(evaluation(tmp_path, run_id="r"))
     config = evaluation(tmp_path)
     freeze_config(config, RunStore(config.run_dir))
     with pytest.raises(ConfigError, match=r"such as run_id=e-2\n  greedy: true then, false now"):
-        look_at_evaluation(evaluation(tmp_path, greedy=False))
+        check_evaluation(evaluation(tmp_path, greedy=False))
     warm: WarmStartConfig = resolve(WarmStartConfig, {"root": str(tmp_path), "run_id": "w"})
     with open_warm_start(warm):
         pass
     with pytest.raises(ConfigError, match=r"such as run_id=w-2\n  seed"):
-        look_at_warm_start(warm.model_copy(update={"seed": 4}))
+        check_warm_start(warm.model_copy(update={"seed": 4}))
     with pytest.raises(PolicyError, match=r"base: .*nix is no"):
-        look_at_warm_start(warm.model_copy(update={"base": "nix"}))
+        check_warm_start(warm.model_copy(update={"base": "nix"}))
     sources = [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]
     built: BuildTasksConfig = resolve(BuildTasksConfig, {"sources": sources, "root": str(tmp_path), "run_id": "b"})
     with open_build(built):
         pass
     with pytest.raises(ConfigError, match=r"such as run_id=b-2$"):
-        look_at_build(built.model_copy(update={"seed": 4}))
+        check_build(built.model_copy(update={"seed": 4}))
     arms = {"base": {"preset": "quickstart"}, "root": str(tmp_path), "run_id": "s", "grid": {"seed": [0]}}
     swept: SweepConfig = resolve(SweepConfig, arms)
     with open_sweep(swept), open_run(swept.all_arms()[0].config):
@@ -217,20 +217,20 @@ def test_a_name_that_is_taken_comes_with_one_that_is_free(tmp_path: Path) -> Non
     with pytest.raises(
         ConfigError, match=r"^sweep s has begun s-seed0 .*, such as run_id=s-2\n  algorithm\.group_size"
     ):
-        look_at_sweep(resolve(SweepConfig, other))
+        check_sweep(resolve(SweepConfig, other))
 
 
 def test_a_run_that_another_process_works_on_is_left_alone(tmp_path: Path) -> None:
     config = training(tmp_path)
     with run_lock(config.run_dir), pytest.raises(StorageError, match="another process is working on"):
-        look_at_training(config)
-    assert look_at_training(config)
+        check_training(config)
+    assert check_training(config)
 
 
 def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"r cannot be used: .*file is no folder; choose another root"):
-        look_at_training(training(tmp_path / "file"))
+        check_training(training(tmp_path / "file"))
 
 
 @pytest.mark.parametrize(
@@ -242,18 +242,18 @@ def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_root_that_cannot_be_made_is_refused_and_nothing_is_left(tmp_path: Path, root: str, why: str) -> None:
-    for look, config in (
-        (look_at_training, training(tmp_path / root)),
-        (look_at_evaluation, evaluation(tmp_path / root)),
-        (look_at_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path / root)})),
+    for check, config in (
+        (check_training, training(tmp_path / root)),
+        (check_evaluation, evaluation(tmp_path / root)),
+        (check_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path / root)})),
     ):
         with pytest.raises(StorageError) as refused:
-            look(config)  # type: ignore[operator]
+            check(config)  # type: ignore[operator]
         assert str(refused.value) == f"{config.run_dir} cannot be made: {why}; choose another root or run_id"
     assert not files(tmp_path)
     if root.startswith("/proc"):
         with pytest.raises(StorageError, match=rf"^{root} cannot be made: {why}; choose another output$"):
-            look_at_warm_start(resolve(WarmStartConfig, {"root": str(tmp_path), "output": f"{root}/reader"}))
+            check_warm_start(resolve(WarmStartConfig, {"root": str(tmp_path), "output": f"{root}/reader"}))
 
 
 def test_an_unknown_chat_template_is_refused_with_those_that_are_near(
@@ -263,32 +263,32 @@ def test_an_unknown_chat_template_is_refused_with_those_that_are_near(
     says = r"^policy\.template: got 'qwen2vl'; did you mean qwen2_vl.*\? allowed: one of LLaMA-Factory's \d+ chat templates \(in .*\)$"
     arms = {"base": {"preset": "quickstart", "policy": policy}, "root": str(tmp_path), "grid": {"seed": [0]}}
     configs = (
-        (look_at_training, training(tmp_path, policy=policy)),
-        (look_at_evaluation, evaluation(tmp_path, policy=policy)),
-        (look_at_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path), "policy": policy})),
-        (look_at_sweep, resolve(SweepConfig, arms)),
+        (check_training, training(tmp_path, policy=policy)),
+        (check_evaluation, evaluation(tmp_path, policy=policy)),
+        (check_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path), "policy": policy})),
+        (check_sweep, resolve(SweepConfig, arms)),
     )
-    for look, config in configs:
-        with pytest.raises(ConfigError, match=says.replace("^", "^arm .*: " if look is look_at_sweep else "^")):
-            look(config)  # type: ignore[operator]
+    for check, config in configs:
+        with pytest.raises(ConfigError, match=says.replace("^", "^arm .*: " if check is check_sweep else "^")):
+            check(config)  # type: ignore[operator]
     far = training(tmp_path, policy={"template": "zzz"})
     with pytest.raises(ConfigError, match=r"^policy\.template: got 'zzz'; allowed: one of LLaMA-Factory's"):
-        look_at_training(far)
+        check_training(far)
     cluster = {"cluster": {"address": "tcp://h:1"}}
     with pytest.raises(ConfigError, match=says):
-        look_at_training(training(tmp_path, policy=policy, **cluster))  # the trainer is here
-    assert look_at_evaluation(evaluation(tmp_path, policy=policy, **cluster)) == ["1 task of 1 kind on 1 site"]
-    assert look_at_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"})) == []
+        check_training(training(tmp_path, policy=policy, **cluster))  # the trainer is here
+    assert check_evaluation(evaluation(tmp_path, policy=policy, **cluster)) == ["1 task of 1 kind on 1 site"]
+    assert check_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"})) == []
     monkeypatch.setattr("tasks_lib.preflight.flows.template_names", frozenset)
-    assert look_at_training(far) == ["8 tasks of 8 kinds on 1 site"]
+    assert check_training(far) == ["8 tasks of 8 kinds on 1 site"]
     assert not files(tmp_path)
 
 
 @pytest.mark.parametrize("preset", ["quickstart", "reader", "quickstart-seeds", "bundled-tasks"])
 def test_every_preset_passes(tmp_path: Path, preset: str) -> None:
     assert {path.stem for path in PRESETS.glob("*.yaml")} == OF_PRESETS.keys()
-    model, look = OF_PRESETS[preset]
-    look(resolve(model, {"preset": preset, "root": str(tmp_path)}))
+    model, check = OF_PRESETS[preset]
+    check(resolve(model, {"preset": preset, "root": str(tmp_path)}))
     assert not files(tmp_path)
 
 
@@ -297,26 +297,26 @@ def test_a_browser_that_is_none_is_refused_where_one_would_be_started(
 ) -> None:
     monkeypatch.setenv("ROLLWRIGHT_CHROMIUM", str(tmp_path / "nix"))
     arms = {"base": {"preset": "quickstart"}, "root": str(tmp_path), "grid": {"seed": [0]}}
-    for look, config in (
-        (look_at_training, training(tmp_path)),
-        (look_at_evaluation, evaluation(tmp_path)),
-        (look_at_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path)})),
+    for check, config in (
+        (check_training, training(tmp_path)),
+        (check_evaluation, evaluation(tmp_path)),
+        (check_warm_start, resolve(WarmStartConfig, {"root": str(tmp_path)})),
     ):
         with pytest.raises(BrowserError, match=r"^ROLLWRIGHT_CHROMIUM=.*nix is no executable file; name a Chromium"):
-            look(config)  # type: ignore[operator]
+            check(config)  # type: ignore[operator]
     with pytest.raises(ConfigError, match=r"^arm .*: ROLLWRIGHT_CHROMIUM=.*nix is no executable file"):
-        look_at_sweep(resolve(SweepConfig, arms))
-    assert not look_at_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"}))
-    assert look_at_training(training(tmp_path, cluster={"address": "tcp://h:1"}))
-    assert look_at_evaluation(evaluation(tmp_path, rollout={"browser_address": "http://h:9222"}))
+        check_sweep(resolve(SweepConfig, arms))
+    assert not check_sweep(resolve(SweepConfig, {**arms, "deployment": "train/quickstart"}))
+    assert check_training(training(tmp_path, cluster={"address": "tcp://h:1"}))
+    assert check_evaluation(evaluation(tmp_path, rollout={"browser_address": "http://h:9222"}))
     assert not files(tmp_path)
 
 
 def test_a_finished_evaluation_is_only_read(tmp_path: Path) -> None:
     config = evaluation(tmp_path)
-    assert look_at_evaluation(config) == ["1 task of 1 kind on 1 site"]
+    assert check_evaluation(config) == ["1 task of 1 kind on 1 site"]
     write_json(config.run_dir / "evaluations" / "v000000.json", {})
-    assert look_at_evaluation(config)[-1] == f"{tmp_path / 'e'} is finished: only its result is read"
+    assert check_evaluation(config)[-1] == f"{tmp_path / 'e'} is finished: only its result is read"
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_runs_policy_is_evaluated_under_its_number(tmp_path: Path, folder: str
     config = evaluation(tmp_path, policy={"checkpoint": str(tmp_path / "link")})
     (checkpoint / "manifest.json").write_text("{}")
     write_json(store.evaluation_path(version), {})
-    assert look_at_evaluation(config)[-1].endswith("is finished: only its result is read"), "through a link too"
+    assert check_evaluation(config)[-1].endswith("is finished: only its result is read"), "through a link too"
 
 
 def test_an_evaluation_of_before_goes_on_as_version_0(tmp_path: Path) -> None:
@@ -354,51 +354,51 @@ def test_an_evaluation_of_before_goes_on_as_version_0(tmp_path: Path) -> None:
 
 
 def test_the_arms_of_a_sweep_are_looked_at(tmp_path: Path) -> None:
-    def look(**changes: Any) -> list[str]:
+    def check(**changes: Any) -> list[str]:
         values = {"base": {"preset": "quickstart", "iterations": 2}, "root": str(tmp_path), "run_id": "s", **changes}
-        return look_at_sweep(resolve(SweepConfig, values))
+        return check_sweep(resolve(SweepConfig, values))
 
     seeds = {"seed": [0, 1]}
-    assert look(grid=seeds) == [] and not files(tmp_path)
+    assert check(grid=seeds) == [] and not files(tmp_path)
     with pytest.raises(ConfigError, match=r"^arm s-kinds\S*-seed0: tasks\.kinds: no task of kind nix .*"):
-        look(grid={**seeds, "tasks.kinds": [["nix"], []]})
+        check(grid={**seeds, "tasks.kinds": [["nix"], []]})
     assert not files(tmp_path)
     one, two = resolve(
         SweepConfig, {"base": {"preset": "quickstart"}, "root": str(tmp_path), "run_id": "s", "grid": seeds}
     ).all_arms()
     with open_run(one.config.model_copy(update={"iterations": 2})) as run:
         run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})
-        assert look(grid=seeds) == [f"{one.config.run_dir} is there, and goes on after version 0 of 2"], (
+        assert check(grid=seeds) == [f"{one.config.run_dir} is there, and goes on after version 0 of 2"], (
             "under way elsewhere"
         )
     assert not two.config.run_dir.exists()
     with run_lock(tmp_path / "s"), pytest.raises(StorageError, match="another process is working on"):
-        look(grid=seeds)
+        check(grid=seeds)
 
 
 def test_a_warm_start_is_looked_at(tmp_path: Path) -> None:
-    def look(**changes: Any) -> list[str]:
-        return look_at_warm_start(resolve(WarmStartConfig, {"root": str(tmp_path), "run_id": "w", **changes}))
+    def check(**changes: Any) -> list[str]:
+        return check_warm_start(resolve(WarmStartConfig, {"root": str(tmp_path), "run_id": "w", **changes}))
 
-    assert look() == ["78 tasks of 78 kinds on 1 site"]
+    assert check() == ["78 tasks of 78 kinds on 1 site"]
     with pytest.raises(PolicyError, match=r"base: .*nix is no Hugging Face checkpoint"):
-        look(base="nix")
+        check(base="nix")
     with pytest.raises(ConfigError, match=r"output: .* is there and not of this run"):
-        look(output=READER)
+        check(output=READER)
     assert not files(tmp_path)
 
 
 def test_a_set_that_is_built_is_looked_at(tmp_path: Path) -> None:
-    def look(path: str, **changes: Any) -> list[str]:
+    def check(path: str, **changes: Any) -> list[str]:
         sources = [{"kind": "files", "name": "own", "paths": [path]}]
-        return look_at_build(
+        return check_build(
             resolve(BuildTasksConfig, {"sources": sources, "root": str(tmp_path), "run_id": "b", **changes})
         )
 
-    assert look("datasets/tasks/miniwob.jsonl") == []
+    assert check("datasets/tasks/miniwob.jsonl") == []
     with pytest.raises(ConfigError, match=r"source own: .*nix"):
-        look("nix.jsonl")
+        check("nix.jsonl")
     assert not files(tmp_path)
     (tmp_path / "b" / "groups").mkdir(parents=True)
     with pytest.raises(StorageError, match="holds groups and is no task set"):
-        look("datasets/tasks/miniwob.jsonl")
+        check("datasets/tasks/miniwob.jsonl")

@@ -17,7 +17,7 @@ from flows.regrade import regrade
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, write_end, write_start
-from tasks_lib.preflight.flows import look_at_regrading
+from tasks_lib.preflight.flows import check_regrading
 from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
 from tasks_lib.worker.requests import Needs
 from tests.envs.rewards.played import trajectory
@@ -112,7 +112,7 @@ def test_a_name_that_is_used_up_is_not_used_for_other_values(tmp_path: Path) -> 
         result = Regraded(episode_id=name, task_id="shop/a", reward=reward, before=reward)
         write_json(store.regraded_path("again", name), result)
     again.begin()
-    for use in (other.begin, lambda: look_at_regrading(other.config)):
+    for use in (other.begin, lambda: check_regrading(other.config)):
         with pytest.raises(
             ConfigError,
             match=r"graded as 'again' already.*; give another name\n  rewards\.length: 0\.5 then, 0\.2 now$",
@@ -247,7 +247,7 @@ def test_a_name_that_is_no_folder_of_its_own_is_refused(name: str) -> None:
 
 def test_it_is_looked_at_before_a_cluster_starts_and_nothing_is_written(tmp_path: Path) -> None:
     def look(**values: Any) -> list[str]:
-        return look_at_regrading(_regrading(tmp_path, **values).config)
+        return check_regrading(_regrading(tmp_path, **values).config)
 
     store = _stored(tmp_path)
     assert look(which="all") == ["3 of 3 episodes are to be graded"] and look() == ["1 of 1 episodes are to be graded"]

@@ -14,7 +14,7 @@ from PIL import Image
 from envs.settle import SettleReason
 from envs.types import StopReason
 from tasks_lib.report import build_report, learning_curve_png
-from tasks_lib.report.charts import Series, duration, line_chart, nice_ticks, number, rolling_mean
+from tasks_lib.report.charts import Series, format_duration, line_chart, nice_ticks, number, rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import MAX_EPISODES, choose
 from tasks_lib.report.grading import MAX_CAUSES, MAX_WORDS, OTHERS, causes, grading
@@ -173,7 +173,7 @@ def test_ticks_numbers_and_durations() -> None:
     assert nice_ticks(0, 9, 5) == [0, 2, 4, 6, 8, 10]
     assert nice_ticks(3, 3, 2)[0] <= 3 <= nice_ticks(3, 3, 2)[-1]
     assert [number(v) for v in (0, 1, 0.00122, 1234.5, 1e-5, None)] == ["0", "1", "0.00122", "1,234", "1e-5", "–"]
-    assert [duration(v) for v in (7.31, 42, 540, 7500, None)] == ["7.3 s", "42 s", "9 min", "2 h 05 min", "–"]
+    assert [format_duration(v) for v in (7.31, 42, 540, 7500, None)] == ["7.3 s", "42 s", "9 min", "2 h 05 min", "–"]
     assert [percent(v) for v in (0, 0.0001, 0.074, 0.5)] == ["0.0 %", "< 0.1 %", "7.4 %", "50 %"]
     assert rolling_mean([(0, 0.0), (1, 3.0), (2, 6.0)], 3) == ((0, 1.5), (1, 3.0), (2, 4.5))
 

@@ -18,7 +18,7 @@ from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.folder.checkpoints import check_checkpoint, publish_base
 from tasks_lib.folder.frozen_config import COPY
 from tasks_lib.loops.run import open_run
-from tasks_lib.preflight.flows import look_at_training
+from tasks_lib.preflight.flows import check_training
 from tasks_lib.rollouts.evaluation import evaluate_version
 from training.ledger.store import RunStore, read_json, write_json
 
@@ -77,20 +77,20 @@ def test_a_damaged_configuration_never_lets_other_values_in(tmp_path: Path, dama
         write_json(run.store.group_path("i000000-g0000"), {})  # it has begun
     DAMAGE[damage](path)
     with pytest.raises(ConfigError, match=r"other values of: seed"):
-        look_at_training(_config(tmp_path, seed=4))
-    look_at_training(_config(tmp_path))
+        check_training(_config(tmp_path, seed=4))
+    check_training(_config(tmp_path))
     DAMAGE[damage](path.with_name(COPY))
     for config in (_config(tmp_path), _config(tmp_path, seed=4)):
         with pytest.raises(
             StorageError, match=r"config.json is .*put back a copy of that file .*or use another run_id$"
         ) as said:
-            look_at_training(config)
+            check_training(config)
         assert "delete" not in str(said.value) and "\n" not in str(said.value)
-    look_at_training(_config(tmp_path, run_id="another", seed=4))
+    check_training(_config(tmp_path, run_id="another", seed=4))
     path.write_bytes(whole)
-    look_at_training(_config(tmp_path))
+    check_training(_config(tmp_path))
     with pytest.raises(ConfigError, match=r"other values of: seed"):
-        look_at_training(_config(tmp_path, seed=4))
+        check_training(_config(tmp_path, seed=4))
 
 
 def test_what_killed_processes_were_writing_is_removed_when_a_run_is_opened(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_damaged_policy_is_noticed_when_a_run_is_opened(tmp_path: Path) -> Non
         publish_base(run.store, PROJECT / "datasets" / "policies" / "reader")
         weights = run.store.policy_path(0) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    for begin in (look_at_training, lambda config: open_run(config).__enter__()):
+    for begin in (check_training, lambda config: open_run(config).__enter__()):
         with pytest.raises(
             StorageError, match=r"policy v0 is damaged: .*model\.safetensors .*; to go on, move"
         ) as said:
@@ -154,7 +154,7 @@ def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of
         )
     greater = {**judge, "budget_requests": 10, "budget_tokens": 500}
     config = _config(tmp_path, rollout={"judge": greater})
-    look_at_training(config)
+    check_training(config)
     with open_run(config) as run:
         limits = run.rollouts.request([], 0).rollout.judge.limits
         assert ledger.claim(limits) is None and ledger.claim(limits) is not None, "one more, as what was spent is kept"
@@ -164,7 +164,7 @@ def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of
         (None, r"\n  rollout\.judge: .*, null now$"),
     ):
         with pytest.raises(ConfigError, match=rf"started with other values of: rollout \((.|\n)*{says}"):
-            look_at_training(_config(tmp_path, rollout={"judge": other}))
+            check_training(_config(tmp_path, rollout={"judge": other}))
 
 
 @pytest.mark.parametrize("content", ['{"requests": 7, "to', '{"requests": -7, "tokens": 0}', "[7, 0]", "\0" * 96])
@@ -173,7 +173,7 @@ def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_wha
 ) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
     config = _config(tmp_path, rollout={"judge": judge})
-    look_at_training(config)
+    check_training(config)
     match = (
         r"judge_spent\.json: expected what was spent, not b.*; nothing is sent until you write .*, or delete the file"
     )
@@ -186,13 +186,13 @@ def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_wha
             evaluate_version(run.rollouts, 0, run.tasks, episodes=1, workers=1)
         assert path.read_text() == content and not list(run.store.root.glob("groups/*"))
     with pytest.raises(DamagedLedger, match=match):
-        look_at_training(config)
+        check_training(config)
     path.unlink()
-    look_at_training(config)
+    check_training(config)
     without = _config(tmp_path / "without")
     with open_run(without) as run:
         run.store.spent_path().write_text(content)
-    look_at_training(without)  # without a judge nobody counts
+    check_training(without)  # without a judge nobody counts
 
 
 def test_a_run_goes_on_when_the_checkpoint_that_it_began_with_is_gone(tmp_path: Path) -> None:

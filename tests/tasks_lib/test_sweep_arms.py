@@ -14,7 +14,7 @@ from envs.types import ConfigError
 from tasks_lib.config import PRESETS, resolve
 from tasks_lib.config.differences import lasting
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.flows import look_at_sweep
+from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.sweeps.arms import MAX_ARMS, MAX_NAME, Arm, make_arms, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 
@@ -46,7 +46,7 @@ def test_a_grid_is_every_combination_laid_over_the_base() -> None:
     for arm in arms:
         assert arm.config.run_id == arm.run_id and arm.config.run_dir == Path("somewhere").resolve() / arm.run_id
         assert (arm.config.algorithm.std_epsilon, arm.config.iterations, arm.config.preset) == (0.5, 20, "quickstart")
-    assert arms[0].told == "algorithm.group_size=4, seed=3"
+    assert arms[0].description == "algorithm.group_size=4, seed=3"
 
 
 def test_the_order_of_the_keys_decides_nothing() -> None:
@@ -60,7 +60,7 @@ def test_listed_arms_may_be_nested_and_are_combined_with_a_grid() -> None:
         grid={"seed": [0, 1]},
         arms=[{"algorithm": {"name": "filtered_bc"}, "trainer.epochs": 2}, {"rollout.attempts": 1}, {}],
     ).all_arms()
-    assert [(arm.run_id, arm.told) for arm in arms] == [
+    assert [(arm.run_id, arm.description) for arm in arms] == [
         ("s-namefiltered_bc-epochs2-seed0", "algorithm.name=filtered_bc, trainer.epochs=2, seed=0"),
         ("s-namefiltered_bc-epochs2-seed1", "algorithm.name=filtered_bc, trainer.epochs=2, seed=1"),
         ("s-attempts1-seed0", "rollout.attempts=1, seed=0"),
@@ -237,7 +237,7 @@ def test_a_dry_run_shows_the_configuration_and_a_line_for_each_arm(capsys: pytes
 
     grid = 'grid={"seed": [0, 1], "algorithm.group_size": [4, 8]}'
     arguments = ["--set", "base.preset=quickstart", "--set", grid, "--set", "run_id=mine", "--dry-run"]
-    assert run_command(flow, SweepConfig, look_at_sweep, arguments) == 0
+    assert run_command(flow, SweepConfig, check_sweep, arguments) == 0
     said = capsys.readouterr().out.splitlines()
     assert "run_id: mine" in said and "  preset: quickstart" in said
     comments = [line for line in said if line.startswith("#")]

@@ -16,7 +16,7 @@ from prefect.exceptions import TerminationSignal
 from envs.types import ConfigError, PolicyError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.preflight.flows import look_at_sweep
+from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.processes.interrupts import interrupted_by
 from tasks_lib.report.data import Success
 from tasks_lib.sweeps.config import SweepConfig
@@ -208,7 +208,7 @@ def test_an_arm_that_is_the_same_goes_on_under_its_name_however_its_values_are_w
     summary = sweep(tmp_path, train, grid={}, arms=arms)
     assert [arm.run_id for arm in summary.arms][1:] == ["s-temperature1", "s-concurrency4"]
     assert len(train.played) == 3 and train.played[2].startswith("s-concurrency4-")
-    (told, *_) = look_at_sweep(config(tmp_path, grid={}, arms=arms[1:]))
+    (told, *_) = check_sweep(config(tmp_path, grid={}, arms=arms[1:]))
     assert re.match(r"arm s-concurrency4-\w+ \(rewards\.concurrency=4\) is dropped: its run stays as it is", told)
     other = {"iterations": 3, "trainer": {"epochs": 2}}
     with pytest.raises(

@@ -15,7 +15,7 @@ from PIL import Image
 
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
-from tasks_lib.folder.metrics import MetricsLog, known, share, success, success_by_kind
+from tasks_lib.folder.metrics import MetricsLog, mark_unknown, share, success, success_by_kind
 from tasks_lib.loops.results import one_line, write_result
 from tasks_lib.loops.run import iteration_line
 from tasks_lib.loops.synchronous import _sentence
@@ -59,9 +59,11 @@ def test_nothing_graded_is_unknown_by_kind_too(synthetic_group: Any) -> None:
 
 def test_older_files_are_read_as_unknown_and_others_as_they_are() -> None:
     whole = evaluation(0, SOME, a=SOME, b=SOME)
-    assert known(whole) == whole and orjson.dumps(known(whole)) == orjson.dumps(whole), "not a byte is another"
-    assert known(evaluation(0, OLD, a=OLD)) == evaluation(0, NOTHING, a=NOTHING)
-    assert known({**whole, "by_kind": {"a": {"mean": 0.0, "n": 0}, "b": SOME}})["by_kind"] == {
+    assert mark_unknown(whole) == whole and orjson.dumps(mark_unknown(whole)) == orjson.dumps(whole), (
+        "not a byte is another"
+    )
+    assert mark_unknown(evaluation(0, OLD, a=OLD)) == evaluation(0, NOTHING, a=NOTHING)
+    assert mark_unknown({**whole, "by_kind": {"a": {"mean": 0.0, "n": 0}, "b": SOME}})["by_kind"] == {
         "a": {"mean": None, "n": 0},
         "b": SOME,
     }

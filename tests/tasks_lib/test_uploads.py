@@ -13,7 +13,7 @@ from envs.tasks import save_parquet, save_tasks, write_tree
 from envs.types import ConfigError, ErrorCode, SeedRange, Split, TaskError, Upload, WebTask
 from tasks_lib.config import EvaluateConfig, TasksConfig, resolve
 from tasks_lib.folder.task_sets import freeze_tasks
-from tasks_lib.preflight.flows import look_at_evaluation
+from tasks_lib.preflight.flows import check_evaluation
 from tasks_lib.rollouts.shards import Rollouts
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
@@ -144,5 +144,5 @@ def test_files_that_are_missing_or_lead_elsewhere_are_refused_before_anything_is
         EvaluateConfig, {"run_id": "run", "root": str(tmp_path / "runs"), "tasks": {"file": file}}
     )
     with pytest.raises(TaskError, match=f"pages/7: .*{message}"):
-        look_at_evaluation(config)
+        check_evaluation(config)
     assert not store.task_files_path.exists() and not store.config_path.exists()

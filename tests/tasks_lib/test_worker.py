@@ -24,7 +24,7 @@ from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Traject
 from tasks_lib.config import EvaluateConfig, RewardConfig, resolve, resolve_path
 from tasks_lib.episode import actors
 from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.live import Doing, LiveState, WorkerState, shown
+from tasks_lib.episode.live import Doing, LiveState, WorkerState, update_live_file
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.planning import evaluation_groups
@@ -153,7 +153,7 @@ async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, mo
     def now() -> WorkerState:
         return read_live(store)[0]
 
-    async with shown(live, store):
+    async with update_live_file(live, store):
         slot.begin("i000003-g0001-s02-a0", "click-link", 3)
         slot.now(Doing.ACT, 2)
         async with asyncio.timeout(10):
@@ -179,7 +179,7 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.write_text("a file where the folder should be")
 
-    async with shown(live, store):
+    async with update_live_file(live, store):
         async with asyncio.timeout(30):
             while not caplog.records:
                 await asyncio.sleep(0.01)

@@ -40,7 +40,7 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
         write_json(
             store.trainer_path / READY, {"pid": os.getpid(), "started": started, "seconds": time.time() - started}
         )
-    _say(trainer, f"at version {version} after {time.time() - started:.1f} s")
+    _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
     while version < spec.total_updates:
         version += 1
         waited = wait_for_batch(store, version, POLL_SECONDS)
@@ -54,7 +54,7 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
         batch, _ = read_batch(store, again)
         rows = read_rows(store, batch, trainer.spec.banned_ids)
         run_update(trainer, batch, rows, Stopwatch(), store.manifest(again)["metrics"]["learning_rate"])
-        _say(trainer, f"v{again} is done again from {store.batch_path(again).name}")
+        _log(trainer, f"v{again} is done again from {store.batch_path(again).name}")
     if latest > version:
         check_replay(trainer, store, latest)
         publish_state(trainer, store, latest)
@@ -103,7 +103,7 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
 
     publish_policy(trainer, store, version, manifest)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in watch.seconds.items())
-    _say(
+    _log(
         trainer,
         f"v{version}: {len(rows)} rows, loss {metrics['loss']:.4f}, {time.perf_counter() - start:.2f} s ({parts})",
     )
@@ -118,6 +118,6 @@ def _counts(batch: TrainingBatch) -> dict[str, float]:
     }
 
 
-def _say(trainer: PolicyTrainer, message: str) -> None:
+def _log(trainer: PolicyTrainer, message: str) -> None:
     if trainer.args.should_save:
         print(f"trainer: {message}", flush=True)
