@@ -50,7 +50,7 @@ from tasks_lib.folder.failed_start import first_start, free_name
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import check_kind, with_new_keys
-from tasks_lib.processes.retries import may_help_to_retry
+from tasks_lib.processes.retries import is_retriable
 from training.ledger.store import RunStore, read_json, write_json
 
 NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
@@ -64,7 +64,7 @@ MAY_CHANGE = frozenset({"give_up"})
     task_run_name="build-{request.source.name}-{request.shard}",
     retries=1,
     retry_delay_seconds=2,
-    retry_condition_fn=may_help_to_retry,
+    retry_condition_fn=is_retriable,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -230,7 +230,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
         frozen = check_kind(path, plan.config)
         before = with_new_keys(BuildTasksConfig, frozen["config"])
         lasting = [key for key in plan.config if key not in MAY_CHANGE]
-        changed = [key for key in lasting if _lasting(key, plan.config[key]) != _lasting(key, before.get(key))]
+        changed = [key for key in lasting if _comparable(key, plan.config[key]) != _comparable(key, before.get(key))]
         changed += [
             f"the files of source {name}"
             for name, found in fingerprints.items()
@@ -339,7 +339,7 @@ def _describe_report(report: ShardReport) -> str:
     return ", ".join(parts)
 
 
-def _lasting(key: str, value: Any) -> Any:
+def _comparable(key: str, value: Any) -> Any:
     """A value of the configuration, without what may change."""
     if key != "writer" or not value:
         return value

@@ -17,7 +17,7 @@ def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in endpoint.items() if key not in BUDGETS}
 
 
-def lasting(values: dict[str, Any]) -> dict[str, Any]:
+def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
     """A configuration without the judge's budgets: they are counted for the whole run, so a run that has used them up goes on with greater ones.
 
     An empty chat template is as the one that is derived from the checkpoint.

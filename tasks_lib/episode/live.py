@@ -78,7 +78,7 @@ class WorkerState(Record):
 
 
 @dataclass(slots=True)
-class Slot:
+class SlotStatus:
     """The live state of one slot; written by its episodes, read once a second."""
 
     episode_id: str = ""
@@ -126,12 +126,12 @@ class LiveState:
     episodes: int
     browsers: Callable[[], dict[str, Any]]
     rewards: Callable[[], dict[str, Any]] = dict
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[SlotStatus] = field(default_factory=list)
     finished: Counter[StopReason] = field(default_factory=Counter)
 
-    def slot(self) -> Slot:
+    def slot(self) -> SlotStatus:
         """One more slot."""
-        self.slots.append(Slot())
+        self.slots.append(SlotStatus())
         return self.slots[-1]
 
     def ended(self, attempts: list[Trajectory]) -> None:

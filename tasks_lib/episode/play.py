@@ -26,7 +26,7 @@ from envs.types.actions import ACTIONS, WITH_MEMORY
 from tasks_lib.config import RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, Situation
-from tasks_lib.episode.live import Doing, Slot
+from tasks_lib.episode.live import Doing, SlotStatus
 from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.turns import TurnPipeline
 from training.groups import GroupSpec
@@ -59,7 +59,7 @@ class EpisodeRunner:
     oversampling: OverSampling = field(default_factory=OverSampling)
     """Of the shard, for all its runners."""
 
-    async def run(self, group: GroupSpec, sample: int, slot: Slot) -> list[Trajectory]:
+    async def run(self, group: GroupSpec, sample: int, slot: SlotStatus) -> list[Trajectory]:
         """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
         returned, graded and stored by the caller.
 
@@ -76,7 +76,7 @@ class EpisodeRunner:
             self.oversampling.one_more(group)
         return attempts
 
-    async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> Trajectory:
+    async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: SlotStatus) -> Trajectory:
         episode = _Episode(self, group, sample, attempt, slot)
         web = episode.web
         started = time.perf_counter()
@@ -103,7 +103,7 @@ class EpisodeRunner:
 class _Episode:
     """The state of one attempt while it is played."""
 
-    def __init__(self, runner: EpisodeRunner, group: GroupSpec, sample: int, attempt: int, slot: Slot) -> None:
+    def __init__(self, runner: EpisodeRunner, group: GroupSpec, sample: int, attempt: int, slot: SlotStatus) -> None:
         self.runner = runner
         self.slot = slot
         self.group = group

@@ -25,7 +25,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = open(run_dir / "run.lock", "w")  # noqa: SIM115 - closed below
     with lock as file:
-        _take(file, run_dir)
+        _acquire(file, run_dir)
         remove_leftovers(run_dir)
         yield
 
@@ -35,10 +35,10 @@ def check_unlocked(run_dir: Path) -> None:
     path = run_dir / "run.lock"
     if path.exists():
         with open(path) as file:
-            _take(file, run_dir)
+            _acquire(file, run_dir)
 
 
-def _take(file: IO[str], run_dir: Path) -> None:
+def _acquire(file: IO[str], run_dir: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

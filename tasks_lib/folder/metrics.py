@@ -78,7 +78,7 @@ def share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3f}"
 
 
-def causes(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
+def count_causes(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
     """Why episodes have no reward, the most frequent causes first, and how many have each."""
     return dict(
         Counter(episode.abstained or "?" for episode in episodes if episode.score is None).most_common(MAX_CAUSES)

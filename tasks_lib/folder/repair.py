@@ -45,7 +45,7 @@ def mend_run(store: RunStore, config: TrainConfig) -> list[str]:
     said = [_mend_decided(store, config, group_id, stored) for group_id in sorted(decided)]
     # More than one iteration is under way where a damaged policy was moved aside: that of its version was begun already.
     said += [
-        mend_group(store, group_id, stored, size=size, attempts=attempts)
+        repair_group(store, group_id, stored, size=size, attempts=attempts)
         for group_id in store.group_ids("i*")
         if _iteration(group_id) >= newest
     ]
@@ -204,7 +204,7 @@ def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: S
     return found
 
 
-def mend_group(store: RunStore, group_id: str, stored: Stored | None, *, size: int, attempts: int) -> str:
+def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size: int, attempts: int) -> str:
     """See to the record of a group that nothing depends on yet, before it is rolled out; what was done, empty if nothing had to be.
 
     A record that cannot be read is made again from its trajectories; if they are not whole, the group is played again.
@@ -240,7 +240,7 @@ def by_group(store: RunStore) -> Stored:
 
 
 def _mend_decided(store: RunStore, config: TrainConfig, group_id: str, stored: Stored) -> str:
-    """As `mend_group`, of a group that a published version was trained on or that its batch names."""
+    """As `repair_group`, of a group that a published version was trained on or that its batch names."""
     try:
         read_group(store, group_id)
         return ""

@@ -4,7 +4,7 @@ So a resumed run has the same.
 
 A small set is copied into the run's ``tasks.jsonl``. Of a large one only what its files held is written down (``tasks.json``): 300,000 rows would
 be copied into every run for nothing. Either way a rubric cannot change unseen: rows are copied with their rubric's hash, files are checked
-against the written hash when the run is opened again, and `sealed` checks every task that is handed to a worker.
+against the written hash when the run is opened again, and `with_hashes` checks every task that is handed to a worker.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
     root = task_root(config.file)
     _copy_uploads(check_uploads(index, root), root, store)
     if len(index) <= COPIED:
-        rows = "".join(f"{json_row(sealed(task))}\n" for task in index)
+        rows = "".join(f"{json_row(with_hashes(task))}\n" for task in index)
         atomic_write_bytes(store.tasks_path, rows.encode())
         return TaskIndex.open([store.tasks_path])
     write_json(store.task_set_path, FrozenSet(tasks=len(index), fingerprint=index.fingerprint, folders=contents))
@@ -208,7 +208,7 @@ def _folder_hash(folder: Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def sealed(task: WebTask) -> WebTask:
+def with_hashes(task: WebTask) -> WebTask:
     """The task with the hashes of its rubric and its evaluators.
 
     Raises:

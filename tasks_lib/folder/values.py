@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from envs.types import ConfigError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
-from tasks_lib.config.differences import differences, lasting
+from tasks_lib.config.differences import comparable_settings, differences
 from tasks_lib.folder.checkpoints import with_template
 from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
@@ -24,7 +24,8 @@ PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspe
 
 
 MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
-"""Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge`` (`lasting`)."""
+"""Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge``
+(`comparable_settings`)."""
 
 
 MAX_DIFFERENCES = 12
@@ -86,8 +87,8 @@ def check_values(
                 f"put back a copy of that file from a backup, or use another run_id"
             )
         return
-    values = lasting(with_template(config).model_dump(mode="json"))
-    frozen = lasting(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
+    values = comparable_settings(with_template(config).model_dump(mode="json"))
+    frozen = comparable_settings(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
     changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
     if changed:
         then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))

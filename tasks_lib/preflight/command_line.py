@@ -36,7 +36,7 @@ from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
-from tasks_lib.processes.retries import is_not_passed_on
+from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.rollouts.cluster import api_url, own_server
@@ -133,7 +133,7 @@ class _HideOwnErrors(logging.Filter):
         ours = isinstance(
             error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": DiskError}.get(record.name, ())
         )
-        return not ours and not is_own_crash(record) and is_not_passed_on(record)
+        return not ours and not is_own_crash(record) and is_not_reported_by_flow(record)
 
 
 @contextmanager

@@ -194,7 +194,7 @@ def check_regrading(config: RegradeConfig) -> list[str]:
     _check_place(regrading.folder)
     regrading.check_settings()
     regrading.account()
-    return [f"{len(regrading.left())} of {len(regrading.episodes)} episodes are to be graded"]
+    return [f"{len(regrading.remaining())} of {len(regrading.episodes)} episodes are to be graded"]
 
 
 def check_sweep(config: SweepConfig) -> list[str]:

@@ -47,11 +47,11 @@ from envs.types.rubrics import AnswerFact, HttpFact, SqlFact, TextFact, UrlFact
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.episode.turns import turn_pipeline
-from tasks_lib.folder.task_sets import check_uploads, read_index, sealed, task_paths, task_root
+from tasks_lib.folder.task_sets import check_uploads, read_index, task_paths, task_root, with_hashes
 from tasks_lib.preflight.tasks import ALL, SAMPLE
 from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
 from training.groups import GroupSpec
@@ -212,7 +212,7 @@ def _contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
         problems.append("seeds: it has none, so no split can draw it")
     try:
         check_uploads([task], root)
-        task = sealed(task)
+        task = with_hashes(task)
     except TaskError as error:
         problems.append(str(error))
     declares = task.site in (MINIWOB, DESIGNS) or bool(task.reference)
@@ -345,7 +345,7 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
                         what = f"its start page {each.task.path} answers {answer.status_code}; correct path"
                         return Fault(each.task.task_id, what, each.split, each.seed)
                 group = GroupSpec(group_id=_group_id(number), task=each.task, seeds=(each.seed,))
-                ended = (await runner.run(group, 0, Slot()))[-1]
+                ended = (await runner.run(group, 0, SlotStatus()))[-1]
                 return _ended(each, await stage.grade(each.task, ended))
 
         try:

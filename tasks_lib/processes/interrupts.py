@@ -64,7 +64,7 @@ class QuietNannies(logging.Filter):
             logging.getLogger(name).removeFilter(self)
 
     @contextmanager
-    def noticing(self) -> Iterator[None]:
+    def record_failure(self) -> Iterator[None]:
         """Around what is done with the cluster."""
         try:
             yield

@@ -14,7 +14,7 @@ PASSING = (BrowserError, SiteError, JudgeError, ReadError)
 """Errors of ours that another attempt may not meet. A full disk, a damaged file or a wrong setting stays what it is."""
 
 
-def may_help_to_retry(task: Any, task_run: Any, state: Any) -> bool:
+def is_retriable(task: Any, task_run: Any, state: Any) -> bool:
     """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds. The task run's log says which and why."""
     error = state.data
     passing = isinstance(error, PASSING) or not isinstance(error, RollwrightError)
@@ -23,7 +23,7 @@ def may_help_to_retry(task: Any, task_run: Any, state: Any) -> bool:
     return passing
 
 
-def is_not_passed_on(record: logging.LogRecord) -> bool:
+def is_not_reported_by_flow(record: logging.LogRecord) -> bool:
     """A filter for Prefect's log of tasks in a worker. It leaves out an error that the flow's process reports, once."""
     found = re.search(r"Finished in state Failed\(.* encountered an exception (\w+):", record.getMessage())
     kind = getattr(envs.types, found[1], None) if found else None

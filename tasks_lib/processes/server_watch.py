@@ -66,7 +66,7 @@ class ServerWatch:
         self.interrupted.set()  # what the thread waits for
         self._thread.join()
 
-    def reached(self, call: Callable[[], T]) -> T:
+    def retry_until_reachable(self, call: Callable[[], T]) -> T:
         """What a call of the server's API gives, tried again as long as the server does not answer."""
         while True:
             try:
@@ -146,9 +146,9 @@ def watched_server(api: str, own: int | None = None) -> Iterator[None]:
             _watch = None
 
 
-def reached(call: Callable[[], T]) -> T:
-    """`ServerWatch.reached` of the server that is watched; outside of `watched_server` a plain call."""
-    return call() if _watch is None else _watch.reached(call)
+def retry_until_reachable(call: Callable[[], T]) -> T:
+    """`ServerWatch.retry_until_reachable` of the server that is watched; outside of `watched_server` a plain call."""
+    return call() if _watch is None else _watch.retry_until_reachable(call)
 
 
 def end_process(status: int) -> None:

@@ -28,8 +28,8 @@ from tasks_lib.config.parts import check_measured
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.frozen_config import read_frozen
 from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
-from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, sealed
-from tasks_lib.processes.retries import may_help_to_retry
+from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
+from tasks_lib.processes.retries import is_retriable
 from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.worker.requests import GradeReport, GradeRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
@@ -79,7 +79,7 @@ class RegradeConfig(Settings):
     task_run_name="grade-{request.name}-{request.episodes[0]}",
     retries=2,
     retry_delay_seconds=2,
-    retry_condition_fn=may_help_to_retry,
+    retry_condition_fn=is_retriable,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -115,7 +115,7 @@ class Regrading:
             raise ConfigError(f"{error} of the run") from error
         self._tasks = self._open_tasks(set(chosen.values()))
 
-    def left(self) -> list[str]:
+    def remaining(self) -> list[str]:
         """Episodes that were not graded yet."""
         return [each for each in self.episodes if not self.store.regraded_path(self.config.name, each).exists()]
 
@@ -157,7 +157,7 @@ class Regrading:
         """Keep when and by what the episodes are graded that are left, and their rubrics. Nothing if none is."""
         name = self.config.name
         self.check_settings()
-        if not self.left():
+        if not self.remaining():
             return
         for attempted in self._tasks.values():
             if attempted.rubric is not None:
@@ -170,7 +170,7 @@ class Regrading:
     def check_settings(self) -> None:
         """``ConfigError`` if all is graded already, by other values than those that are given now: nothing would be graded by these."""
         starts = read_log(self.store, self.config.name).starts
-        if self.left() or not starts:
+        if self.remaining() or not starts:
             return
         lines = [
             f"\n  {key}: {old} then, {new} now" for key, new, old in differences(self._settings(), starts[-1].settings)
@@ -252,7 +252,7 @@ class Regrading:
                 row = index.row_of(task_id)
             except TaskError as error:
                 raise ConfigError(f"tasks.file: {error}; name the file that was evaluated") from error
-            found[task_id] = sealed(index[row])
+            found[task_id] = with_hashes(index[row])
         return found
 
 

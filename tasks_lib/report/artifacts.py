@@ -15,7 +15,7 @@ from prefect.artifacts import (
 )
 
 from tasks_lib.folder.metrics import share
-from tasks_lib.processes.server_watch import reached
+from tasks_lib.processes.server_watch import retry_until_reachable
 from tasks_lib.report import learning_curve_png
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import choose
@@ -50,13 +50,13 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
 
 def publish_table(key: str, rows: list[dict[str, Any]], description: str | None = None) -> None:
     """A table artifact. Waits for a server that does not answer."""
-    reached(lambda: create_table_artifact(table=rows, key=key, description=description))
+    retry_until_reachable(lambda: create_table_artifact(table=rows, key=key, description=description))
 
 
 def publish_progress(run_id: str, version: int, iterations: int) -> None:
     """How much of a run is done, as a bar: the share of its updates."""
     key, share_done = artifact_key(run_id, "progress"), 100 * version / iterations
-    reached(
+    retry_until_reachable(
         lambda: create_progress_artifact(progress=share_done, key=key, description=f"{version} of {iterations} updates")
     )
 
@@ -71,13 +71,15 @@ def publish_links(store: RunStore, report: Path) -> None:
         reward = "none" if episode.score is None else f"{episode.score:.2f}"
         lines.append(f"| {link} | {chosen.group.kind} | {reward} |")
     key = artifact_key(store.root.name, "report")
-    reached(lambda: create_markdown_artifact(markdown="\n".join(lines), key=key, description="Report and episodes"))
+    retry_until_reachable(
+        lambda: create_markdown_artifact(markdown="\n".join(lines), key=key, description="Report and episodes")
+    )
 
 
 def publish_curve(store: RunStore) -> None:
     """The learning curve so far, as an image that needs no server of ours."""
     picture = base64.b64encode(learning_curve_png(store.root)).decode()
-    reached(
+    retry_until_reachable(
         lambda: create_image_artifact(
             image_url=f"data:image/png;base64,{picture}",
             key=artifact_key(store.root.name, "learning-curve"),

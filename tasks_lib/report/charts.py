@@ -21,7 +21,7 @@ PLOT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class AxisTick:
     """A labelled position on an axis, per cent from the left or the top."""
 
     at: float
@@ -64,8 +64,8 @@ class LineChart:
     x_label: str
     y_label: str
     series: tuple[DrawnSeries, ...]
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    x_ticks: tuple[AxisTick, ...]
+    y_ticks: tuple[AxisTick, ...]
     notes: tuple[tuple[float, str], ...] = ()
     """(x in per cent, what a pointer reads there, line by line)."""
 
@@ -167,8 +167,8 @@ def line_chart(
         x_label=x_label,
         y_label=y_label,
         series=tuple(drawn(line) for line in series),
-        x_ticks=tuple(Tick(across(x) * 100, number(x), minor=bool(i % 2)) for i, x in enumerate(x_values)),
-        y_ticks=tuple(Tick(down(y) * 100, number(y)) for y in y_values if y_low <= y <= y_high),
+        x_ticks=tuple(AxisTick(across(x) * 100, number(x), minor=bool(i % 2)) for i, x in enumerate(x_values)),
+        y_ticks=tuple(AxisTick(down(y) * 100, number(y)) for y in y_values if y_low <= y <= y_high),
         notes=tuple((round(across(x) * 100, 3), text) for x, text in sorted((notes or {}).items())),
     )
 

@@ -31,7 +31,7 @@ class GradingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Grading:
+class GradingSummary:
     """What grading came to."""
 
     rows: list[GradingRow]
@@ -54,7 +54,7 @@ class CauseRow:
     evaluation: int
 
 
-def grading(run: RunData) -> Grading:
+def grading(run: RunData) -> GradingSummary:
     """Costs by phase from the groups' records, and the reward stages' times from the metrics."""
     rows = {"training": GradingRow("training"), "evaluation": GradingRow("evaluation")}
     for group in run.groups:
@@ -70,7 +70,7 @@ def grading(run: RunData) -> Grading:
     for stage in stages:
         for name, value in stage.seconds.items():
             seconds[name] += value
-    return Grading(
+    return GradingSummary(
         rows=[row for row in rows.values() if row.episodes],
         seconds=dict(sorted(seconds.items(), key=lambda item: -item[1])),
         waiting=sum(stage.waiting_seconds for stage in stages),
@@ -78,7 +78,7 @@ def grading(run: RunData) -> Grading:
     )
 
 
-def causes(run: RunData) -> list[CauseRow]:
+def cause_rows(run: RunData) -> list[CauseRow]:
     """Why episodes have no reward, the most frequent first. Addresses and numbers in a cause do not make it another one."""
     counts: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
     for group in run.groups:

@@ -60,7 +60,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgai
         stops=summary.stop_reasons(run),
         settled=summary.settled_steps(run),
         grading=grading.grading(run),
-        causes=grading.causes(run),
+        causes=grading.cause_rows(run),
         regradings=regradings,
         most_kinds=regraded.MAX_KINDS,
         shown={episode["id"] for episode in viewer["episodes"]},

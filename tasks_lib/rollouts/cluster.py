@@ -102,7 +102,7 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
         with (
             QuietNannies() as nannies,
             closing(_empty_cluster()) as cluster,
-            nannies.noticing(),
+            nannies.record_failure(),
         ):
             cluster.worker_spec = dict.fromkeys(range(config.workers), cluster.new_spec)
             # Not by Dask's own ``sync``: at Ctrl-C it cancels the start, and workers that are half started cannot be closed.

@@ -15,7 +15,7 @@ import orjson
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.folder.metrics import causes, mark_unknown, success, success_by_kind
+from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
@@ -91,7 +91,7 @@ def _measure(
         "by_kind": success_by_kind(rollout.records),
         "episodes": [episode.episode_id for episode in summaries],
         "abstained": sum(episode.score is None for episode in summaries),
-        "causes": causes(summaries),
+        "causes": count_causes(summaries),
         "split": str(split),
         "greedy": greedy,
         "seconds": rollout.seconds["wall"],
@@ -133,7 +133,7 @@ def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> 
             continue
         found = {name: value for name, value in line.items() if name not in ("kind", "wall")}
         names = [episode.episode_id for episode in episodes]
-        write_json(path, {**found, "episodes": names, "causes": causes(episodes)})
+        write_json(path, {**found, "episodes": names, "causes": count_causes(episodes)})
 
 
 def evaluated_path(store: RunStore, version: int) -> Path:

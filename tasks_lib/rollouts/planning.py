@@ -14,7 +14,7 @@ import numpy as np
 from envs.ends import HorizonPolicy
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Split, WebTask
-from tasks_lib.folder.task_sets import sealed
+from tasks_lib.folder.task_sets import with_hashes
 from training.groups import GroupSpec
 
 FEW_SEEDS = 1000
@@ -52,7 +52,9 @@ def training_groups(
                 page_seed = chances.randrange(seeds.start, seeds.stop)
             taken.add(page_seed)
         seeds_of_all, enough = (page_seed,) * (group_size + spare), group_size if spare else 0
-        groups.append(GroupSpec(group_id=f"{phase}-g{index:04d}", task=sealed(task), seeds=seeds_of_all, enough=enough))
+        groups.append(
+            GroupSpec(group_id=f"{phase}-g{index:04d}", task=with_hashes(task), seeds=seeds_of_all, enough=enough)
+        )
     return groups
 
 
@@ -86,7 +88,7 @@ def evaluation_groups(
         )
     groups = []
     for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):
-        task = with_horizon(sealed(row), horizon, split)
+        task = with_horizon(with_hashes(row), horizon, split)
         first = task.seeds[split].start
         page_seeds = tuple(range(first, first + share))
         groups.append(GroupSpec(group_id=f"{phase}-g{number:04d}", task=task, seeds=page_seeds, greedy=greedy))

@@ -16,8 +16,8 @@ from prefect.logging import get_logger
 from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.folder.repair import mend_group
-from tasks_lib.processes.retries import may_help_to_retry
+from tasks_lib.folder.repair import repair_group
+from tasks_lib.processes.retries import is_retriable
 from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
@@ -45,7 +45,7 @@ def describe_late_batches(waves: Mapping[str, float], deadline: float) -> str:
     task_run_name="roll-out-{request.groups[0].group_id}",
     retries=2,
     retry_delay_seconds=2,
-    retry_condition_fn=may_help_to_retry,
+    retry_condition_fn=is_retriable,
     cache_policy=NO_CACHE,
     persist_result=False,
 )
@@ -128,7 +128,7 @@ class Rollouts:
         started = time.perf_counter()
         for group in groups:
             size, attempts = len(group.seeds), self.rollout.attempts
-            if said := mend_group(self.store, group.group_id, None, size=size, attempts=attempts):
+            if said := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
                 logger.warning(said)
         shards = [
             self.request(shard, version, actor)

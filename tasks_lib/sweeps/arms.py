@@ -17,7 +17,7 @@ from typing import Any
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
-from tasks_lib.config.differences import lasting
+from tasks_lib.config.differences import comparable_settings
 from training.config import Settings
 
 MAX_ARMS = 256
@@ -95,19 +95,19 @@ def with_known_names(arms: Sequence[Arm], begun: Mapping[str, Mapping[str, Any]]
     the grid, another arm may have come that would share the name.
 
     Args:
-        begun: Configurations by name (`lasting`).
+        begun: Configurations by name (`comparable_settings`).
     """
     named = {arm.run_id for arm in arms}
     known = {_content(values): name for name, values in begun.items() if name not in named}
     found = []
     for arm in arms:
-        content = _content(lasting(arm.config.model_dump(mode="json")))
+        content = _content(comparable_settings(arm.config.model_dump(mode="json")))
         name = None if arm.run_id in begun else known.pop(content, None)
         found.append(replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm)
     return tuple(found)
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """A tree of dotted keys: ``{"a.b": 1}`` is ``{"a": {"b": 1}}``. No key may be inside another."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
@@ -206,7 +206,7 @@ def _check_apart(keys: list[str]) -> None:
 
 
 def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> TrainConfig:
-    whole = merge(merge(dict(base), nested(values)), {"run_id": name, "root": root})
+    whole = merge(merge(dict(base), nest_keys(values)), {"run_id": name, "root": root})
     try:
         config: TrainConfig = resolve(TrainConfig, whole)
     except ConfigError as error:

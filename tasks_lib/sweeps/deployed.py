@@ -66,7 +66,7 @@ class _UnderWay:
 
     @classmethod
     def begin(cls, arm: Arm, flow_run: FlowRun, now: float, *, leaving: bool = False) -> _UnderWay:
-        return cls(arm, flow_run, now, now + (PATIENCE if leaving or _unclaimed(flow_run) else REMIND), leaving)
+        return cls(arm, flow_run, now, now + (PATIENCE if leaving or _is_unclaimed(flow_run) else REMIND), leaving)
 
     @property
     def state(self) -> str:
@@ -102,7 +102,7 @@ def run_deployed(sweep: Sweep, say: Say) -> None:
                     if each.leaving:
                         waiting.appendleft(each.arm)
                     else:
-                        _take(sweep, each, say)
+                        _record_end(sweep, each, say)
                 if under_way:
                     time.sleep(POLL)
         except BaseException as error:
@@ -110,7 +110,7 @@ def run_deployed(sweep: Sweep, say: Say) -> None:
                 _cancel_all(client, sweep, under_way, say)
             else:
                 for each in under_way:
-                    say(_left(each.flow_run))
+                    say(_describe_left_running(each.flow_run))
             for each in under_way:
                 sweep.set_state(each.arm, ArmState.INTERRUPTED)
             raise
@@ -213,7 +213,7 @@ def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_UnderW
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
         say(f"the flow runs cannot be cancelled: {one_line(str(error))}")
         for each in under_way:
-            say(_left(each.flow_run))
+            say(_describe_left_running(each.flow_run))
 
 
 def _cancel(client: SyncPrefectClient, run: FlowRun, say: Say) -> FlowRun:
@@ -226,7 +226,7 @@ def _cancel(client: SyncPrefectClient, run: FlowRun, say: Say) -> FlowRun:
     return run
 
 
-def _left(run: FlowRun) -> str:
+def _describe_left_running(run: FlowRun) -> str:
     return (
         f"arm {run.name}: its flow run goes on without the sweep ({run.state_name}); start the sweep again to wait for it, or end it with: "
         f"prefect flow-run cancel {run.id}"
@@ -247,12 +247,12 @@ def _poll(
     return each
 
 
-def _unclaimed(flow_run: FlowRun) -> bool:
+def _is_unclaimed(flow_run: FlowRun) -> bool:
     """No worker has it yet."""
     return flow_run.state_type in (StateType.SCHEDULED, StateType.PENDING)
 
 
-def _take(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
+def _record_end(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
     state = ended.flow_run.state
     if state is not None and state.is_completed():
         sweep.take_result(ended.arm)
@@ -268,7 +268,7 @@ def _waiting_for(each: _UnderWay, deployment: DeploymentResponse, seconds: float
     told = f"arm {each.arm.run_id}: {each.state} for {format_duration(seconds)}"
     if each.leaving:
         return f"{told}; is its worker running? Where it is gone for good: prefect flow-run delete {each.flow_run.id}"
-    if not _unclaimed(each.flow_run):
+    if not _is_unclaimed(each.flow_run):
         return told
     pool = deployment.work_pool_name
     start = f"prefect worker start --pool {pool}" if pool else f"a process that serves {deployment.name}"

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
-from tasks_lib.config.differences import differences, lasting
+from tasks_lib.config.differences import comparable_settings, differences
 from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from tasks_lib.folder.lock import run_lock
@@ -164,7 +164,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         ConfigError: an arm that has begun has other values now.
     """
     begun = {
-        run_id: lasting(with_new_keys(TrainConfig, values))
+        run_id: comparable_settings(with_new_keys(TrainConfig, values))
         for run_id, values in _begun_configs(config).items()
         if _is_begun(config, run_id)
     }
@@ -174,7 +174,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
     for arm in arms:
         if (then := begun.get(arm.run_id)) is None:
             continue
-        now = lasting(arm.config.model_dump(mode="json"))
+        now = comparable_settings(arm.config.model_dump(mode="json"))
         keys = [key for key in now if key not in MAY_CHANGE and now[key] != then.get(key)]
         changed |= dict.fromkeys([arm.run_id] if keys else [])
         found = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})

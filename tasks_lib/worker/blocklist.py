@@ -61,7 +61,7 @@ class Blocklist:
         if not path.exists():
             atomic_write_bytes(path, seen.model_dump_json().encode())
 
-    def seen(self) -> dict[Path, WallSeen]:
+    def read_walls(self) -> dict[Path, WallSeen]:
         """What workers wrote, by file.
 
         Raises:
@@ -97,7 +97,7 @@ class Blocklist:
         if (known := self.was_left_out(phase)) is not None:
             return known
         now = time.time() if now is None else now
-        seen = self.seen()
+        seen = self.read_walls()
         listed = blocks(_confirmed(seen.values(), hours * HOUR), first=hours * HOUR)
         blocked = {site: block for site, block in blocked_sites(listed, now).items() if site in sites}
         if blocked and len(blocked) == len(set(sites)):

@@ -101,7 +101,7 @@ class GradeReport(Record):
     """What the stage of rewards did."""
 
 
-class Needs(NamedTuple):
+class WorkerNeeds(NamedTuple):
     """What engine and pool are made for; a request with other needs gets new ones."""
 
     run_dir: str
@@ -116,7 +116,7 @@ class Needs(NamedTuple):
     designs: str
 
     @classmethod
-    def of(cls, request: WorkerRequest) -> Needs:
+    def of(cls, request: WorkerRequest) -> WorkerNeeds:
         rollout, rewards = request.rollout, request.rewards
         return cls(
             run_dir=request.run_dir,

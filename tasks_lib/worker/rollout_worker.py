@@ -46,15 +46,15 @@ from tasks_lib.episode.reward_stage import RewardStage, judge_account
 from tasks_lib.episode.turns import encode_stage, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
-from tasks_lib.processes.retries import is_not_passed_on
+from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.worker.committing import GroupCommitter, play_slot
 from tasks_lib.worker.event_loop import WorkerLoop
 from tasks_lib.worker.requests import (
     GradeReport,
     GradeRequest,
-    Needs,
     RolloutReport,
     RolloutRequest,
+    WorkerNeeds,
     WorkerRequest,
 )
 from tasks_lib.worker.slots import plan_slots
@@ -95,11 +95,11 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._clip: Clip | None = None
         self._looks: LookSources | None = None
         self._helpers: Mapping[str, Helper] = {}
-        self._made_for: Needs | None = None
+        self._made_for: WorkerNeeds | None = None
         self._preparing = threading.Lock()
         RolloutWorker._instance = self
         logging.getLogger(STATES).addFilter(is_not_cancelled)
-        logging.getLogger("prefect.task_runs").addFilter(is_not_passed_on)
+        logging.getLogger("prefect.task_runs").addFilter(is_not_reported_by_flow)
         collect_seldom()
         # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
         atexit.register(gc.freeze)
@@ -162,7 +162,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         if missing:
             judge_account(request.rollout.judge, request.spent_path)
             with self._preparing:
-                self._meet(Needs.of(request))
+                self._use_needs(WorkerNeeds.of(request))
                 self._loop.wait(self._start_web({task.site for task in request.tasks.values()}, request))
             stage = self._loop.carry_out(self._grade(request, missing, store))
         return GradeReport(graded=len(missing), already_graded=len(request.episodes) - len(missing), stage=stage)
@@ -268,7 +268,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     def _prepare(self, request: RolloutRequest) -> None:
         """Have the sites, the pool and the right policy version in place. Requests of different runs may follow each other."""
         with self._preparing:
-            self._meet(Needs.of(request))
+            self._use_needs(WorkerNeeds.of(request))
             if self._engine is None:
                 from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
 
@@ -277,7 +277,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._engine.load(request.version, Path(request.checkpoint))
             self._loop.wait(self._start_web({group.task.site for group in request.groups}, request))
 
-    def _meet(self, needs: Needs) -> None:
+    def _use_needs(self, needs: WorkerNeeds) -> None:
         if needs != self._made_for:
             self._loop.wait(self._close())
             self._engine, self._made_for = None, needs

@@ -14,7 +14,7 @@ from envs.browser import BrowserPool
 from envs.sites import LiveOptions, make_site
 from envs.types import SeedRange, Split, StopReason, Trajectory, WebTask
 from tasks_lib.config import RolloutConfig
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tests.loopback import Quiet, serving
 from training.groups import GroupSpec
@@ -91,7 +91,7 @@ def played(host: str) -> dict[str, list[Trajectory]]:
             runner = EpisodeRunner(pool, {"shop": make_site("shop", live)}, actor, turns, clock, rollout, live)
 
             async def episode(path: str) -> list[Trajectory]:
-                return await runner.run(GroupSpec(group_id="e0-g0", task=task_at(path), seeds=(0,)), 0, Slot())
+                return await runner.run(GroupSpec(group_id="e0-g0", task=task_at(path), seeds=(0,)), 0, SlotStatus())
 
             return dict(zip(ANSWERS, await asyncio.gather(*map(episode, ANSWERS)), strict=True))
 

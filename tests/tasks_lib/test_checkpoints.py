@@ -11,7 +11,7 @@ import pytest
 
 from envs.types import ConfigError, PolicyError
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve, resolve_path
-from tasks_lib.config.differences import lasting
+from tasks_lib.config.differences import comparable_settings
 from tasks_lib.folder.checkpoints import check_checkpoint, check_model_template, publish_base, with_template
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import check_evaluation, check_training, check_warm_start
@@ -152,7 +152,9 @@ def test_a_run_has_the_derived_template_everywhere_and_goes_on_as_it_began(tmp_p
 
 def test_an_arm_is_the_same_with_its_template_named_or_derived() -> None:
     derived = {"policy": {"checkpoint": str(READER), "template": ""}}
-    assert lasting(derived) == lasting({"policy": {"checkpoint": str(READER), "template": "qwen2_vl"}})
+    assert comparable_settings(derived) == comparable_settings(
+        {"policy": {"checkpoint": str(READER), "template": "qwen2_vl"}}
+    )
 
 
 def configs_of(folder: Path, template: str, root: Path) -> list[tuple[Any, Any]]:

@@ -15,7 +15,7 @@ from prefect.logging import disable_run_logger
 from envs.types import StorageError, TrainingError
 from flows.doctor import main
 from tasks_lib.config import TrainConfig
-from tasks_lib.folder.repair import batch_of, mend_group, mend_run
+from tasks_lib.folder.repair import batch_of, mend_run, repair_group
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.doctor import examine
 from tasks_lib.processes.trainer import update_policy
@@ -261,13 +261,15 @@ def test_a_damaged_record_of_any_group_is_seen_to_before_it_is_rolled_out(
     _, store = run
     before = (store.root / PENDING).read_bytes()
     damage(store.root / PENDING)
-    said = mend_group(store, Path(PENDING).stem, None, size=2, attempts=2)
-    assert (said == "") == (damage is missing) and mend_group(store, Path(PENDING).stem, None, size=2, attempts=2) == ""
+    said = repair_group(store, Path(PENDING).stem, None, size=2, attempts=2)
+    assert (said == "") == (damage is missing) and repair_group(
+        store, Path(PENDING).stem, None, size=2, attempts=2
+    ) == ""
     if damage is not missing:
         assert (store.root / PENDING).read_bytes() == before
         damage(store.root / PENDING)
         store.trajectory_path("i000002-g0000-s00-a0", TOKEN).unlink()
-        assert "it is rolled out again" in mend_group(store, Path(PENDING).stem, None, size=2, attempts=2)
+        assert "it is rolled out again" in repair_group(store, Path(PENDING).stem, None, size=2, attempts=2)
         assert not store.group_path(Path(PENDING).stem).exists()
 
 

@@ -32,7 +32,7 @@ def test_nannies_are_quiet_about_what_an_interrupt_ends_and_about_nothing_else(e
 
     with pytest.raises(end), QuietNannies() as nannies:
         try:
-            with nannies.noticing():
+            with nannies.record_failure():
                 assert all(said())
                 raise end
         finally:  # the cluster is closed here
@@ -41,7 +41,7 @@ def test_nannies_are_quiet_about_what_an_interrupt_ends_and_about_nothing_else(e
 
 
 def test_an_interrupt_behind_another_error_counts() -> None:
-    with pytest.raises(OSError), QuietNannies() as nannies, nannies.noticing():
+    with pytest.raises(OSError), QuietNannies() as nannies, nannies.record_failure():
         try:
             raise KeyboardInterrupt
         finally:

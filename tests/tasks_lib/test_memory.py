@@ -14,7 +14,7 @@ from envs.types import ErrorCode, Forget, Memory, MemoryChange, MemoryEntry, Rem
 from tasks_lib.config import RolloutConfig, resolve_path
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Turn
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
@@ -78,7 +78,9 @@ def play(folder: Path, kind: str, *lines: Sequence[str], notes: Memory = (), **r
                     turns = turn_pipeline(encode, actor, len(lines))
                     clock = ActivityClock(("generate", "browser", "reward", "store"))
                     runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, config)
-                    played = await asyncio.gather(*(runner.run(group, sample, Slot()) for sample in range(len(lines))))
+                    played = await asyncio.gather(
+                        *(runner.run(group, sample, SlotStatus()) for sample in range(len(lines)))
+                    )
                     return [attempts[-1] for attempts in played]
         finally:
             await site.close()

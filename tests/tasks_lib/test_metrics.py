@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.folder.metrics import (
     MetricsLog,
-    causes,
+    count_causes,
     describe_success,
     family_rss_mb,
     success,
@@ -53,10 +53,10 @@ def test_abstentions_are_no_failures(synthetic_group):
 def test_nothing_graded_is_no_success_of_nought(synthetic_group):
     nothing = synthetic_group("e0-g0", [None, None]).episodes
     assert describe_success(success(nothing)) == "unknown, no episode has a reward"
-    assert causes(nothing) == {"the browser died": 2}
+    assert count_causes(nothing) == {"the browser died": 2}
     some = synthetic_group("e0-g1", [1.0, 1.0, 1.0, 0.0, None]).episodes
     assert describe_success(success(some), 2) == "0.75 [0.30, 0.95]"
-    assert causes(some) == {"the browser died": 1}
+    assert count_causes(some) == {"the browser died": 1}
 
 
 def test_a_torn_last_line_is_cut_off_and_lines_go_on(tmp_path):

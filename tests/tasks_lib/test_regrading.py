@@ -19,7 +19,7 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.preflight.flows import check_regrading
 from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
-from tasks_lib.worker.requests import Needs
+from tasks_lib.worker.requests import WorkerNeeds
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
@@ -142,7 +142,7 @@ def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Pa
     again = _regrading(tmp_path, which="all", batch=1, judge=judge)
     requests = again.requests()
     assert len(requests) == 3 and {each.spent_path for each in requests} == {again.folder / "judge_spent.json"}
-    needs = [Needs.of(each) for each in requests]
+    needs = [WorkerNeeds.of(each) for each in requests]
     assert needs[0] == needs[1] == needs[2], "a worker keeps its judge for the next batch"
     for request in requests:
         played = store.trajectory(request.episodes[0])

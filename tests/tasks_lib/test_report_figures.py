@@ -17,7 +17,7 @@ from tasks_lib.report import build_report, learning_curve_png
 from tasks_lib.report.charts import Series, format_duration, line_chart, nice_ticks, number, rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import MAX_EPISODES, choose
-from tasks_lib.report.grading import MAX_CAUSES, MAX_WORDS, OTHERS, causes, grading
+from tasks_lib.report.grading import MAX_CAUSES, MAX_WORDS, OTHERS, cause_rows, grading
 from tasks_lib.report.page import flatten, percent
 from tasks_lib.report.summary import (
     SETTLED,
@@ -204,7 +204,7 @@ def test_causes_that_differ_in_an_address_or_a_number_are_one() -> None:
         group = _group(phase, cause[:12].replace("/", ""), 1, None)
         member = group.episodes[0].model_copy(update={"abstained": cause})
         data.groups.append(group.model_copy(update={"episodes": (member,)}))
-    first, second = causes(data)
+    first, second = cause_rows(data)
     assert (first.words, first.training, first.evaluation) == ("<address> answered 503", 2, 1)
     assert second.words.startswith("<b>long") and len(second.words) <= MAX_WORDS + 1
     letters = [f"cause {chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(MAX_CAUSES + 7)]
@@ -212,6 +212,6 @@ def test_causes_that_differ_in_an_address_or_a_number_are_one() -> None:
     for at, name in enumerate(letters):
         member = data.groups[at].episodes[0].model_copy(update={"abstained": name})
         data.groups[at] = data.groups[at].model_copy(update={"episodes": (member,)})
-    rows = causes(data)
+    rows = cause_rows(data)
     assert len(rows) == MAX_CAUSES + 1 and (rows[-1].words, rows[-1].training) == (OTHERS, 7)
-    assert causes(RunData("r")) == [] and grading(RunData("r")).rows == []
+    assert cause_rows(RunData("r")) == [] and grading(RunData("r")).rows == []

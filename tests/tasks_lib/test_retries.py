@@ -10,7 +10,7 @@ import pytest
 from distributed.protocol import deserialize, serialize
 
 from envs.types import BrowserError, ConfigError, DiskError, JudgeError, PolicyError, ReadError, SiteError, StorageError
-from tasks_lib.processes.retries import is_not_passed_on, may_help_to_retry
+from tasks_lib.processes.retries import is_not_reported_by_flow, is_retriable
 from tasks_lib.worker.event_loop import WorkerLoop
 
 LASTING = (ConfigError, DiskError, PolicyError, StorageError)
@@ -24,14 +24,14 @@ def test_what_stays_as_it_is_is_not_tried_again_and_is_said_once(
     logged: list[str] = []
     monkeypatch.setattr("tasks_lib.processes.retries.log_to_task_run", lambda _run, _task, line: logged.append(line))
     state = SimpleNamespace(data=kind("the site is gone"))
-    assert may_help_to_retry(None, SimpleNamespace(run_count=2), state) is (kind in PASSING)
+    assert is_retriable(None, SimpleNamespace(run_count=2), state) is (kind in PASSING)
     (line,) = logged
     assert line.startswith(f"attempt 2 failed: {kind.__name__}: the site is gone; another attempt ")
     message = f"Finished in state Failed('Task run encountered an exception {kind.__name__}: x')"
     record = logging.makeLogRecord({"name": "prefect.task_runs", "msg": message})
-    assert is_not_passed_on(record) is (kind in PASSING)
+    assert is_not_reported_by_flow(record) is (kind in PASSING)
     record.msg = "Finished in state Completed()"
-    assert is_not_passed_on(record)
+    assert is_not_reported_by_flow(record)
 
 
 def test_of_several_errors_a_full_disk_is_the_one_and_it_reaches_the_flow() -> None:

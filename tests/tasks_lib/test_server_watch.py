@@ -65,11 +65,11 @@ def test_a_call_waits_for_a_server_that_comes_back(watch) -> None:
         return str(httpx.get(f"http://127.0.0.1:{port}/x", trust_env=False).status_code)
 
     with found:
-        assert found.reached(call) == "200" and said == []
+        assert found.retry_until_reachable(call) == "200" and said == []
         server.shutdown()
         server.server_close()
         threading.Thread(target=lambda: (until(lambda: said and calls > 1), serve(port))).start()
-        assert found.reached(call) == "200"
+        assert found.retry_until_reachable(call) == "200"
         until(lambda: len(said) == 2)
     assert f"http://127.0.0.1:{port}/api does not answer" in said[0] and "answers again" in said[1]
     assert calls >= 2 and not ended
@@ -84,7 +84,7 @@ def test_an_error_of_a_server_that_answers_is_no_outage(watch) -> None:
         raise httpx.ReadTimeout("of one call")
 
     with found, pytest.raises(httpx.ReadTimeout):
-        found.reached(refuse)
+        found.retry_until_reachable(refuse)
 
 
 def test_an_interrupt_without_a_server_ends_the_process(watch) -> None:

@@ -13,7 +13,7 @@ from envs.types import StopReason, Trajectory
 from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve, resolve_path
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Turn
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import NOT_NEEDED, EpisodeRunner
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
@@ -64,8 +64,8 @@ def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: Path) -
                     clock = ActivityClock(("generate", "browser", "reward", "store"))
                     runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, RolloutConfig())
                     async with asyncio.timeout(60):
-                        both = await asyncio.gather(*(runner.run(group, sample, Slot()) for sample in (0, 1)))
-                        late = await runner.run(group, 2, Slot())
+                        both = await asyncio.gather(*(runner.run(group, sample, SlotStatus()) for sample in (0, 1)))
+                        late = await runner.run(group, 2, SlotStatus())
                         async with pool.lease(site) as one, pool.lease(site) as two:  # neither place is held any more
                             for session in (one, two):
                                 await session.reset(group.task, 200_000)

@@ -238,7 +238,7 @@ async def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path)
         first_two.set()
         await waiting
     assert [episode.sample for episode in read_group(store, group.group_id).episodes] == [0, 1, 2]
-    (wall,) = Blocklist(store).seen().values()
+    (wall,) = Blocklist(store).read_walls().values()
     assert (wall.site, wall.wall, wall.evidence) == ("shop", "cloudflare", "a wall")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from training.policy import templates
-from training.policy.templates import registered, template_names
+from training.policy.templates import registered_names, template_names
 
 ONE = 'register_template(\n    name="one",\n    slots=["{{content}}"],\n)\n'
 
@@ -42,7 +42,7 @@ def test_nothing_is_imported_for_them() -> None:
     ],
 )
 def test_a_file_of_another_form_has_no_names(source: str, names: set[str]) -> None:
-    assert registered(source) == names
+    assert registered_names(source) == names
 
 
 def test_where_it_is_not_installed_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ checkpoints may know the token, and models with both modes write it for closed t
 def template_names() -> frozenset[str]:
     """The chat templates of the installed LLaMA-Factory; empty where they are not known, because it is not installed or has another form."""
     path = template_source()
-    return registered(path.read_text()) if path is not None else frozenset()
+    return registered_names(path.read_text()) if path is not None else frozenset()
 
 
 def template_source() -> Path | None:
@@ -50,7 +50,7 @@ def template_source() -> Path | None:
     return next((path for folder in folders if (path := Path(folder) / SOURCE).is_file()), None)
 
 
-def registered(source: str) -> frozenset[str]:
+def registered_names(source: str) -> frozenset[str]:
     """The names that a file registers; empty if one of them is not written out first."""
     names = NAMED.findall(source)
     return frozenset(names) if len(names) == len(CALL.findall(source)) else frozenset()

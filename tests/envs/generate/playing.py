@@ -15,7 +15,7 @@ from envs.oracles import Oracle
 from envs.sites import Site, make_site
 from envs.types import Action, Invalid, Observation, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from training.groups import GroupSpec
@@ -79,7 +79,7 @@ def play_all(orders: Sequence[Order], said: Wording = as_it_is) -> list[Trajecto
 
                 async def play(number: int, task: WebTask) -> Trajectory:
                     group = GroupSpec(group_id=f"i000000-g{number:04d}", task=task, seeds=(world_seed(task),))
-                    (ended,) = await runner.run(group, 0, Slot())
+                    (ended,) = await runner.run(group, 0, SlotStatus())
                     return await stage.grade(task, ended)
 
                 return await asyncio.gather(*(play(number, task) for number, (task, _) in enumerate(orders)))

@@ -20,7 +20,7 @@ from envs.tasks.generate.moves import Plan
 from envs.tasks.generate.perform import action_of
 from envs.types import Answer, Invalid, RewardBundle, StopReason, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from training.groups import GroupSpec
@@ -145,7 +145,7 @@ def run_episode(task: WebTask, plan: Plan) -> Trajectory:
                     rollout=RolloutConfig(attempts=1),
                 )
                 group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(world_seed(task),))
-                (ended,) = await runner.run(group, 0, Slot())
+                (ended,) = await runner.run(group, 0, SlotStatus())
         finally:
             await site.close()
         stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from envs.rewards import EpisodeEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.loops.run import iteration_line
@@ -116,7 +116,7 @@ def play(
     )
 
     async def main() -> Trajectory:
-        (ended,) = await runner.run(GroupSpec(group_id="i000000-g0000", task=task, seeds=(1,)), 0, Slot())
+        (ended,) = await runner.run(GroupSpec(group_id="i000000-g0000", task=task, seeds=(1,)), 0, SlotStatus())
         assert ended.reward.abstained == (ended.error or NOT_GRADED), "graded with the episode"
         stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
         return await stage.grade(task, ended)

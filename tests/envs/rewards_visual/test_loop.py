@@ -31,7 +31,7 @@ from envs.sites import Design2CodeSite, Site, StaticSite
 from envs.sites.design2code import FOLDER, import_tasks
 from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, Trajectory, WebTask
 from tasks_lib.config import RewardConfig
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.worker.requests import pool_options
@@ -99,7 +99,7 @@ def play(
                         evidence=PageEvidence(store.put_blob) if dom_diffs else None,
                     )
                     group = GroupSpec(group_id=f"i000000-g{number:04d}", task=task, seeds=(0,))
-                    *_, ended = await runner.run(group, 0, Slot())
+                    *_, ended = await runner.run(group, 0, SlotStatus())
                     assert ended.error is None, ended.error
                     return await stage.grade(task, ended)
 

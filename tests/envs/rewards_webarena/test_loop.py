@@ -41,10 +41,10 @@ from envs.types import (
 from envs.types.evidence import PageText
 from envs.types.webarena import evaluators_hash, placed
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import Slot
+from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
-from tasks_lib.folder.task_sets import sealed
+from tasks_lib.folder.task_sets import with_hashes
 from tests.envs.rewards.played import trajectory
 from tests.loopback import Quiet, serving
 from training.groups import GroupSpec
@@ -131,13 +131,13 @@ async def test_a_run_does_not_go_on_with_changed_evaluators() -> None:
 
 def test_evaluators_that_were_changed_after_they_were_frozen_are_bad_rows() -> None:
     task = task_of(ALL_THREE)
-    assert sealed(task) == task and sealed(task.model_copy(update={"evaluators_hash": ""})) == task
+    assert with_hashes(task) == task and with_hashes(task.model_copy(update={"evaluators_hash": ""})) == task
     for changed in ({"evaluators_hash": "0" * 64}, {"evaluators": None}):
         row = task.model_copy(update=changed)
         _, problems = read_row(row.model_dump_json())
         assert [field for field, _ in problems] == ["evaluators_hash"]
     with pytest.raises(TaskError, match="evaluators of webarena/1"):
-        sealed(task.model_copy(update={"evaluators_hash": "0" * 64}))
+        with_hashes(task.model_copy(update={"evaluators_hash": "0" * 64}))
     other = task_of(ALL_THREE | {"reference_url": "__GITLAB__/other"})
     assert content_key(task) == content_key(task.model_copy(update={"task_id": "x"})) != content_key(other)
 
@@ -351,7 +351,7 @@ async def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> N
     actor: Any = SimpleNamespace(policy_version=0)
     async with BrowserPool(max_sessions=1) as pool:
         runner = EpisodeRunner(pool, {"gitlab": site}, actor, turns, clock, rollout, live)
-        (ended,) = await runner.run(GroupSpec(group_id="e0-g0", task=task, seeds=(0,)), 0, Slot())
+        (ended,) = await runner.run(GroupSpec(group_id="e0-g0", task=task, seeds=(0,)), 0, SlotStatus())
     stage = RewardStage(RewardConfig(), clock, sources=part_sources(live.addresses), screenshot=lambda name: b"")
     trajectory = await stage.grade(task, ended)
     assert trajectory.error is None and trajectory.stop_reason == "answer", trajectory.error
