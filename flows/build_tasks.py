@@ -1,4 +1,7 @@
-"""Build a task set: from our own files, the sets of others and generators; with rubrics that a model writes, and sub-tasks.
+"""Build a task set: import, generate, write rubrics, decompose.
+
+From our own files, the sets of others and generators; with rubrics that a model writes, and sub-
+tasks.
 
     python -m flows.build_tasks --preset bundled-tasks
     python -m flows.build_tasks --set 'sources=[{kind: files, name: own, paths: [datasets/tasks/miniwob.jsonl]}]' --dry-run

@@ -1,4 +1,6 @@
-"""Check the folder of a run: every file against the files that it refers to, and every hash. Nothing is changed.
+"""Check the folder of a run: every file reference and every hash.
+
+Nothing is changed.
 
     python -m flows.doctor --run runs/quickstart-seed0
     python -m flows.doctor --run runs/quickstart-seed0 --json

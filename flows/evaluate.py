@@ -1,4 +1,6 @@
-"""Evaluate a policy on a task set: any checkpoint folder, or a version that a run published.
+"""Evaluate a policy on a task set.
+
+Any checkpoint folder, or a version that a run published.
 
     python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000020 --set episodes=320
 

@@ -1,4 +1,6 @@
-"""Grade the stored episodes of a run again: after a judge was out of reach, or by another judge, rubric parts or weights.
+"""Grade the stored episodes of a run again.
+
+After a judge was out of reach, or by another judge, rubric parts or weights.
 
     python -m flows.regrade --set run=runs/mine --set 'judge={"base_url": "http://127.0.0.1:8000/v1", "models": {"default": "Qwen3-VL-8B"}}'
     python -m flows.regrade --set run=runs/mine --set which=all --set name=longer --set rewards.length=0.1

@@ -1,4 +1,6 @@
-"""Train several times with a few values that differ, and compare: an arm is a run of ``flows.train``, a sweep is the flow run of those.
+"""Run a sweep: train several times with different values, and compare.
+
+An arm is a run of ``flows.train``, a sweep is the flow run of those.
 
     python -m flows.sweep --set base.preset=quickstart --set 'grid={"seed": [0, 1], "algorithm.group_size": [4, 8]}' --dry-run
     python -m flows.sweep --preset quickstart-seeds

@@ -1,4 +1,6 @@
-"""Make a policy that reinforcement learning can start from: pre-train it, clone demonstrations, and refuse it below a gate.
+"""Make an initial policy for reinforcement learning: pre-train, clone demonstrations, check a gate.
+
+A policy below the gate is refused.
 
     python -m flows.warm_start --preset reader
     python -m flows.warm_start --set base=datasets/policies/reader --set cloning_updates=5 --set trainer.learning_rate=0.0005

@@ -1,4 +1,4 @@
-"""The model side: policy (prompt, parse), inference engines, advantages, losses, batches, the trainer and the run's storage.
+"""The model side: policy, inference engines, losses, batches, the trainer, storage.
 
 No browser and no Prefect in here; of ``envs`` only the plain types in ``envs/types/`` are known.
 """

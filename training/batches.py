@@ -1,4 +1,6 @@
-"""From scored groups to the rows that one update is trained on. Pure: no files, no torch.
+"""Builds the training rows of one update from scored groups.
+
+Pure: no files, no torch.
 
 A *row* is one step of one episode. A batch names its rows by (episode, step) and never copies tokens or pixels; the trainer reads those
 from the stored trajectories.

@@ -1,4 +1,4 @@
-"""Settings of the model side: the policy, how it is sampled, the algorithm and the trainer.
+"""Settings of the model side: policy, sampling, algorithm and trainer.
 
 Shallow pydantic models with bounds and descriptions: they become the parameter form of a Prefect deployment. Unknown keys are refused.
 """

@@ -1,4 +1,7 @@
-"""Environment variables of processes that run torch on a CPU. They must be there when the process starts."""
+"""Environment variables of processes that run torch on a CPU.
+
+They must be there when the process starts.
+"""
 
 from __future__ import annotations
 

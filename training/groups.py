@@ -1,4 +1,4 @@
-"""Groups: what is asked of a worker, and the record that commits what came of it."""
+"""Groups of episodes: the specification for a worker, and the committed record."""
 
 from __future__ import annotations
 

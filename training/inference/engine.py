@@ -1,4 +1,4 @@
-"""What every inference engine does: token ids and images in, token ids and their log-probs out."""
+"""The inference engine protocol: token ids and images in, tokens and log-probs out."""
 
 from __future__ import annotations
 

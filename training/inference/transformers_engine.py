@@ -1,4 +1,6 @@
-"""Generation in the worker's own process with transformers: the embedded engine, for small policies and laptops.
+"""In-process generation with transformers, for small policies and laptops.
+
+The embedded engine, in the worker's own process.
 
 Sampling adds Gumbel noise to the tempered log-probs and takes the maximum, which draws exactly from the distribution. The noise of each
 turn comes from its own generator, so a turn does not depend on what else is in its batch.

@@ -1,4 +1,4 @@
-"""Checks that a checkpoint's files are those that were published, before anything is loaded from them.
+"""Checks a checkpoint's files against its manifest before anything is loaded.
 
 A published version has a ``manifest.json`` with the size and sha256 of every file; a warm start's checkpoint has a ``recipe.json`` with
 those of its weights; any other checkpoint is checked for weights that were cut short. A file is hashed once per process, as long as

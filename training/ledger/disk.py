@@ -1,4 +1,6 @@
-"""Write faults: a full disk, a used-up quota, a read-only or failing file system, as one ``DiskError`` that names path, reason and fix.
+"""Turns write faults into ``DiskError`` with path, reason and fix.
+
+A full disk, a used-up quota, a read-only or failing file system.
 
 Libraries report them in many ways (``OSError``, safetensors' and torch's own errors, sqlite3's, groups of all these), so the cause is
 looked for behind whatever was raised.

@@ -1,4 +1,7 @@
-"""Opens the file of a run's journal, or begins a new one where it is damaged: the run's files alone give all of it back."""
+"""Opens a run's journal file, or begins a new one where damaged.
+
+The run's files alone give all of it back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The states of an episode in the ledger, and what puts it into one. Pure: no files.
+"""States of an episode in the ledger, and their transitions.
+
+Pure: no files.
 
 Every episode of a training group is in exactly one state, entered by an event with a reason. A group's record enters each of its
 episodes as in flight, abstained or abandoned. The batch of its iteration, once its version is published, moves each one that is in

@@ -1,4 +1,4 @@
-"""What a policy reads and writes: the prompt's text, its token ids, and the parsing of a model turn into an action.
+"""A policy's input and output: prompts, token ids, and action parsing.
 
 Pure but for the renderer, which needs a checkpoint's tokenizer and LLaMA-Factory's template. No inference and no training here.
 """

@@ -1,4 +1,6 @@
-"""The trainer: one process group for a whole run, which turns each batch that appears in the run's folder into the next policy version.
+"""The trainer: one process group that turns batches into policy versions.
+
+It runs for a whole run; batches appear in the run's folder.
 
 The folder is the only protocol (docs/architecture.md). ``launch.TrainerProcess`` is what a flow uses; it imports no torch. Inside the process:
 ``__main__`` guards (lock, watchdog, errors), ``loop`` waits for batches, ``update`` trains on one, ``publish`` writes the results.

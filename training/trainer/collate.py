@@ -1,4 +1,7 @@
-"""Rows to tensors through LLaMA-Factory's collator: its multimodal plugin makes pixels, grids and rotary positions from the stored ids."""
+"""Collates rows into tensors through LLaMA-Factory's collator.
+
+Its multimodal plugin makes pixels, grids and rotary positions from the stored ids.
+"""
 
 from __future__ import annotations
 

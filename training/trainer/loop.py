@@ -1,4 +1,7 @@
-"""The trainer's life: wait for the next batch, train on it, publish, until the run's last version."""
+"""The trainer's main loop: wait for a batch, train, publish.
+
+Until the run's last version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which rows are trained together: minibatches (one optimiser step) and micro-batches (one forward pass of one process). Pure."""
+"""Divides rows into minibatches and micro-batches.
+
+A minibatch is one optimiser step, a micro-batch one forward pass of one process. Pure.
+"""
 
 from __future__ import annotations
 

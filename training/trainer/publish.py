@@ -1,4 +1,4 @@
-"""Writes what an update leaves behind: first the trainer state, then the policy, whose folder appears whole or not at all."""
+"""Writes an update's trainer state, then publishes the policy atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where a trainer that starts goes on: the newest version whose weights and state are whole. Imports no torch.
+"""Finds the version that a starting trainer resumes from.
+
+The newest whose weights and state are whole. Imports no torch.
 
 Later versions that are published already are done again from their batches, which gives the same weights to the last bit (random
 numbers depend on seed and version alone, and the learning rate that an update had is in its manifest). With version 0, which has no

@@ -1,4 +1,4 @@
-"""Reads a batch and what its rows name, and checks all of it before a weight is touched."""
+"""Reads and checks a batch's rows before any weight changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the trainer out of LLaMA-Factory's parts: its arguments, template, model loader, collator and trainer class."""
+"""Builds the trainer from LLaMA-Factory's arguments, template, model loader and collator."""
 
 from __future__ import annotations
 

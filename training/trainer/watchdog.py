@@ -1,4 +1,7 @@
-"""Ends the trainer when the process that wanted it is gone, whatever the trainer is doing at that moment."""
+"""Ends the trainer when its parent process is gone.
+
+Whatever the trainer is doing at that moment.
+"""
 
 from __future__ import annotations
 

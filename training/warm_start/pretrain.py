@@ -1,4 +1,6 @@
-"""Teach a tiny random Qwen2-VL to read: match the words of a task to a label, and copy quoted text.
+"""Pre-trains a tiny random Qwen2-VL to match words and copy quoted text.
+
+It learns to read: the words of a task are matched to a label.
 
     python -m training.warm_start.pretrain OUT                                  # the shipped recipe; took 11 and 15 minutes of a busy core
     python -m training.warm_start.pretrain OUT --recipe recipe.json --seed 3

@@ -1,4 +1,6 @@
-"""Lay the circuit of reading into the initial weights of a tiny Qwen2-VL, so that training only has to sharpen it.
+"""Initialises a tiny Qwen2-VL's attention heads with a reading circuit.
+
+So training only has to sharpen it.
 
 A two-layer "induction" circuit (Olsson et al. 2022, arXiv:2209.11895) finds where a token stood before and looks at what followed.
 Gradient descent does find it, but only after a long plateau that a CPU cannot afford: with these heads at the start, repeated random
