@@ -102,7 +102,7 @@ class Success(Measurement):
     n: int
 
 
-class EvaluationRecord(Measurement):
+class Evaluation(Measurement):
     """Held-out success of one policy version: mean with its 95 % interval over ``n`` episodes."""
 
     version: int
@@ -147,7 +147,7 @@ class RunData:
     git_commit: str | None = None
     iterations: list[Iteration] = field(default_factory=list)
     """Ascending; the last line of an iteration wins (it may be done again after a kill)."""
-    evaluations: list[EvaluationRecord] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
     """Ascending by policy version."""
     groups: list[GroupRecord] = field(default_factory=list)
     tasks: dict[str, WebTask] = field(default_factory=dict)
@@ -241,17 +241,17 @@ def _tasks(store: RunStore, problems: list[str]) -> Iterable[WebTask]:
 
 def _metrics(store: RunStore, run: RunData) -> None:
     iterations: dict[int, Iteration] = {}
-    evaluations: dict[int, EvaluationRecord] = {}
+    evaluations: dict[int, Evaluation] = {}
     previous, offset = 0.0, 0.0
     for name, value in _lines(store.metrics_path, run.problems):
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind not in ("iteration", "evaluation"):
             continue
-        entry: Iteration | EvaluationRecord | None
+        entry: Iteration | Evaluation | None
         entry = (
             _valid(Iteration, value, name, run.problems)
             if kind == "iteration"
-            else _valid(EvaluationRecord, value, name, run.problems)
+            else _valid(Evaluation, value, name, run.problems)
         )
         if entry is None:
             continue
@@ -264,7 +264,7 @@ def _metrics(store: RunStore, run: RunData) -> None:
         else:
             evaluations[entry.version] = entry
     for path in sorted((store.root / "evaluations").glob("v*.json")):
-        if (stored := _valid(EvaluationRecord, _document(path, run.problems), path.name, run.problems)) is not None:
+        if (stored := _valid(Evaluation, _document(path, run.problems), path.name, run.problems)) is not None:
             line = evaluations.get(stored.version)
             evaluations[stored.version] = stored.model_copy(update={"wall": line.wall if line else None})
     run.iterations = [iterations[key] for key in sorted(iterations)]

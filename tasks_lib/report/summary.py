@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from envs.settle import SettleReason
 from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, number, rolling_mean
-from tasks_lib.report.data import EvaluationRecord, Iteration, KindChange, KindMean, Result, RunData, Success
+from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 
 ORCHESTRATION_TARGET = 0.10
 """Largest share of a run's wall clock that Prefect, Dask and the flow may take (the project's own target)."""
@@ -162,11 +162,11 @@ def headline(run: RunData) -> Headline:
     )
 
 
-def _interval(evaluation: EvaluationRecord) -> Success:
+def _interval(evaluation: Evaluation) -> Success:
     return Success(mean=evaluation.mean, low=evaluation.low, high=evaluation.high, n=evaluation.n)
 
 
-def first_and_last(evaluations: list[EvaluationRecord]) -> tuple[EvaluationRecord | None, EvaluationRecord | None]:
+def first_and_last(evaluations: list[Evaluation]) -> tuple[Evaluation | None, Evaluation | None]:
     """First and last evaluation; the last is ``None`` until there are two."""
     return (evaluations[0] if evaluations else None), (evaluations[-1] if len(evaluations) > 1 else None)
 
@@ -325,7 +325,7 @@ def learning_curves(run: RunData) -> dict[str, LineChart]:
 
 
 def _learning_curve(
-    evaluations: list[tuple[float, EvaluationRecord]], iterations: list[tuple[float, Iteration]], unit: str, split: str
+    evaluations: list[tuple[float, Evaluation]], iterations: list[tuple[float, Iteration]], unit: str, split: str
 ) -> LineChart:
     training = tuple((x, i.success) for x, i in iterations if i.success is not None)
     series = []

@@ -17,7 +17,7 @@ from envs.types import StorageError
 from envs.types.paths import AnyPath
 from tasks_lib.folder.metrics import describe_success
 from tasks_lib.report.charts import LineChart, Series, line_chart
-from tasks_lib.report.data import EvaluationRecord, read_measurements
+from tasks_lib.report.data import Evaluation, read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import describe_values
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
@@ -34,7 +34,7 @@ class Curve:
     """The evaluations of an arm, ascending by version."""
 
     arm: ArmRecord
-    evaluations: tuple[EvaluationRecord, ...]
+    evaluations: tuple[Evaluation, ...]
 
 
 def summary_path(folder: AnyPath) -> Path:
