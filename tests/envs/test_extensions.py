@@ -12,13 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from anyio.from_thread import start_blocking_portal
 
 from envs import Click, ConfigError, TaskError, WebTask, open_env_sync
 from envs.actions.parsing.extensions import PARSERS, as_parsed
 from envs.episodes import part_sources
 from envs.rewards.functions import REWARDS, extra_sources, reward_source
-from envs.sites import SITES, StaticServer, is_served, make_site
+from envs.sites import SITES, is_served, make_site
 from envs.tasks.assembly.sources import ImportSource
 from envs.tasks.imports import FORMATS, import_tasks
 from envs.tasks.imports.base import ONE_SEED
@@ -90,23 +89,6 @@ def test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode(mi
     assert [step.form for step in env.trajectory.steps] == ["custom", "none", "json"]
     assert env.trajectory.steps[0].action == Click(element=2)
     assert ended.reward == pytest.approx(1 / 3)
-
-
-def test_the_examples_of_the_environments_page_run(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    issue, notebook, function, pool = examples("environments.md")
-    for code in (issue, notebook, pool):
-        exec(compile(code, "environments.md", "exec"), {"__name__": "example"})
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("Click the button. (Element(") and printed[1].startswith("1.0 True")
-    assert printed[-2:] == ["1.0", str([1.0] * 8)]
-    (mine / "my_pages/next.html").write_text("<title>Next</title>")
-    (mine / "my_pages/link.html").write_text("<a href='next.html'>Next</a>")
-    server, names = StaticServer(mine / "my_pages"), dict[str, Any]()
-    exec(compile(function, "environments.md", "exec"), names)
-    with start_blocking_portal() as portal:
-        portal.call(server.start)
-        assert names["play"](f"{server.origin}/link.html") == 1.0
-        portal.call(server.close)
 
 
 def test_a_reward_takes_the_place_of_the_tasks_own_or_stands_beside_it(mine: Path) -> None:

@@ -1,0 +1,142 @@
+"""The examples of README, CONTRIBUTING and docs/: Python is run, commands are checked as `--dry-run` checks them."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from envs.sites import StaticServer
+from envs.tasks.generate.__main__ import main as generate
+from tasks_lib.config import TrainConfig, parse_assignments, resolve
+from tasks_lib.preflight import flows as checks
+from tasks_lib.preflight.command_line import MODELS, run_command
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CHECKS = {
+    "flows.train": checks.look_at_training,
+    "flows.evaluate": checks.look_at_evaluation,
+    "flows.warm_start": checks.look_at_warm_start,
+    "flows.build_tasks": checks.look_at_build,
+    "flows.regrade": checks.look_at_regrading,
+    "flows.sweep": checks.look_at_sweep,
+}
+READERS_OWN = re.compile(r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)")
+"""A file that the reader has: a checkpoint, a run's folder, a task file outside `datasets/`."""
+
+
+def examples(page: Path, *languages: str) -> list[str]:
+    """The code blocks of a page in these languages."""
+    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def run_page(page: Path) -> dict[str, Any]:
+    """Run the Python blocks of a page in order, in one namespace, which is returned. A block may await."""
+    names: dict[str, Any] = {"__name__": "example"}
+    for number, block in enumerate(examples(page, "python"), 1):
+        where = f"{name(page)}, Python block {number}"
+        code = compile(block, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        if code.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(eval(code, names))
+        else:
+            exec(code, names)
+    return names
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Each `python -m MODULE …` of the pages, once: its module and arguments."""
+    found = set[tuple[str, ...]]()
+    for page in PAGES:
+        for block in examples(page, "bash"):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:2] in (["python", "-m"], [".venv/bin/python", "-m"]) and words[2] != "pytest":
+                    found.add(tuple(words[2:]))
+    for module, *arguments in sorted(found):
+        yield module, arguments
+
+
+COMMANDS = list(commands())
+OF_FLOWS = [(module, arguments) for module, arguments in COMMANDS if module in MODELS and "--check" not in arguments]
+ENVIRONMENTS = ROOT / "docs/environments.md"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if examples(page, "python") and page != ENVIRONMENTS], ids=name
+)
+def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    run_page(page)
+
+
+def test_the_environments_page_prints_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_page(ENVIRONMENTS)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("Click the button. (Element(") and printed[1].startswith("1.0 True")
+    assert printed[-2:] == ["1.0", str([1.0] * 8)]
+    (tmp_path / "next.html").write_text("<title>Next</title>")
+    (tmp_path / "link.html").write_text("<a href='next.html'>Next</a>")
+    server = StaticServer(tmp_path)
+    with start_blocking_portal() as portal:
+        portal.call(server.start)
+        try:
+            assert names["play"](f"{server.origin}/link.html") == 1.0
+        finally:
+            portal.call(server.close)
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"), OF_FLOWS, ids=[f"{module} {shlex.join(each)}"[6:70] for module, each in OF_FLOWS]
+)
+def test_a_command_is_accepted(
+    module: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the checks of its flow, or without where it names files that the reader has."""
+    monkeypatch.chdir(ROOT)
+    check = (lambda _config: []) if READERS_OWN.search(" ".join(arguments)) else CHECKS[module]
+    flow = getattr(importlib.import_module(module), module.removeprefix("flows."))
+    status = run_command(flow, MODELS[module], check, [*arguments, "--dry-run"])
+    assert status == 0, capsys.readouterr().err
+
+
+def test_every_command_is_of_a_module_that_is_there() -> None:
+    modules = {module for module, _ in COMMANDS}
+    assert modules - MODELS.keys() <= {"envs.tasks.generate", "flows.doctor", "training.warm_start.pretrain"}
+    assert modules >= MODELS.keys()
+
+
+def test_settings_that_are_shown_alone_are_accepted() -> None:
+    shown = [
+        line
+        for page in PAGES
+        for block in examples(page, "bash", "text")
+        for line in block.splitlines()
+        if line.startswith("--set")
+    ]
+    assert len(shown) > 5
+    for line in shown:
+        given = [word for word in shlex.split(line, comments=True) if word != "--set"]
+        resolve(TrainConfig, {"preset": "quickstart", **parse_assignments(given)})
+
+
+def test_commands_of_the_task_generator_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [arguments for module, arguments in COMMANDS if module == "envs.tasks.generate"]
+    assert found
+    monkeypatch.chdir(tmp_path)
+    for output, *arguments in found:
+        counted = [*arguments, "--count", "2", *(["--check", "0"] if "--check" in arguments else [])]
+        assert generate([Path(output).name, *counted]) == 0
