@@ -9,7 +9,7 @@ from tasks_lib.config import PROJECT
 from tests.tasks_lib.config_trees import TREES, walk
 
 PAGE = (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
-ROWS = [line for line in PAGE.splitlines() if line.startswith("| `")]
+ROWS = [line for line in PAGE.splitlines() if line.startswith("|`")]
 
 
 def test_a_block_is_called_one_and_leads_to_its_keys() -> None:
@@ -17,7 +17,7 @@ def test_a_block_is_called_one_and_leads_to_its_keys() -> None:
     assert max(headings.values()) == 1
     links = re.findall(r"\[(?:block|list of blocks)\]\(#(.+?)\)", PAGE)
     assert links and set(links) <= headings.keys()
-    assert not [row for row in ROWS if re.search(r"\| (value|object|list of objects|None|`None`) \|", row)]
+    assert not [row for row in ROWS if re.search(r"\|(value|object|list of objects|None|`None`)\|", row)]
 
 
 def test_every_key_of_every_block_has_a_row() -> None:
