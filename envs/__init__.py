@@ -11,8 +11,9 @@ The names below are imported when they are first used, so that ``import envs`` i
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from envs.browser import BrowserPool, PoolOptions, WebSession, find_chromium
@@ -69,7 +70,7 @@ _MODULES = {
 }
 """Where names come from that are not of `envs.types`."""
 
-_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+_ELSEWHERE = {name for names in _MODULES.values() for name in names}
 
 __all__ = [
     "Action",
@@ -125,12 +126,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_WHERE.get(name, "envs.types")), name)
-    globals()[name] = value
-    return value
+_PLAIN = tuple(name for name in __all__ if name not in _ELSEWHERE)
+
+__getattr__ = lazy_names(__name__, {**_MODULES, "envs.types": _PLAIN})
 
 
 def __dir__() -> list[str]:

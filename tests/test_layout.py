@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -26,6 +28,24 @@ SOURCE = re.compile(r"(?<![\w./*<>{},-])\w+\.py\b")
 """A source file that is named without its folder."""
 PLACEHOLDER = re.compile(r"\bNAME\b|\[")
 """Of a pattern, or of a file of the reader's own."""
+DOORS = {
+    "envs.actions",
+    "envs.browser",
+    "envs.ends",
+    "envs.episodes",
+    "envs.memory",
+    "envs.oracles",
+    "envs.rewards",
+    "envs.rewards.judge",
+    "envs.rewards.webarena",
+    "envs.sites",
+    "envs.tasks",
+    "envs.tasks.assembly",
+    "envs.tasks.generate",
+    "envs.tasks.samplers",
+    "envs.types",
+}
+"""The packages of `envs` that the rest of the project imports from. What else is in `envs` may change without it."""
 BINARY = {".safetensors", ".png", ".jpg", ".sqlite"}
 
 
@@ -51,6 +71,35 @@ def test_the_real_package_is_imported_from_the_project_folder(package: str) -> N
     origin = Path(done.stdout.strip())
     assert origin.name == "__init__.py"
     assert origin.parent.parent != ROOT
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a source file names in its imports."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    found = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return found | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+
+
+def test_the_web_side_is_entered_through_its_doors() -> None:
+    used = {
+        module: path
+        for package in ("flows", "tasks_lib", "training")
+        for path in (ROOT / package).rglob("*.py")
+        for module in imported(path)
+        if module.split(".")[0] == "envs"
+    }
+    assert {module: path for module, path in used.items() if module not in DOORS} == {}
+    assert used.keys() == DOORS
+
+
+def test_what_a_door_offers_is_there() -> None:
+    missing = {
+        f"{door}.{name}"
+        for door in DOORS
+        for name in importlib.import_module(door).__all__
+        if not hasattr(importlib.import_module(door), name)
+    }
+    assert missing == set()
 
 
 def test_no_python_file_is_too_long() -> None:

@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from envs.types import TrainingError
-from envs.types.extensions import Extensions
+from envs.types import Extensions, TrainingError
 
 StepNormalizer = Literal["constant", "trajectory", "none"]
 """What an episode's advantage is divided by before each of its steps gets it: a constant k (all steps of all episodes count alike), the

@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from envs.types import TrainingError
-from envs.types.extensions import Extensions
+from envs.types import Extensions, TrainingError
 
 IGNORE_INDEX = -100
 """Target at positions that are no response token (torch's and LLaMA-Factory's value)."""

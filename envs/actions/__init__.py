@@ -5,12 +5,20 @@ an `ActionError`. ``refuse`` is the part that needs no page; ``input`` and ``key
 they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
 """
 
+from typing import TYPE_CHECKING
+
 from envs.actions.context import Clock, Effect, Handle, Seen, Surface, Tabs, Targets
 from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
 from envs.actions.validate import refuse
+from envs.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from envs.actions.parsing import format_action, parse
+    from envs.actions.parsing.extensions import Reader, as_parsed
+
 
 __all__ = [
     "ActionError",
@@ -21,10 +29,22 @@ __all__ = [
     "Handle",
     "Interceptor",
     "PendingDialog",
+    "Reader",
     "Seen",
     "Surface",
     "Tabs",
     "Targets",
+    "as_parsed",
     "execute",
+    "format_action",
+    "parse",
     "refuse",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.actions.parsing": ("format_action", "parse"),
+        "envs.actions.parsing.extensions": ("Reader", "as_parsed"),
+    },
+)

@@ -5,11 +5,38 @@ is asked. ``connection``, ``states`` and ``cdp`` are the way to a browser that m
 environments. Nothing here knows a site, a task file, a reward or a policy: those come through the ``Site`` protocol and ``WebTask``.
 """
 
+from typing import TYPE_CHECKING
+
 from envs.browser.chromium import find_chromium
 from envs.browser.context import Device
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.pool import BrowserPool
 from envs.browser.result import StepResult
 from envs.browser.session import WebSession
+from envs.lazy import lazy_names
 
-__all__ = ["BrowserPool", "Device", "PoolCounters", "PoolOptions", "StepResult", "WebSession", "find_chromium"]
+if TYPE_CHECKING:
+    from envs.browser.pipeline import Pipeline, Stage
+    from envs.settle import SettleReason
+
+
+__all__ = [
+    "BrowserPool",
+    "Device",
+    "Pipeline",
+    "PoolCounters",
+    "PoolOptions",
+    "SettleReason",
+    "Stage",
+    "StepResult",
+    "WebSession",
+    "find_chromium",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.browser.pipeline": ("Pipeline", "Stage"),
+        "envs.settle": ("SettleReason",),
+    },
+)

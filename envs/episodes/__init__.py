@@ -5,7 +5,33 @@ grading asks for before the browser is given back, and `EpisodeGrader` makes a r
 (`envs.open_env`) and the rollouts of a run use the same parts. Nothing here knows a policy, a run or its store.
 """
 
-from envs.episodes.episode import NO_TURN, NOT_GRADED, WebEpisode
-from envs.episodes.grading import EpisodeGrader, Graded, part_sources
+from typing import TYPE_CHECKING
 
-__all__ = ["NOT_GRADED", "NO_TURN", "EpisodeGrader", "Graded", "WebEpisode", "part_sources"]
+from envs.cancel_scope import Scope
+from envs.episodes.episode import NO_TURN, NOT_GRADED, WebEpisode
+from envs.episodes.grading import JUDGED_WALL, EpisodeGrader, Graded, part_sources
+from envs.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from envs.episodes.looks import LookSources, PageEvidence
+
+
+__all__ = [
+    "JUDGED_WALL",
+    "NOT_GRADED",
+    "NO_TURN",
+    "EpisodeGrader",
+    "Graded",
+    "LookSources",
+    "PageEvidence",
+    "Scope",
+    "WebEpisode",
+    "part_sources",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.episodes.looks": ("LookSources", "PageEvidence"),
+    },
+)

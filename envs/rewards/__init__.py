@@ -5,6 +5,9 @@ rubrics of other systems, `compose` puts the parts of all sources together and `
 state and sources of parts come in through protocols, and `server_state` is the state of SQLite files and JSON over HTTP.
 """
 
+from typing import TYPE_CHECKING
+
+from envs.lazy import lazy_names
 from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
@@ -14,20 +17,39 @@ from envs.rewards.rubric import combine, grade, grade_by_program
 from envs.rewards.server_answers import ServerState, record_answers
 from envs.sites.server_state import SiteState
 
+if TYPE_CHECKING:
+    from envs.rewards.chromiumrl import DiffChange, DiffNode, Mode, StepDiff
+    from envs.rewards.chromiumrl.capture import capture_page
+    from envs.rewards.chromiumrl.step_diff import MAX_DIFF_TEXT
+    from envs.rewards.design2code import Clip, Image
+    from envs.rewards.design2code.source import DESIGNS
+    from envs.rewards.functions import extra_sources, reward_source
+
+
 __all__ = [
+    "DESIGNS",
+    "MAX_DIFF_TEXT",
     "NO_PARTS",
     "PASS_THRESHOLD",
+    "Clip",
     "Component",
+    "DiffChange",
+    "DiffNode",
     "DomElement",
     "Download",
     "EpisodeEvidence",
     "FactResult",
+    "Image",
     "Judge",
+    "Mode",
     "PartSource",
     "ServerState",
     "SiteState",
+    "StepDiff",
+    "capture_page",
     "combine",
     "compose",
+    "extra_sources",
     "from_w8",
     "from_webgym",
     "grade",
@@ -37,6 +59,19 @@ __all__ = [
     "page_reward",
     "read_rubric",
     "record_answers",
+    "reward_source",
     "score",
     "to_w8",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.rewards.chromiumrl": ("DiffChange", "DiffNode", "Mode", "StepDiff"),
+        "envs.rewards.chromiumrl.capture": ("capture_page",),
+        "envs.rewards.chromiumrl.step_diff": ("MAX_DIFF_TEXT",),
+        "envs.rewards.design2code": ("Clip", "Image"),
+        "envs.rewards.design2code.source": ("DESIGNS",),
+        "envs.rewards.functions": ("extra_sources", "reward_source"),
+    },
+)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from envs.egress import AllowList
 from envs.sites.base import Site, SiteEpisode, StatefulSite
 from envs.sites.bundled import APPLICATIONS, BundledSite
 from envs.sites.design2code import Design2CodeSite
-from envs.sites.live import LiveOptions, LiveSite, split_address
+from envs.sites.live import LiveOptions, LiveSite, read_cookies, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import ConfigError, TaskError
@@ -70,7 +71,9 @@ def _made(name: str) -> Site:
 
 
 __all__ = [
+    "APPLICATIONS",
     "SITES",
+    "AllowList",
     "BundledSite",
     "Design2CodeSite",
     "LiveOptions",
@@ -83,5 +86,6 @@ __all__ = [
     "StaticSite",
     "is_served",
     "make_site",
+    "read_cookies",
     "split_address",
 ]

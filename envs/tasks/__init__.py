@@ -2,21 +2,31 @@
 (`samplers`), and taken from the sets of others (`imports`). Nothing here opens a browser. See ``docs/tasks.md``.
 """
 
+from typing import TYPE_CHECKING
+
+from envs.lazy import lazy_names
 from envs.tasks.files import MAX_SHOWN, TaskRead, load_tasks, read_tasks, save_tasks
-from envs.tasks.index import TaskIndex
+from envs.tasks.index import Rows, TaskIndex
 from envs.tasks.parquet import save_parquet
 from envs.tasks.rows import SCHEMA_VERSION, TaskProblem, refuse
-from envs.tasks.stream import iter_tasks, task_files
+from envs.tasks.stream import iter_tasks, json_row, task_files
 from envs.tasks.tree import Form, write_tree
+
+if TYPE_CHECKING:
+    from envs.tasks.authoring import WriterConfig
+
 
 __all__ = [
     "MAX_SHOWN",
     "SCHEMA_VERSION",
     "Form",
+    "Rows",
     "TaskIndex",
     "TaskProblem",
     "TaskRead",
+    "WriterConfig",
     "iter_tasks",
+    "json_row",
     "load_tasks",
     "read_tasks",
     "refuse",
@@ -25,3 +35,10 @@ __all__ = [
     "task_files",
     "write_tree",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.tasks.authoring": ("WriterConfig",),
+    },
+)

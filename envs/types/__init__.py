@@ -5,7 +5,10 @@ The words follow docs/concepts.md: a *task* is attempted in *episodes*, the reco
 episodes of one task and seed form a *group*, and an episode with no usable reward is an *abstention*.
 """
 
+from envs.types.action_text import format_action
 from envs.types.actions import (
+    ACTIONS,
+    WITH_MEMORY,
     Action,
     Answer,
     Back,
@@ -53,18 +56,43 @@ from envs.types.errors import (
     TrainingError,
 )
 from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
+from envs.types.extensions import Extensions
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
+from envs.types.near import MAX_NEAR, near
 from envs.types.observations import Element, Hidden, Observation, OpenTab, Whole
+from envs.types.paths import AnyPath
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
-from envs.types.rubrics import Fact, FactGroup, JudgeFact, PassRequirements, Rubric, rubric_hash
+from envs.types.rubrics import (
+    AnswerFact,
+    Fact,
+    FactGroup,
+    HttpFact,
+    JudgeFact,
+    PassRequirements,
+    Rubric,
+    SignalFact,
+    SqlFact,
+    SubscoreFact,
+    TextFact,
+    UrlFact,
+    rubric_hash,
+)
+from envs.types.rubrics.base import FactBase
 from envs.types.tasks import SeedRange, Split, WebTask
+from envs.types.text import break_control_tokens
 from envs.types.trajectories import TRAJECTORY_SCHEMA, Step, StepSeconds, StopReason, Trajectory
+from envs.types.webarena import evaluators_hash
 
 __all__ = [
+    "ACTIONS",
+    "MAX_NEAR",
     "TRAJECTORY_SCHEMA",
+    "WITH_MEMORY",
     "Action",
     "Answer",
+    "AnswerFact",
+    "AnyPath",
     "Back",
     "BrowserError",
     "Check",
@@ -79,13 +107,16 @@ __all__ = [
     "Drag",
     "Element",
     "ErrorCode",
+    "Extensions",
     "Fact",
+    "FactBase",
     "FactGroup",
     "Forget",
     "Forward",
     "Goto",
     "Hidden",
     "Hover",
+    "HttpFact",
     "Invalid",
     "JudgeError",
     "JudgeFact",
@@ -114,26 +145,35 @@ __all__ = [
     "SeedRange",
     "Select",
     "ServerAnswer",
+    "SignalFact",
     "SiteError",
     "Split",
+    "SqlFact",
     "Step",
     "StepSeconds",
     "StopReason",
     "StorageError",
     "Submit",
+    "SubscoreFact",
     "SwitchTab",
     "Target",
     "TaskError",
     "Terminate",
+    "TextFact",
     "Told",
     "TrainingError",
     "Trajectory",
     "TripleClick",
     "Type",
     "Upload",
+    "UrlFact",
     "Wait",
     "WebTask",
     "Whole",
+    "break_control_tokens",
+    "evaluators_hash",
+    "format_action",
+    "near",
     "needs",
     "read_action",
     "rubric_hash",

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from envs.tasks import WriterConfig
 from envs.tasks.assembly import Source
-from envs.tasks.authoring import WriterConfig
 from tasks_lib.config import ClusterConfig, RunConfig
 
 

@@ -25,6 +25,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.rewards.judge import Ledger
+from envs.tasks import Form
 from envs.tasks.assembly import (
     AnySource,
     GenerateSource,
@@ -39,9 +40,7 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.generate import GeneratorSpec, generate
-from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted
-from envs.tasks.tree import Form
+from envs.tasks.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted
 from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import PROJECT

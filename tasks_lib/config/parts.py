@@ -6,12 +6,10 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from envs.egress import AllowList
 from envs.ends import HorizonPolicy
-from envs.rewards import Component
-from envs.rewards.chromiumrl import Mode
+from envs.rewards import Component, Mode
 from envs.rewards.judge import JudgeConfig
-from envs.sites import LiveOptions, split_address
+from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from tasks_lib.config.reading import resolve_path

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from envs.types import ConfigError
-from envs.types.near import near
+from envs.types import ConfigError, near
 from tasks_lib.config.refusals import describe_value, explain_all
 from tasks_lib.config.shapes import Shape
 from training.config import Settings

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.types.near import MAX_NEAR, near
+from envs.types import MAX_NEAR, near
 from tasks_lib.config.shapes import Shape, assignment
 
 OTHER_BLOCK = 0.75

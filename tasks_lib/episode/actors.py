@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from envs.actions.parsing import format_action
+from envs.actions import format_action
 from envs.browser import StepResult
 from envs.oracles import is_generated, oracle_action, oracle_of
 from envs.types import Action, Invalid, Memory, Step

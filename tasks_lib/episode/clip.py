@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from envs.rewards.design2code import Clip, Image
+from envs.rewards import Clip, Image
 from envs.types import ConfigError
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from envs.cancel_scope import Scope
+from envs.episodes import Scope
 from training.groups import GroupSpec
 
 

@@ -10,19 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from envs.actions.parsing import parse
-from envs.actions.parsing.extensions import Reader
-from envs.browser import StepResult, WebSession
-from envs.browser.pool import BrowserPool
-from envs.cancel_scope import Scope
-from envs.episodes import WebEpisode
-from envs.episodes.looks import PageEvidence
+from envs.actions import Reader, parse
+from envs.browser import BrowserPool, StepResult, WebSession
+from envs.episodes import PageEvidence, Scope, WebEpisode
 from envs.memory import EpisodeMemory
 from envs.rewards.webarena import Helper
-from envs.sites import LiveOptions
-from envs.sites.base import Site
-from envs.types import BrowserError, StepSeconds, StopReason, Trajectory
-from envs.types.actions import ACTIONS, WITH_MEMORY
+from envs.sites import LiveOptions, Site
+from envs.types import ACTIONS, WITH_MEMORY, BrowserError, StepSeconds, StopReason, Trajectory
 from tasks_lib.config import RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, Situation

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.episodes import EpisodeGrader
-from envs.rewards import Component, EpisodeEvidence, PartSource
-from envs.rewards.functions import reward_source
+from envs.rewards import Component, EpisodeEvidence, PartSource, reward_source
 from envs.rewards.judge import Judge, JudgeConfig, Judgement, Ledger
 from envs.types import Cost, Trajectory, WebTask
 from tasks_lib.config import RewardConfig

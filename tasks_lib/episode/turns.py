@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
-from envs.browser.pipeline import Pipeline, Stage
+from envs.browser import Pipeline, Stage
 from envs.types import BrowserError
 from tasks_lib.episode.actors import Actor, EncodedSituation, Situation, Turn
 from training.inference.engine import InferenceEngine

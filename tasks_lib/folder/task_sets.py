@@ -19,10 +19,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from envs.tasks import TaskIndex, iter_tasks, task_files
-from envs.tasks.stream import json_row
-from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, rubric_hash
-from envs.types.webarena import evaluators_hash
+from envs.tasks import TaskIndex, iter_tasks, json_row, task_files
+from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, evaluators_hash, rubric_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
 from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fault, read_json, write_json
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from envs.actions.parsing.extensions import as_parsed
-from envs.rewards.functions import reward_source
+from envs.actions import as_parsed
+from envs.rewards import reward_source
 from envs.types import ConfigError
 from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TrainConfig, WarmStartConfig
 from training.advantages import ADVANTAGES

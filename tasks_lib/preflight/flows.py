@@ -19,8 +19,7 @@ from typing import Any
 from envs.browser import find_chromium
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import is_whole
-from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError
-from envs.types.near import near
+from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError, near
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import check_sources, check_splits, plan_of
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path

@@ -19,31 +19,31 @@ from pathlib import Path
 
 import httpx
 
-from envs.actions.parsing import format_action
-from envs.browser import BrowserPool
-from envs.browser.pipeline import Stage
+from envs.actions import format_action
+from envs.browser import BrowserPool, Stage
 from envs.episodes import part_sources
 from envs.oracles import ORACLES, Oracle, follow, is_generated
-from envs.sites import Site, make_site
-from envs.sites.bundled import APPLICATIONS
+from envs.sites import APPLICATIONS, Site, make_site
 from envs.tasks import TaskIndex
-from envs.tasks.assembly.finish import check_difficulty
-from envs.tasks.generate.check import Checker, NoStartPage, checker
-from envs.tasks.generate.drafts import Draft
-from envs.tasks.generate.generate import draft_of
+from envs.tasks.assembly import check_difficulty
+from envs.tasks.generate import Checker, Draft, NoStartPage, checker, draft_of
 from envs.types import (
+    AnswerFact,
+    HttpFact,
     Invalid,
     JudgeFact,
     RewardBundle,
     RollwrightError,
     Rubric,
     SeedRange,
+    SqlFact,
     StopReason,
     TaskError,
+    TextFact,
     Trajectory,
+    UrlFact,
     WebTask,
 )
-from envs.types.rubrics import AnswerFact, HttpFact, SqlFact, TextFact, UrlFact
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn

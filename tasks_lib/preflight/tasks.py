@@ -15,18 +15,21 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.rewards import Component, EpisodeEvidence, combine
-from envs.rewards.design2code.source import SITE as DESIGNS
-from envs.rewards.facts import FactResult
-from envs.rewards.webarena import ADMIN, lacking, read_account
-from envs.sites import SITES, LiveOptions, LiveSite, is_served, make_site
-from envs.sites.live import read_cookies
+from envs.rewards import DESIGNS, Component, EpisodeEvidence, FactResult, combine
+from envs.rewards.webarena import (
+    ADMIN,
+    NOT_ACHIEVABLE,
+    PLACEHOLDER,
+    EvalType,
+    WebArenaEval,
+    lacking,
+    placed,
+    read_account,
+)
+from envs.rewards.webarena import SITES as WEBARENA
+from envs.sites import SITES, LiveOptions, LiveSite, is_served, make_site, read_cookies
 from envs.tasks import TaskIndex
-from envs.types import ConfigError, JudgeFact, Rubric, SiteError, Split, WebTask
-from envs.types.near import near
-from envs.types.rubrics import Fact, SignalFact, SubscoreFact
-from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval, placed
-from envs.types.webarena import SITES as WEBARENA
+from envs.types import ConfigError, Fact, JudgeFact, Rubric, SignalFact, SiteError, Split, SubscoreFact, WebTask, near
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
 
 ALL = 10_000

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from envs.rewards.chromiumrl import DiffChange, DiffNode, StepDiff
-from envs.rewards.chromiumrl.step_diff import MAX_TEXT
+from envs.rewards import MAX_DIFF_TEXT, DiffChange, DiffNode, StepDiff
 
 LISTS = {"added": "added", "removed": "removed", "changed": "changed", "flagged_changes": "as a consequence"}
 """Lists of a diff within one document, with what is said of them."""
@@ -49,4 +48,4 @@ def _change(change: DiffChange) -> tuple[str, str, str, str]:
 
 def _text(text: str) -> str:
     """A diff keeps only the beginning of a long text, and not how long it was."""
-    return f"{text}… (no more was recorded)" if len(text) >= MAX_TEXT else text
+    return f"{text}… (no more was recorded)" if len(text) >= MAX_DIFF_TEXT else text

@@ -6,7 +6,7 @@ import io
 import math
 from typing import TYPE_CHECKING
 
-from envs.types.paths import AnyPath
+from envs.types import AnyPath
 from tasks_lib.report.charts import rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.summary import SMOOTH

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Self, TypeVar
 import orjson
 from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
-from envs.types import StorageError, WebTask
-from envs.types.paths import AnyPath
+from envs.types import AnyPath, StorageError, WebTask
 from training.groups import GroupRecord
 from training.ledger.store import RunStore, read_json
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from envs.rewards.chromiumrl import StepDiff
+from envs.rewards import StepDiff
 from envs.rewards.judge import CallRecord, Judgement
 from envs.types import Recorded, StorageError, Trajectory, WebTask, rubric_hash
 from tasks_lib.report.changes import change_rows, change_words

@@ -6,8 +6,7 @@ from typing import Any
 
 import orjson
 
-from envs.types import Fact, RewardPart, Rubric, Trajectory
-from envs.types.rubrics.base import FactBase
+from envs.types import Fact, FactBase, RewardPart, Rubric, Trajectory
 
 PROGRAM = "program"
 

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from envs.types.paths import AnyPath
+from envs.types import AnyPath
 from tasks_lib.report import grading, regraded, summary
 from tasks_lib.report.charts import format_duration, number
 from tasks_lib.report.data import RunData, read_run

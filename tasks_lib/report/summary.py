@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from envs.settle import SettleReason
+from envs.browser import SettleReason
 from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, number, rolling_mean
 from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 

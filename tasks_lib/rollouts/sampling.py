@@ -19,8 +19,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from envs.memory import Contribution, merged
-from envs.tasks import TaskIndex
-from envs.tasks.index import Rows
+from envs.tasks import Rows, TaskIndex
 from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
 from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
 from tasks_lib.config import TrainConfig

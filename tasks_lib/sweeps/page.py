@@ -13,8 +13,7 @@ from pathlib import Path
 from markupsafe import Markup
 from pydantic import ValidationError
 
-from envs.types import StorageError
-from envs.types.paths import AnyPath
+from envs.types import AnyPath, StorageError
 from tasks_lib.folder.metrics import describe_success
 from tasks_lib.report.charts import LineChart, Series, line_chart
 from tasks_lib.report.data import Evaluation, read_measurements

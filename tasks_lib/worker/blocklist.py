@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.ends import Block, WallSeen, blocked_sites, blocks
-from envs.episodes.grading import JUDGED_WALL
+from envs.episodes import JUDGED_WALL
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.episode.live import worker_name
 from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fault, move_aside, read_json, write_json

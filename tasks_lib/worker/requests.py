@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from envs.browser import Device, PoolOptions
-from envs.rewards.chromiumrl import Mode
-from envs.rewards.chromiumrl.capture import capture_page
+from envs.rewards import Mode, capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask

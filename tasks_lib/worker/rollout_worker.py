@@ -23,17 +23,13 @@ from typing import Any, ClassVar
 
 import distributed
 
-from envs.actions.parsing.extensions import as_parsed
+from envs.actions import as_parsed
 from envs.browser import BrowserPool
-from envs.episodes import part_sources
-from envs.episodes.looks import LookSources, PageEvidence
-from envs.rewards.design2code import Clip
-from envs.rewards.design2code.source import SITE as DESIGNS
-from envs.rewards.functions import extra_sources
+from envs.episodes import LookSources, PageEvidence, part_sources
+from envs.rewards import DESIGNS, Clip, extra_sources
 from envs.rewards.judge import Judge, Ledger
 from envs.rewards.webarena import Helper, site_helpers
-from envs.sites import Design2CodeSite, LiveSite, make_site
-from envs.sites.base import Site
+from envs.sites import Design2CodeSite, LiveSite, Site, make_site
 from envs.types import BrowserError
 from tasks_lib.config import resolve_path
 from tasks_lib.episode.activity import ActivityClock

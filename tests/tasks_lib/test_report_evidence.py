@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DiffChange, DiffNode, StepDiff
-from envs.rewards.chromiumrl.step_diff import MAX_TEXT, DiffStats, TextDelta
+from envs.rewards.chromiumrl.step_diff import MAX_DIFF_TEXT, DiffStats, TextDelta
 from envs.rewards.judge import CallError, CallRecord, Check, Judgement, Purpose
 from envs.tasks import save_tasks
 from envs.types import (
@@ -359,13 +359,13 @@ def test_an_episode_has_room_for_so_much_only(store: RunStore) -> None:
 def test_another_document_is_told_by_its_texts_and_controls() -> None:
     diff = StepDiff(
         cross_document=True,
-        text_delta=TextDelta(added=("a" * MAX_TEXT,), removed=("old",)),
+        text_delta=TextDelta(added=("a" * MAX_DIFF_TEXT,), removed=("old",)),
         top_actions=("button: Buy",),
         stats=DiffStats(totals={"added": 300, "removed": 1, "top_actions": 1}, truncated={"added": 100}),
     )
     assert change_words(diff) == "another document, 300 new texts, 1 gone texts, 1 controls"
     assert [*change_rows(diff)] == [
-        ("new text", "", "", f"{'a' * MAX_TEXT}… (no more was recorded)"),
+        ("new text", "", "", f"{'a' * MAX_DIFF_TEXT}… (no more was recorded)"),
         ("gone text", "", "old", ""),
         ("control", "", "", "button: Buy"),
     ]

@@ -21,8 +21,7 @@ from typing import Any
 
 import orjson
 
-from envs.types import StorageError
-from envs.types.paths import AnyPath
+from envs.types import AnyPath, StorageError
 from training.ledger.disk import reading
 
 MANIFEST = "manifest.json"

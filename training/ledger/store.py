@@ -22,8 +22,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from envs.types import ReadError, Rubric, StorageError, Trajectory, rubric_hash
-from envs.types.paths import AnyPath
+from envs.types import AnyPath, ReadError, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
 from training.ledger.disk import folder_bytes, temporary_name, writing

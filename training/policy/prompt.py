@@ -19,8 +19,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from envs.types import Element, Memory, MemoryEntry, Observation
-from envs.types.text import break_control_tokens
+from envs.types import Element, Memory, MemoryEntry, Observation, break_control_tokens
 
 SHOWN_ACTIONS = 3
 """Actions before this one that the prompt repeats; the page's own state tells the rest."""

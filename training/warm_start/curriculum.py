@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from envs.types.action_text import format_action
+from envs.types import format_action
 from training.policy.prompt import element_line
 from training.warm_start import synthetic
 from training.warm_start.recipe import Recipe, Stage

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from envs.types import Click, Element, Observation, Type
-from envs.types.action_text import format_action
+from envs.types import Click, Element, Observation, Type, format_action
 from training.policy.prompt import user_text
 
 VIEWPORT = (168, 224)

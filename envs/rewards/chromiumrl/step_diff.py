@@ -20,7 +20,7 @@ from envs.types.record import Record
 SCHEMA = "1.0"
 MAX_ENTRIES = 200
 """Entries of a list; `DiffStats` counts what is left out."""
-MAX_TEXT = 240
+MAX_DIFF_TEXT = 240
 """Characters of a text."""
 MAX_ACTIONS = 10
 """Controls of a new document."""
@@ -118,12 +118,14 @@ def _across(old: View, new: View) -> StepDiff:
     """Another document: by texts."""
     first, second = (Counter(filter(None, seen.texts)) for seen in (old, new))
     lists = {"added": list((second - first).keys()), "removed": list((first - second).keys())}
-    added, removed = (tuple(text[:MAX_TEXT] for text in lists[name][:MAX_ENTRIES]) for name in ("added", "removed"))
+    added, removed = (
+        tuple(text[:MAX_DIFF_TEXT] for text in lists[name][:MAX_ENTRIES]) for name in ("added", "removed")
+    )
     controls = [at for at, node in enumerate(new.nodes) if node.tag in CONTROLS and new.boxes[at] is not None]
     return StepDiff(
         cross_document=True,
         text_delta=TextDelta(added=added, removed=removed),
-        top_actions=tuple(f"{new.nodes[at].tag}: {_label(new, at)[:MAX_TEXT]}" for at in controls[:MAX_ACTIONS]),
+        top_actions=tuple(f"{new.nodes[at].tag}: {_label(new, at)[:MAX_DIFF_TEXT]}" for at in controls[:MAX_ACTIONS]),
         stats=_stats({**lists, "top_actions": [new.nodes[at].tag for at in controls]}),
     )
 
@@ -145,7 +147,7 @@ def _tops(seen: View, alone: list[int]) -> list[DiffNode]:
         tops[at] = tops.get(seen.parents[at], at)
         sizes[tops[at]] += 1
     return [
-        DiffNode(path=_path(seen, at), tag=seen.nodes[at].tag, text=_shown(seen, at)[:MAX_TEXT], nodes=count)
+        DiffNode(path=_path(seen, at), tag=seen.nodes[at].tag, text=_shown(seen, at)[:MAX_DIFF_TEXT], nodes=count)
         for at, count in sizes.items()
     ]
 
@@ -165,7 +167,7 @@ def _changes(of: Comparison, a: int, b: int) -> list[DiffChange]:
         found.append(
             DiffChange(
                 **{"path": _path(new, b), "tag": new.nodes[b].tag, "kind": kind, "source": source, "flag": flag},
-                **{"before": before[:MAX_TEXT], "after": after[:MAX_TEXT]},
+                **{"before": before[:MAX_DIFF_TEXT], "after": after[:MAX_DIFF_TEXT]},
             )
         )
 

@@ -12,7 +12,7 @@ from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import RewardPart, Submit, WebTask
 
-SITE = "design2code"
+DESIGNS = "design2code"
 """Tasks of this site have the part."""
 
 HOLDS_AT = 0.9
@@ -45,17 +45,17 @@ class DesignSource:
         Raises:
             BrowserError: a page could not be drawn. SiteError: there is no reference.
         """
-        if task.site != SITE:
+        if task.site != DESIGNS:
             return ()
         html = submitted(evidence)
         if html is None:
-            return (RewardPart(name=SITE, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
+            return (RewardPart(name=DESIGNS, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
         reference = await self._drawer.reference(await asyncio.to_thread(self._reference, task))
         built = await self._drawer.draw(html)
         if reference.cut or built.cut:
             size = " x ".join(f"{most:,}" for most in MAX_PIXELS)
             said = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
-            return (RewardPart(name=SITE, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
+            return (RewardPart(name=DESIGNS, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
         part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)
 

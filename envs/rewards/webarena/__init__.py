@@ -22,11 +22,15 @@ from envs.rewards.webarena.parts import WebArenaParts
 from envs.rewards.webarena.program import PageAccess, PageScriptError, look_at_pages
 from envs.rewards.webarena.shop import ADMIN, Shop, read_account
 from envs.rewards.webarena.site_helpers import KNOWN, lacking, site_helpers
+from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, SITES, placed
 
 __all__ = [
     "ADMIN",
     "HELPERS",
     "KNOWN",
+    "NOT_ACHIEVABLE",
+    "PLACEHOLDER",
+    "SITES",
     "AnswerJudge",
     "EvalType",
     "Evaluation",
@@ -43,6 +47,7 @@ __all__ = [
     "evaluate",
     "lacking",
     "look_at_pages",
+    "placed",
     "read_account",
     "read_configs",
     "read_eval",

@@ -9,6 +9,7 @@ A shard is a pure function of its request, and is written whole or not at all, s
 `flows/build_tasks.py` runs the shards. See docs/task-sets.md.
 """
 
+from envs.tasks.assembly.finish import check_difficulty
 from envs.tasks.assembly.merge import Layout, SetPlan, count_writer_requests, is_whole, merge_shards
 from envs.tasks.assembly.records import Rejected, ShardReport, ShardRequest, Stage
 from envs.tasks.assembly.shard import build_shard, read_report
@@ -27,6 +28,7 @@ __all__ = [
     "Source",
     "Stage",
     "build_shard",
+    "check_difficulty",
     "count_writer_requests",
     "fingerprint",
     "is_whole",

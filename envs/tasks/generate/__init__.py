@@ -2,7 +2,42 @@
 distinct tasks of them. Each comes with its solution (`moves`), which `check` carries out on the site and grades. See ``docs/generated-tasks.md``.
 """
 
-from envs.tasks.generate.generate import TEMPLATES, World, generate, generate_world, solution_of, worlds
+from typing import TYPE_CHECKING
+
+from envs.lazy import lazy_names
+from envs.tasks.generate.drafts import Draft
+from envs.tasks.generate.generate import TEMPLATES, World, draft_of, generate, generate_world, solution_of, worlds
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 
-__all__ = ["TEMPLATES", "WORLDS", "GeneratorSpec", "World", "generate", "generate_world", "solution_of", "worlds"]
+if TYPE_CHECKING:
+    from envs.tasks.generate.check import Checker, NoStartPage, checker
+    from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted
+
+
+__all__ = [
+    "MAX_LOOKED_AT",
+    "TEMPLATES",
+    "WORLDS",
+    "Checker",
+    "Draft",
+    "GeneratorSpec",
+    "NoStartPage",
+    "World",
+    "checker",
+    "draft_of",
+    "empty_splits",
+    "generate",
+    "generate_world",
+    "solution_of",
+    "split_counts",
+    "wanted",
+    "worlds",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.tasks.generate.check": ("Checker", "NoStartPage", "checker"),
+        "envs.tasks.generate.splits": ("MAX_LOOKED_AT", "empty_splits", "split_counts", "wanted"),
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envs.rewards.chromiumrl import DomSnapshot, step_diff
-from envs.rewards.chromiumrl.step_diff import MAX_ENTRIES, MAX_TEXT
+from envs.rewards.chromiumrl.step_diff import MAX_DIFF_TEXT, MAX_ENTRIES
 from tests.envs.rewards_visual.pages import STYLE, Page, listing
 
 
@@ -127,7 +127,7 @@ def test_long_lists_and_texts_are_cut_and_counted() -> None:
             page.add(body, "p", text, (0, 30 * at, 300, 20), identity=at)
     diff = step_diff(before.snapshot(), after.snapshot())
     assert len(diff.changed) == MAX_ENTRIES and diff.stats.totals["changed"] == MAX_ENTRIES + 30
-    assert diff.stats.truncated["changed"] == 30 and len(diff.changed[0].after) == MAX_TEXT
+    assert diff.stats.truncated["changed"] == 30 and len(diff.changed[0].after) == MAX_DIFF_TEXT
 
 
 def test_a_hidden_subtree_is_told_once() -> None:
