@@ -24,12 +24,12 @@ from tasks_lib.preflight.command_line import MODELS, run_command
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CHECKS = {
-    "flows.train": checks.look_at_training,
-    "flows.evaluate": checks.look_at_evaluation,
-    "flows.warm_start": checks.look_at_warm_start,
-    "flows.build_tasks": checks.look_at_build,
-    "flows.regrade": checks.look_at_regrading,
-    "flows.sweep": checks.look_at_sweep,
+    "flows.train": checks.check_training,
+    "flows.evaluate": checks.check_evaluation,
+    "flows.warm_start": checks.check_warm_start,
+    "flows.build_tasks": checks.check_build,
+    "flows.regrade": checks.check_regrading,
+    "flows.sweep": checks.check_sweep,
 }
 READERS_OWN = re.compile(r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)")
 """A file that the reader has: a checkpoint, a run's folder, a task file outside `datasets/`."""
