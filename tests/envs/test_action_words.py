@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from envs.actions import ActionError
-from envs.actions import validate as refuse
+from envs.actions import ActionError, refuse
 from envs.actions.errors import closest, likeness
 from envs.actions.keyboard import KEYS, parse_chord
 from envs.actions.navigate import checked_url
@@ -29,7 +28,7 @@ def seen(index: int, tag: str, text: str = "", name: str = "", **more: Any) -> S
         name,
         tag,
         text,
-        **({"point": (1, 1), "options": None, "disabled": False, "occluded": False, "backend_node_id": index} | more),
+        **({"point": (1, 1), "options": None, "disabled": False, "backend_node_id": index} | more),
     )
 
 

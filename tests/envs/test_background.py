@@ -18,6 +18,7 @@ from envs.browser.options import PoolOptions
 from envs.browser.popups import FirstRequest
 from envs.browser.states import ConnectionState
 from envs.cdp import CdpError
+from envs.observation import ObservationOptions
 from envs.settle import PROCESS_ARGS, SettleReason, VirtualClock
 from envs.types import BrowserError
 from tests.envs.devtools import chromium
@@ -91,7 +92,11 @@ async def preparing(error: BaseException) -> None:
         raise error
 
     pool._prewarm = fail  # type: ignore[method-assign]
-    site: Any = type("Site", (), {"stateless_pages": False, "name": "", "viewport": (1, 1), "style": ""})()
+    site: Any = type(
+        "Site",
+        (),
+        {"stateless_pages": False, "name": "", "viewport": (1, 1), "style": "", "observation": ObservationOptions()},
+    )()
     site.background = False
     pool.begun(site, loaded=True)
     await asyncio.sleep(0)

@@ -63,7 +63,7 @@ async def test_where_it_does_not_pay_they_are_told_nothing(
 
 async def test_both_make_the_same_picture(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     task = page_task("/index.html")
-    few, many = ((await _step(pages, task, max_sessions=number)) for number in (1, 4 * CORES))
+    few, many = [await _step(pages, task, max_sessions=number) for number in (1, 4 * CORES)]
     assert few[1] == many[1] and few[2] != many[2]
 
 

@@ -145,7 +145,7 @@ def test_ten_thousand_malformed_turns() -> None:
         assert read.form != Form.NONE or isinstance(read.action, Invalid)
     print(dict(forms), dict(codes))
     assert forms.total() == codes.total() == TURNS
-    assert {*forms} == {*Form}
+    assert {*forms} == {*Form} - {Form.CUSTOM}, "a form of a parser that a user brings is none of ours"
     assert {*codes} == {
         "read",
         ErrorCode.INVALID_ACTION,

@@ -179,7 +179,7 @@ def test_a_page_that_goes_elsewhere_is_not_followed(shared_drawer: Callable[[str
     assert texts(drawn) == ["here"]
 
 
-async def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
     for odd in ("", "no tags at all", "<", "<p>" * 3000, "\x00\x01", "<svg><text y=40>letters</text></svg>"):
         assert shared_drawer(odd).picture.shape == (VIEWPORT[1], VIEWPORT[0], 3) or odd.startswith("<p>")
     huge = shared_drawer('<div style="width:90000px;height:900000px">far</div>')
@@ -200,7 +200,7 @@ async def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> Non
     for reference, built in (("huge", "small"), ("small", "huge"), ("small", "small")):
         source = DesignSource(Drew(), lambda task, page=reference: page)  # type: ignore[arg-type,misc]
         evidence = EpisodeEvidence.model_construct(steps=(SimpleNamespace(action=Submit(html=built), error=None),))
-        (part,) = await source.parts(task, evidence)
+        (part,) = asyncio.run(source.parts(task, evidence))
         # Of a page that was not seen whole nobody knows how like the other it is, and the episode abstains.
         assert (part.value is None and part.required) == ("huge" in (reference, built)), part
 
