@@ -17,7 +17,7 @@ from benchmarks import Figure
 from benchmarks.env.pages import PAGES, VIEWPORT, page_task
 from benchmarks.peers import PAGE, peer_arms
 from benchmarks.rates import Rate, cpu_seconds, interleave
-from envs.browser import BrowserPool, StepResult, WebSession
+from envs.browser import BrowserPool, PageStep, WebSession
 from envs.sites.static_server import StaticSite
 from envs.types import Click
 from tasks_lib.rollouts.cluster import worker_settings
@@ -140,5 +140,5 @@ async def _step(session: WebSession, buttons: list[int], number: int) -> list[in
     return _buttons(result)
 
 
-def _buttons(result: StepResult) -> list[int]:
+def _buttons(result: PageStep) -> list[int]:
     return [element.index for element in result.observation.elements if element.tag == "button"]

@@ -1,13 +1,13 @@
 """An `Action` becomes trusted input events in a page, or a coded error with a hint.
 
-``execute`` is the whole of it: it takes a `Surface` (a tab, the last observation's elements, its tabs and dialogs) and gives an `Effect` or
+``execute`` is the whole of it: it takes an `ActionContext` (a tab, the last observation's elements, its tabs and dialogs) and gives an `Effect` or
 an `ActionError`. ``refuse`` is the part that needs no page; ``input`` and ``keyboard`` make the events, ``nodes`` and ``locate`` find where
 they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
 """
 
 from typing import TYPE_CHECKING
 
-from envs.actions.context import Clock, Effect, Handle, Seen, Surface, Tabs, Targets
+from envs.actions.context import ActionContext, Clock, Effect, Handle, Seen, Tabs, Targets
 from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "ActionContext",
     "ActionError",
     "CdpDialogs",
     "Clock",
@@ -31,7 +32,6 @@ __all__ = [
     "PendingDialog",
     "Reader",
     "Seen",
-    "Surface",
     "Tabs",
     "Targets",
     "as_parsed",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from envs.actions import pointer as hand
-from envs.actions.context import Surface
+from envs.actions.context import ActionContext
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError
 from envs.actions.locate import Spot, locate
@@ -31,12 +31,12 @@ WORK = ("ScriptDuration", "LayoutCount", "RecalcStyleCount")
 """Counters of ``Performance.getMetrics`` that stay as they are while a page does nothing."""
 
 
-async def arrive(surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot) -> Spot | ActionError:
+async def arrive(context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot) -> Spot | ActionError:
     """Move the mouse to a spot of the target; where it is after the page has reacted, with the mouse over it."""
     for _ in range(MAX_ARRIVALS):
-        if not await _reacts(surface, nodes, spot):
+        if not await _reacts(context, nodes, spot):
             return spot
-        settled = await surface.clock.settle(HOVER_MS, seconds=HOVER_SECONDS)
+        settled = await context.clock.settle(HOVER_MS, seconds=HOVER_SECONDS)
         if not settled.complete:
             what = "the page did not come to rest with the mouse over it"
             return ActionError(ErrorCode.TIMEOUT, what, "wait, or use something else")
@@ -45,7 +45,7 @@ async def arrive(surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot
         hit = await nodes.at(spot.point)
         if hit is not None and await nodes.is_hit(spot.handle.backend_node_id, hit):
             return replace(spot, hit=hit)
-        found = await locate(surface, nodes, target)
+        found = await locate(context, nodes, target)
         if isinstance(found, ActionError):
             return found
         spot = found
@@ -53,10 +53,10 @@ async def arrive(surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot
     return ActionError(ErrorCode.OFF_SCREEN, f"{named(spot.handle)} moves away from the mouse", "use something else")
 
 
-async def _reacts(surface: Surface, nodes: Nodes, spot: Spot) -> bool:
+async def _reacts(context: ActionContext, nodes: Nodes, spot: Spot) -> bool:
     """Move the mouse; whether the page does anything about it."""
     before = await nodes.counters()
-    await hand.move_at_once(surface.cdp, *spot.point)
+    await hand.move_at_once(context.cdp, *spot.point)
     hit = await nodes.at(spot.point, spot.hit)  # works out styles and layout, which would come with the next frame only
     after = await nodes.counters()
     changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node

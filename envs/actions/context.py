@@ -1,6 +1,6 @@
-"""What an action is carried out on: one tab as its session knows it at this moment, behind small protocols.
+"""What an action acts on: one tab as its session knows it now.
 
-The session owns the tabs, the clock and the last observation, and makes a `Surface` of them for each action. Nothing here is a site's, a
+The session owns the tabs, the clock and the last observation, and makes an `ActionContext` of them for each action. Nothing here is a site's, a
 task's or a policy's.
 """
 
@@ -136,7 +136,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Surface:
+class ActionContext:
     """One tab and what belongs to it."""
 
     cdp: Cdp

@@ -48,7 +48,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ElementFacts:
     """What an element is at this moment."""
 
     tag: str
@@ -180,11 +180,11 @@ class Nodes:
         found: str | None = (await self._call(own, what, other, by_value=False)).get("objectId")
         return found
 
-    async def facts(self, own: str) -> Facts:
+    async def facts(self, own: str) -> ElementFacts:
         """What an element is at this moment."""
         raw = await self.ask(own, "facts")
         options = tuple(Option(each["text"], each["open"], each["on"]) for each in raw.pop("options") or ())
-        return Facts(options=options, **raw)
+        return ElementFacts(options=options, **raw)
 
     async def next_frame(self) -> None:
         """Wait until the page has drawn twice: only then it knows how far a wheel scrolled it. Frames are drawn on a stopped clock as well."""

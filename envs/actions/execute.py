@@ -1,7 +1,7 @@
-"""An action on a surface: refused from the observation, refused by the page, or carried out.
+"""An action in a page: refused from the observation, refused by the page, or carried out.
 
 What the policy did wrong comes back as an `ActionError`; an exception out of `execute` is a `BrowserError` of a broken browser or connection
-and ends the episode. Every action ends within the surface's deadline, and as soon as a dialog of the page opens.
+and ends the episode. Every action ends within the context's deadline, and as soon as a dialog of the page opens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from envs.actions import fields, navigate
 from envs.actions import pointer as hand
 from envs.actions.arrive import arrive
-from envs.actions.context import Effect, Surface
+from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord, pastes
@@ -58,7 +58,7 @@ from envs.types import (
 Outcome = Effect | ActionError
 
 
-async def execute(surface: Surface, action: Action) -> Outcome:
+async def execute(context: ActionContext, action: Action) -> Outcome:
     """Carry out an action.
 
     Raises:
@@ -70,17 +70,17 @@ async def execute(surface: Surface, action: Action) -> Outcome:
         case Terminate():
             return Effect(stop=StopReason.TERMINATED, said=action.status)
         case Submit():
-            return refuse(action, surface.targets, surface.offers) or Effect(stop=StopReason.SUBMITTED)
+            return refuse(action, context.targets, context.offers) or Effect(stop=StopReason.SUBMITTED)
         case Dialog():
-            return await _within(surface, _answer_dialog(surface, action), action)
-    refusal = refuse(action, surface.targets) or _waiting_dialog(surface)
-    return refusal or await _until_dialog(surface, _act(surface, action), action)
+            return await _within(context, _answer_dialog(context, action), action)
+    refusal = refuse(action, context.targets) or _waiting_dialog(context)
+    return refusal or await _until_dialog(context, _act(context, action), action)
 
 
-async def _act(surface: Surface, action: Action) -> Outcome:
-    nodes = Nodes(surface.cdp, surface.clock, surface.seen)
+async def _act(context: ActionContext, action: Action) -> Outcome:
+    nodes = Nodes(context.cdp, context.clock, context.seen)
     try:
-        outcome = await _perform(surface, nodes, action)
+        outcome = await _perform(context, nodes, action)
     except BrowserError as error:
         if not says(error, NODE_GONE):
             raise
@@ -90,32 +90,32 @@ async def _act(surface: Surface, action: Action) -> Outcome:
     return outcome
 
 
-async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
+async def _perform(context: ActionContext, nodes: Nodes, action: Action) -> Outcome:
     match action:
         case Click() | DoubleClick() | TripleClick() | Hover():
-            return await _point(surface, nodes, action)
+            return await _point(context, nodes, action)
         case Type():
-            return await fields.type_text(surface, nodes, action)
+            return await fields.type_text(context, nodes, action)
         case Clear():
-            return await fields.clear(surface, nodes, action)
+            return await fields.clear(context, nodes, action)
         case Select():
-            return await fields.select(surface, nodes, action)
+            return await fields.select(context, nodes, action)
         case Check():
-            return await fields.check(surface, nodes, action)
+            return await fields.check(context, nodes, action)
         case Upload():
-            return await fields.upload(surface, nodes, action)
+            return await fields.upload(context, nodes, action)
         case Press():
-            return await _press(surface, nodes, action)
+            return await _press(context, nodes, action)
         case Scroll():
-            return await _scroll(surface, nodes, action)
+            return await _scroll(context, nodes, action)
         case Drag():
-            return await _drag(surface, nodes, action)
+            return await _drag(context, nodes, action)
         case Goto():
-            return await navigate.goto(surface, action)
+            return await navigate.goto(context, action)
         case Back() | Forward() | Refresh():
-            return await navigate.through_history(surface, action)
+            return await navigate.through_history(context, action)
         case NewTab() | SwitchTab() | CloseTab():
-            return await navigate.use_tabs(surface, action)
+            return await navigate.use_tabs(context, action)
         case Wait():
             return Effect(wait_ms=action.seconds * 1000.0)
         case Answer() | Terminate() | Submit() | Dialog() | Remember() | Forget() | Invalid():
@@ -125,134 +125,134 @@ async def _perform(surface: Surface, nodes: Nodes, action: Action) -> Outcome:
 _TIMES = {Click: 1, DoubleClick: 2, TripleClick: 3}
 
 
-async def _point(surface: Surface, nodes: Nodes, action: Click | DoubleClick | TripleClick | Hover) -> Outcome:
-    spot = await locate(surface, nodes, action)
+async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleClick | TripleClick | Hover) -> Outcome:
+    spot = await locate(context, nodes, action)
     if isinstance(spot, ActionError):
         return spot
     if isinstance(action, Hover):
-        await hand.move(surface.cdp, *spot.point)
+        await hand.move(context.cdp, *spot.point)
     else:
-        spot = await arrive(surface, nodes, action, spot)
+        spot = await arrive(context, nodes, action, spot)
         if isinstance(spot, ActionError):
             return spot
-        await hand.click(surface.cdp, *spot.point, times=_TIMES[type(action)], grip=hand.Grip.of(action))
+        await hand.click(context.cdp, *spot.point, times=_TIMES[type(action)], grip=hand.Grip.of(action))
         if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
             own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
             if own is not None:
-                await fields.close_list(surface, nodes, own)
+                await fields.close_list(context, nodes, own)
     return Effect(spot.point, spot.handle.backend_node_id if spot.handle is not None else None)
 
 
-async def _press(surface: Surface, nodes: Nodes, action: Press) -> Outcome:
+async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome:
     chord = parse_chord(action.key)
     if chord is None:
         like = closest(action.key.rpartition("+")[2], key_names())
         return ActionError(
             ErrorCode.BAD_ACTION, f"{short(action.key)!r} is no key", "write it like Enter, a or Control+a", like
         )
-    if pastes(chord) and not surface.clipboard:
+    if pastes(chord) and not context.clipboard:
         return ActionError(ErrorCode.BAD_ACTION, "the clipboard is not open to this task", "type the text")
     spot: Spot | None = None
     if action.is_named:
-        found = await locate(surface, nodes, action)
+        found = await locate(context, nodes, action)
         if isinstance(found, ActionError):
             return found
         spot = found
-        refusal = await _focus(surface, nodes, spot)
+        refusal = await _focus(context, nodes, spot)
         if refusal:
             return refusal
-    await hand.press(surface.cdp, chord)
+    await hand.press(context.cdp, chord)
     return Effect(spot.point if spot else None)
 
 
-async def _focus(surface: Surface, nodes: Nodes, spot: Spot) -> ActionError | None:
+async def _focus(context: ActionContext, nodes: Nodes, spot: Spot) -> ActionError | None:
     found = await control(nodes, spot)
     if isinstance(found, ActionError):
         return found
     called = named(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
-    return await fields.focus(surface, found[0], called, "press without a target")
+    return await fields.focus(context, found[0], called, "press without a target")
 
 
-async def _scroll(surface: Surface, nodes: Nodes, action: Scroll) -> Outcome:
-    width, height = surface.viewport
+async def _scroll(context: ActionContext, nodes: Nodes, action: Scroll) -> Outcome:
+    width, height = context.viewport
     point = (width / 2, height / 2)
     if action.is_named:
-        spot = await locate(surface, nodes, action)
+        spot = await locate(context, nodes, action)
         if isinstance(spot, ActionError):
             return spot
         point = spot.point
     sign = 1.0 if action.direction in ("down", "right") else -1.0
     vertical = action.direction in ("up", "down")
     length = sign * action.amount * (height if vertical else width)
-    async with surface.drawn_whole():
-        await hand.wheel(surface.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
+    async with context.drawn_whole():
+        await hand.wheel(context.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
     await nodes.next_frame()
     return Effect(point)
 
 
-async def _drag(surface: Surface, nodes: Nodes, action: Drag) -> Outcome:
-    start = await locate(surface, nodes, action.start)
+async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
+    start = await locate(context, nodes, action.start)
     if isinstance(start, ActionError):
         return start
-    found = find(action.end, surface.targets)
+    found = find(action.end, context.targets)
     if found is not None and not isinstance(found, ActionError):
         await nodes.scroll_least(found.backend_node_id)
-    end = await locate(surface, nodes, action.end)
+    end = await locate(context, nodes, action.end)
     if isinstance(end, ActionError):
         return end
-    start = await locate(surface, nodes, action.start, scroll=False)  # it may have moved
+    start = await locate(context, nodes, action.start, scroll=False)  # it may have moved
     if isinstance(start, ActionError):
         what = "the two ends of the drag are not on the screen together"
         return ActionError(ErrorCode.OFF_SCREEN, what, "scroll, or drag in two parts")
-    arrived = await arrive(surface, nodes, action.start, start)
+    arrived = await arrive(context, nodes, action.start, start)
     if isinstance(arrived, ActionError):
         return arrived
     if arrived is not start:  # the page has reacted, so its end may be elsewhere now
-        start, end = arrived, await locate(surface, nodes, action.end, scroll=False)
+        start, end = arrived, await locate(context, nodes, action.end, scroll=False)
         if isinstance(end, ActionError):
             return end
-    way = [start.point, *(pixels(point, surface.viewport) for point in action.via), end.point]
-    await hand.drag(surface.cdp, surface.intercept, way, hand.Grip.of(action))
+    way = [start.point, *(pixels(point, context.viewport) for point in action.via), end.point]
+    await hand.drag(context.cdp, context.intercept, way, hand.Grip.of(action))
     return Effect(end.point)
 
 
-async def _answer_dialog(surface: Surface, action: Dialog) -> Outcome:
-    pending = surface.dialogs.pending
+async def _answer_dialog(context: ActionContext, action: Dialog) -> Outcome:
+    pending = context.dialogs.pending
     if pending is None:
         return ActionError(ErrorCode.NO_DIALOG, "no dialog is open")
     if action.text is not None and pending.kind != "prompt":
         return ActionError(ErrorCode.BAD_ACTION, f"the {pending.kind} takes no text", "leave the text out")
-    await surface.dialogs.answer(action.accept, action.text)
+    await context.dialogs.answer(action.accept, action.text)
     return Effect()
 
 
-def _waiting_dialog(surface: Surface) -> ActionError | None:
-    pending = surface.dialogs.pending
+def _waiting_dialog(context: ActionContext) -> ActionError | None:
+    pending = context.dialogs.pending
     if pending is None:
         return None
     what = f"the page waits for an answer to its {pending.kind} {short(pending.message)!r}"
     return ActionError(ErrorCode.DIALOG_OPEN, what, "use dialog with accept true or false")
 
 
-async def _until_dialog(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
+async def _until_dialog(context: ActionContext, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
     """Await ``work``, or until a dialog opens: from then on the page answers no input, and what is left of the gesture is given up."""
-    scope = Scope(surface.deadline)
+    scope = Scope(context.deadline)
     try:
         async with scope:
-            with surface.dialogs.calling(scope.cut):
+            with context.dialogs.calling(scope.cut):
                 return await work
     except TimeoutError:
-        return Effect() if scope.was_cut else _not_taken(surface, action)
+        return Effect() if scope.was_cut else _not_taken(context, action)
 
 
-async def _within(surface: Surface, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
+async def _within(context: ActionContext, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
     try:
-        async with asyncio.timeout(surface.deadline):
+        async with asyncio.timeout(context.deadline):
             return await work
     except TimeoutError:
-        return _not_taken(surface, action)
+        return _not_taken(context, action)
 
 
-def _not_taken(surface: Surface, action: Action) -> ActionError:
-    what = f"the page did not take the {action.type} within {surface.deadline:g} s"
+def _not_taken(context: ActionContext, action: Action) -> ActionError:
+    what = f"the page did not take the {action.type} within {context.deadline:g} s"
     return ActionError(ErrorCode.TIMEOUT, what, "wait, or go somewhere else")

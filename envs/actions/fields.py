@@ -10,8 +10,8 @@ from pathlib import Path
 
 from envs.actions import pointer as hand
 from envs.actions.arrive import arrive
-from envs.actions.context import Effect, Surface
-from envs.actions.dom_queries import Facts, Nodes
+from envs.actions.context import ActionContext, Effect
+from envs.actions.dom_queries import ElementFacts, Nodes
 from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, control, in_view, locate
@@ -68,22 +68,22 @@ def keys_for(kind: str, text: str, *, seconds: bool = False) -> str | None:
     return f"{day}\t{clock}" if day else clock
 
 
-async def type_text(surface: Surface, nodes: Nodes, action: Type) -> Effect | ActionError:
+async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effect | ActionError:
     """Click a field and write into it, or write into what has the focus."""
     spot: Spot | None = None
     if action.is_named:
-        found = await _field(surface, nodes, action)
+        found = await _field(context, nodes, action)
         if isinstance(found, ActionError):
             return found
         spot, own, facts = found
         if facts.tag == "input" and facts.kind in ("color", "range"):
-            return await _set_value(surface, spot, nodes, own, facts, action)
+            return await _set_value(context, spot, nodes, own, facts, action)
         refusal = _not_editable(spot, facts)
         if refusal:
             return refusal
         if facts.kind in _TYPED and facts.tag == "input":
-            return await _type_date(surface, spot, own, facts, action)
-        arrived = await _click(surface, nodes, action, spot)
+            return await _type_date(context, spot, own, facts, action)
+        arrived = await _click(context, nodes, action, spot)
         if isinstance(arrived, ActionError):
             return arrived
         spot = arrived
@@ -91,24 +91,24 @@ async def type_text(surface: Surface, nodes: Nodes, action: Type) -> Effect | Ac
         return ActionError(
             ErrorCode.NOT_EDITABLE, "nothing that takes text has the focus", "name the field to type into"
         )
-    await (hand.replace_text if action.clear else hand.append_text)(surface.cdp, action.text)
+    await (hand.replace_text if action.clear else hand.append_text)(context.cdp, action.text)
     if action.enter:
-        await hand.press(surface.cdp, _ENTER)
+        await hand.press(context.cdp, _ENTER)
     return Effect(spot.point if spot else None)
 
 
-async def clear(surface: Surface, nodes: Nodes, action: Clear) -> Effect | ActionError:
+async def clear(context: ActionContext, nodes: Nodes, action: Clear) -> Effect | ActionError:
     """Empty a field."""
-    return await type_text(surface, nodes, Type(element=action.element, mark=action.mark, at=action.at, text=""))
+    return await type_text(context, nodes, Type(element=action.element, mark=action.mark, at=action.at, text=""))
 
 
-async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | ActionError:
+async def select(context: ActionContext, nodes: Nodes, action: Select) -> Effect | ActionError:
     """Choose an option. The list is never opened: that would be a window of its own, which gets none of the page's input.
 
     The keyboard goes from option to option and the page is told of each. So the list is first set, without any event, to the option
     beside the wanted one; one arrow key then gives exactly one trusted ``input`` and ``change``, however long the list is.
     """
-    found = await _field(surface, nodes, action)
+    found = await _field(context, nodes, action)
     if isinstance(found, ActionError):
         return found
     spot, own, facts = found
@@ -116,7 +116,7 @@ async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | Act
     if facts.disabled:
         return _disabled(called)
     if facts.tag == "select" and facts.multiple:
-        return await _select_several(surface, nodes, action, spot, own, facts)
+        return await _select_several(context, nodes, action, spot, own, facts)
     if not facts.menu:
         hint = "click the option" if facts.options else "select needs a drop-down list"
         return ActionError(ErrorCode.NOT_A_LIST, f"{called} is a {facts.tag}", hint)
@@ -128,17 +128,17 @@ async def select(surface: Surface, nodes: Nodes, action: Select) -> Effect | Act
         return no_such_option(called, labels, action.text)
     if not facts.options[wanted].open:
         return ActionError(ErrorCode.DISABLED, f"option {short(action.text)!r} of {called} is disabled")
-    await close_list(surface, nodes, own)
-    refusal = await focus(surface, own, called)
+    await close_list(context, nodes, own)
+    refusal = await focus(context, own, called)
     if refusal:
         return refusal
-    if wanted != facts.chosen and not await _choose(surface, nodes, own, facts, wanted):
+    if wanted != facts.chosen and not await _choose(context, nodes, own, facts, wanted):
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the choice", "click what else chooses it")
     return Effect(spot.point)
 
 
 async def _select_several(
-    surface: Surface, nodes: Nodes, action: Select, spot: Spot, own: str, facts: Facts
+    context: ActionContext, nodes: Nodes, action: Select, spot: Spot, own: str, facts: ElementFacts
 ) -> Effect | ActionError:
     """Choose options of a list that takes several.
 
@@ -159,7 +159,7 @@ async def _select_several(
     if not differing:
         return Effect(spot.point)
     last = differing[-1]
-    boxes = await _option_boxes(surface, nodes, own, last)
+    boxes = await _option_boxes(context, nodes, own, last)
     if boxes is None:
         # One row high it is drawn as a drop-down list, whose options are in a window of their own: the events are a script's.
         await nodes.ask(own, "choose", sorted(wanted))
@@ -169,7 +169,7 @@ async def _select_several(
     left, top, right, bottom = boxes[0]
     await nodes.ask(own, "choices", sorted(wanted ^ {last}))
     point = ((left + right) / 2, (top + bottom) / 2)
-    clicked = await _click(surface, nodes, action, Spot(point, None, None), hand.Grip(held=(KEYS["Control"],)))
+    clicked = await _click(context, nodes, action, Spot(point, None, None), hand.Grip(held=(KEYS["Control"],)))
     if isinstance(clicked, ActionError):
         return clicked
     now = {place for place, each in enumerate((await nodes.facts(own)).options) if each.on}
@@ -179,7 +179,7 @@ async def _select_several(
     return Effect(point)
 
 
-async def _option_boxes(surface: Surface, nodes: Nodes, own: str, place: int) -> list[Box] | None:
+async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: int) -> list[Box] | None:
     """Where an option is, scrolled into view; ``None`` if its list does not draw its options."""
     option = await nodes.follow(own, "option", place)
     try:
@@ -189,19 +189,19 @@ async def _option_boxes(surface: Surface, nodes: Nodes, own: str, place: int) ->
         if says(error, NO_BOX):
             return None
         raise
-    return [box for box in (in_view(each, surface.viewport) for each in boxes) if box]
+    return [box for box in (in_view(each, context.viewport) for each in boxes) if box]
 
 
-async def close_list(surface: Surface, nodes: Nodes, own: str) -> None:
+async def close_list(context: ActionContext, nodes: Nodes, own: str) -> None:
     """Close a drop-down list that a click opened. It is a window of its own: screenshots do not show it, and it takes the keys."""
     if await nodes.ask(own, "open"):
-        await hand.press(surface.cdp, Chord((), KEYS["Escape"]))
+        await hand.press(context.cdp, Chord((), KEYS["Escape"]))
 
 
-async def focus(surface: Surface, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
+async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
     """Give a field the keyboard focus. The error of one that does not take it: it is hidden, inert or disabled."""
     try:
-        await surface.cdp.send("DOM.focus", {"objectId": own})
+        await context.cdp.send("DOM.focus", {"objectId": own})
     except BrowserError as error:
         if not says(error, UNFOCUSABLE):
             raise
@@ -209,9 +209,9 @@ async def focus(surface: Surface, own: str, called: str, hint: str = UNFOCUSABLE
     return None
 
 
-async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | ActionError:
+async def check(context: ActionContext, nodes: Nodes, action: Check) -> Effect | ActionError:
     """Click a checkbox, radio button or switch if it is not as wanted."""
-    found = await _field(surface, nodes, action)
+    found = await _field(context, nodes, action)
     if isinstance(found, ActionError):
         return found
     spot, _, facts = found
@@ -224,16 +224,16 @@ async def check(surface: Surface, nodes: Nodes, action: Check) -> Effect | Actio
         return Effect()
     if facts.kind == "radio" and not action.on:
         return ActionError(ErrorCode.NOT_CHECKABLE, f"{called} is a radio button", "turn another one of its group on")
-    arrived = await _click(surface, nodes, action, spot)
+    arrived = await _click(context, nodes, action, spot)
     return arrived if isinstance(arrived, ActionError) else Effect(arrived.point)
 
 
-async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | ActionError:
+async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect | ActionError:
     """Put files of the task's folder into a file field, or into the file chooser that a click on the target opens."""
-    paths = resolve_files(surface.files, action.files)
+    paths = resolve_files(context.files, action.files)
     if isinstance(paths, ActionError):
         return paths
-    found = await _field(surface, nodes, action)
+    found = await _field(context, nodes, action)
     if isinstance(found, ActionError):
         return found
     spot, own, facts = found
@@ -243,10 +243,10 @@ async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | Act
     if facts.file:
         if len(paths) > 1 and not facts.multiple:
             return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one file, not {len(paths)}")
-        await surface.cdp.send("DOM.setFileInputFiles", {"files": paths, "objectId": own})
+        await context.cdp.send("DOM.setFileInputFiles", {"files": paths, "objectId": own})
         return Effect(spot.point)
-    async with surface.intercept.file_choosers() as chosen:
-        arrived = await _click(surface, nodes, action, spot)
+    async with context.intercept.file_choosers() as chosen:
+        arrived = await _click(context, nodes, action, spot)
         if isinstance(arrived, ActionError):
             return arrived
         try:
@@ -256,7 +256,7 @@ async def upload(surface: Surface, nodes: Nodes, action: Upload) -> Effect | Act
             return ActionError(ErrorCode.NOT_A_FILE_FIELD, f"{called} opens no file chooser", "name the file field")
     if len(paths) > 1 and opened["mode"] == "selectSingle":
         return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one file, not {len(paths)}")
-    await surface.cdp.send("DOM.setFileInputFiles", {"files": paths, "backendNodeId": opened["backendNodeId"]})
+    await context.cdp.send("DOM.setFileInputFiles", {"files": paths, "backendNodeId": opened["backendNodeId"]})
     return Effect(arrived.point)
 
 
@@ -278,10 +278,10 @@ def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | Ac
 
 
 async def _field(
-    surface: Surface, nodes: Nodes, action: Type | Select | Check | Upload
-) -> tuple[Spot, str, Facts] | ActionError:
+    context: ActionContext, nodes: Nodes, action: Type | Select | Check | Upload
+) -> tuple[Spot, str, ElementFacts] | ActionError:
     """Where the target is, and the field that it stands for with its facts."""
-    spot = await locate(surface, nodes, action)
+    spot = await locate(context, nodes, action)
     if isinstance(spot, ActionError):
         return spot
     found = await control(nodes, spot)
@@ -289,16 +289,16 @@ async def _field(
 
 
 async def _click(
-    surface: Surface, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: hand.Grip = hand.LEFT
+    context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: hand.Grip = hand.LEFT
 ) -> Spot | ActionError:
     """Bring the mouse to a spot of the target and click there."""
-    arrived = await arrive(surface, nodes, target, spot)
+    arrived = await arrive(context, nodes, target, spot)
     if not isinstance(arrived, ActionError):
-        await hand.click(surface.cdp, *arrived.point, grip=grip)
+        await hand.click(context.cdp, *arrived.point, grip=grip)
     return arrived
 
 
-async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted: int) -> bool:
+async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: ElementFacts, wanted: int) -> bool:
     """Choose an open option that is not the chosen one; False if the page refused the key."""
     open_ones = [place for place, option in enumerate(facts.options) if option.open]
     before = [place for place in open_ones if place < wanted]
@@ -306,7 +306,7 @@ async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted
     beside, key = (before[-1], "ArrowDown") if before else (after[0], "ArrowUp") if after else (None, "Home")
     if beside is not None:
         await nodes.ask(own, "preset", beside)
-    await hand.press(surface.cdp, Chord((), KEYS[key]))
+    await hand.press(context.cdp, Chord((), KEYS[key]))
     try:
         chosen = (await nodes.facts(own)).chosen
     except BrowserError as error:
@@ -319,7 +319,9 @@ async def _choose(surface: Surface, nodes: Nodes, own: str, facts: Facts, wanted
     return True
 
 
-async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, action: Type) -> Effect | ActionError:
+async def _type_date(
+    context: ActionContext, spot: Spot, own: str, facts: ElementFacts, action: Type
+) -> Effect | ActionError:
     """Date and time fields consist of parts: they are typed part by part from the first, in the order of the locale."""
     typed = keys_for(facts.kind, action.text, seconds=facts.seconds) if action.text else ""
     if typed is None:
@@ -327,15 +329,15 @@ async def _type_date(surface: Surface, spot: Spot, own: str, facts: Facts, actio
             facts.kind, "2024-05-17T21:05"
         )
         return _no_value(facts, action.text, example)
-    refusal = await focus(surface, own, _called(spot, facts))
+    refusal = await focus(context, own, _called(spot, facts))
     if refusal:
         return refusal
     if typed:
-        await hand.type_keys(surface.cdp, typed)
+        await hand.type_keys(context.cdp, typed)
     else:
-        await hand.replace_text(surface.cdp, "")
+        await hand.replace_text(context.cdp, "")
     if action.enter:
-        await hand.press(surface.cdp, _ENTER)
+        await hand.press(context.cdp, _ENTER)
     return Effect(spot.point)
 
 
@@ -343,7 +345,7 @@ _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 async def _set_value(
-    surface: Surface, spot: Spot, nodes: Nodes, own: str, facts: Facts, action: Type
+    context: ActionContext, spot: Spot, nodes: Nodes, own: str, facts: ElementFacts, action: Type
 ) -> Effect | ActionError:
     """Set a colour or range field, which Chromium has a picker or slider for in place of text."""
     called, text = _called(spot, facts), action.text.strip()
@@ -364,7 +366,7 @@ async def _set_value(
             by = f" in steps of {step:g}" if step else ""
             return _no_value(facts, text, f"a number from {low:g} to {high:g}{by}")
         text = f"{number:.12g}"
-    refusal = await focus(surface, own, called)
+    refusal = await focus(context, own, called)
     if refusal:
         return refusal
     before = await nodes.ask(own, "held")
@@ -372,7 +374,7 @@ async def _set_value(
         # From the value beside it one arrow key gives exactly one trusted `input` and `change`.
         up = number - step >= low
         await nodes.ask(own, "put", f"{number - step if up else number + step:.12g}")
-        await hand.press(surface.cdp, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
+        await hand.press(context.cdp, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
     elif text != before:
         await nodes.ask(own, "value", text)
     held = await nodes.ask(own, "held")
@@ -380,11 +382,11 @@ async def _set_value(
         await nodes.ask(own, "put", before)
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the value", "use the page's own controls")
     if action.enter:
-        await hand.press(surface.cdp, _ENTER)
+        await hand.press(context.cdp, _ENTER)
     return Effect(spot.point)
 
 
-def _no_value(facts: Facts, text: str, example: str) -> ActionError:
+def _no_value(facts: ElementFacts, text: str, example: str) -> ActionError:
     return ActionError(ErrorCode.BAD_ACTION, f"{short(text)!r} is no {facts.kind} value", f"write it like {example}")
 
 
@@ -397,7 +399,7 @@ async def _takes_text(nodes: Nodes) -> bool:
     return writable or facts.tag in ("iframe", "frame") or await nodes.hides(own)
 
 
-def _not_editable(spot: Spot, facts: Facts) -> ActionError | None:
+def _not_editable(spot: Spot, facts: ElementFacts) -> ActionError | None:
     called = _called(spot, facts)
     if facts.disabled:
         return _disabled(called)
@@ -410,5 +412,5 @@ def _disabled(called: str) -> ActionError:
     return ActionError(ErrorCode.DISABLED, f"{called} is disabled", "something else must be done before it can be used")
 
 
-def _called(spot: Spot, facts: Facts) -> str:
+def _called(spot: Spot, facts: ElementFacts) -> str:
     return named(spot.handle) if spot.handle else f"the {facts.tag} at that point"

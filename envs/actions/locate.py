@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envs.actions.context import Handle, Surface
-from envs.actions.dom_queries import Facts, Hit, Nodes
+from envs.actions.context import ActionContext, Handle
+from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
 from envs.actions.validate import find, named
 from envs.cdp.messages import NO_BOX, NODE_GONE, says
@@ -55,21 +55,23 @@ def in_view(box: Box, viewport: tuple[int, int]) -> Box | None:
     return (left, top, right, bottom) if right - left >= 1 and bottom - top >= 1 else None
 
 
-async def locate(surface: Surface, nodes: Nodes, target: MaybeTarget, *, scroll: bool = True) -> Spot | ActionError:
+async def locate(
+    context: ActionContext, nodes: Nodes, target: MaybeTarget, *, scroll: bool = True
+) -> Spot | ActionError:
     """A place that belongs to the target; the page is scrolled to it if need be. A target by coordinates is its own place."""
     if target.at is not None:
-        return Spot(pixels(target.at, surface.viewport), None, None)
-    handle = find(target, surface.targets)
+        return Spot(pixels(target.at, context.viewport), None, None)
+    handle = find(target, context.targets)
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None:
         hit = await nodes.at(handle.point)
         if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
             return Spot(handle.point, handle, hit)
-    return await _search(surface, nodes, handle, scroll)
+    return await _search(context, nodes, handle, scroll)
 
 
-async def control(nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:
+async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
     """The field that a spot stands for (itself, or what its label names), with its facts."""
     hit = spot.hit or await nodes.at(spot.point)
     if hit is None:
@@ -82,7 +84,7 @@ async def control(nodes: Nodes, spot: Spot) -> tuple[str, Facts] | ActionError:
     return field, await nodes.facts(field)
 
 
-async def _search(surface: Surface, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
+async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
     """Scroll to an element and try the parts of its boxes, then those of its label."""
     node = handle.backend_node_id
     try:
@@ -95,9 +97,9 @@ async def _search(surface: Surface, nodes: Nodes, handle: Handle, scroll: bool) 
         if not says(error, NO_BOX):
             raise
         boxes = []
-    found, cover = await _try(surface, nodes, handle, boxes)
+    found, cover = await _try(context, nodes, handle, boxes)
     if found is None:
-        found, _ = await _try(surface, nodes, handle, await _label_boxes(nodes, node))
+        found, _ = await _try(context, nodes, handle, await _label_boxes(nodes, node))
     if found is not None:
         return found
     if cover is not None:
@@ -109,11 +111,13 @@ async def _search(surface: Surface, nodes: Nodes, handle: Handle, scroll: bool) 
     )
 
 
-async def _try(surface: Surface, nodes: Nodes, handle: Handle, boxes: list[Box]) -> tuple[Spot | None, Hit | None]:
+async def _try(
+    context: ActionContext, nodes: Nodes, handle: Handle, boxes: list[Box]
+) -> tuple[Spot | None, Hit | None]:
     """The first spot that belongs to the element, and what lies over it otherwise."""
     cover: Hit | None = None
     for whole in boxes[:MAX_BOXES]:
-        box = in_view(whole, surface.viewport)
+        box = in_view(whole, context.viewport)
         for across, down in SPOTS if box else ():
             assert box is not None
             point = (box[0] + (box[2] - box[0]) * across, box[1] + (box[3] - box[1]) * down)

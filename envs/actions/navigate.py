@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urljoin, urlsplit
 
-from envs.actions.context import Effect, Surface
+from envs.actions.context import ActionContext, Effect
 from envs.actions.errors import ActionError, short
 from envs.cdp.messages import BAD_URL, says
 from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
@@ -23,7 +23,7 @@ REFUSALS = (
 """Network errors that mean that the way out is closed, not that the other side is broken: the egress rules."""
 
 
-def checked_url(url: str, current: str, surface: Surface) -> str | ActionError:
+def checked_url(url: str, current: str, context: ActionContext) -> str | ActionError:
     """The whole address to load: relative ones are taken from the current page, and ``http://`` is put before a bare host.
 
     Only http and https: ``file:``, ``javascript:``, ``data:`` and the browser's own pages are refused, as are hosts that the task may
@@ -47,21 +47,21 @@ def checked_url(url: str, current: str, surface: Surface) -> str | ActionError:
         return ActionError(ErrorCode.BLOCKED_HOST, f"{short(url)!r} is no web address", "only http and https are open")
     if not usable:
         return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
-    if not surface.allowed(url):
+    if not context.allowed(url):
         return ActionError(
             ErrorCode.BLOCKED_HOST, f"{short(parts.netloc)} is not open to this task", "stay on its sites"
         )
     return url
 
 
-async def goto(surface: Surface, action: Goto) -> Effect | ActionError:
+async def goto(context: ActionContext, action: Goto) -> Effect | ActionError:
     """Begin to load an address. An answer of any status is a page; no answer is an error, and the tab shows the browser's own page for it."""
-    url = checked_url(action.url, (await _history(surface))[1], surface)
+    url = checked_url(action.url, (await _history(context))[1], context)
     if isinstance(url, ActionError):
         return url
-    await surface.clock.begin()
+    await context.clock.begin()
     try:
-        begun = await surface.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
+        begun = await context.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
     except BrowserError as error:
         if says(error, BAD_URL):
             return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
@@ -76,44 +76,44 @@ async def goto(surface: Surface, action: Goto) -> Effect | ActionError:
     return ActionError(ErrorCode.NAVIGATION_FAILED, f"{short(url)} does not answer ({failed})", "go back or try again")
 
 
-async def through_history(surface: Surface, action: Back | Forward | Refresh) -> Effect | ActionError:
+async def through_history(context: ActionContext, action: Back | Forward | Refresh) -> Effect | ActionError:
     """Begin to go back or forward, or to load the page again."""
     if isinstance(action, Refresh):
-        await surface.cdp.send("Page.reload")
+        await context.cdp.send("Page.reload")
         return Effect()
-    entries, _, place = await _history(surface)
+    entries, _, place = await _history(context)
     place += 1 if isinstance(action, Forward) else -1
     # The first entry is the empty tab that the episode began with.
     if not 0 <= place < len(entries) or (isinstance(action, Back) and place == 0 and entries[0]["url"] == BLANK):
         return ActionError(ErrorCode.NO_HISTORY, f"there is no page to go {action.type} to")
-    await surface.cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[place]["id"]})
+    await context.cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[place]["id"]})
     return Effect()
 
 
-async def use_tabs(surface: Surface, action: NewTab | SwitchTab | CloseTab) -> Effect | ActionError:
+async def use_tabs(context: ActionContext, action: NewTab | SwitchTab | CloseTab) -> Effect | ActionError:
     """Open, show or close a tab."""
     if isinstance(action, NewTab):
-        url = None if action.url is None else checked_url(action.url, (await _history(surface))[1], surface)
+        url = None if action.url is None else checked_url(action.url, (await _history(context))[1], context)
         if isinstance(url, ActionError):
             return url
-        await surface.tabs.new(url)
+        await context.tabs.new(url)
         return Effect()
-    numbers = surface.tabs.numbers()
-    tab = surface.tabs.active if action.tab is None else action.tab
+    numbers = context.tabs.numbers()
+    tab = context.tabs.active if action.tab is None else action.tab
     if tab not in numbers:
         listed = ", ".join(map(str, numbers))
         return ActionError(ErrorCode.NO_SUCH_TAB, f"there is no tab {tab}", f"the open ones are {listed}")
     if isinstance(action, SwitchTab):
-        await surface.tabs.switch(tab)
+        await context.tabs.switch(tab)
     elif len(numbers) == 1:
         return ActionError(ErrorCode.BAD_ACTION, "the last tab stays open", "end the episode with answer or terminate")
     else:
-        await surface.tabs.close(tab)
+        await context.tabs.close(tab)
     return Effect()
 
 
-async def _history(surface: Surface) -> tuple[list[dict[str, object]], str, int]:
+async def _history(context: ActionContext) -> tuple[list[dict[str, object]], str, int]:
     """Entries of the tab's history, the current address, and its place among them."""
-    answer = await surface.cdp.send("Page.getNavigationHistory")
+    answer = await context.cdp.send("Page.getNavigationHistory")
     place = int(answer["currentIndex"])
     return answer["entries"], str(answer["entries"][place]["url"]), place

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from envs.browser.chromium import find_chromium
 from envs.browser.context import Device
 from envs.browser.options import PoolCounters, PoolOptions
+from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
-from envs.browser.result import StepResult
 from envs.browser.session import WebSession
 from envs.lazy import lazy_names
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BrowserPool",
     "Device",
+    "PageStep",
     "Pipeline",
     "PoolCounters",
     "PoolOptions",
     "SettleReason",
     "Stage",
-    "StepResult",
     "WebSession",
     "find_chromium",
 ]

@@ -14,7 +14,7 @@ from envs import background
 from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
-from envs.browser.cpu_guard import GreedWatch
+from envs.browser.cpu_guard import CpuGuard
 from envs.browser.process import ChromiumProcess
 from envs.browser.states import ConnectionState
 from envs.cdp.client import CdpClient, CdpSession, connect_client
@@ -43,8 +43,8 @@ class Browser:
         self._opening = 0
         self._closing = 0
         self._strangers: set[asyncio.Task[dict[str, Any]]] = set()
-        self.greed = GreedWatch(self._renderers)
-        self._greed: set[asyncio.Task[None]] = set()
+        self.cpu_guard = CpuGuard(self._renderers)
+        self._guarding: set[asyncio.Task[None]] = set()
 
         self.connection = Connection(connect, alive=lambda: process is None or process.running, times=times, name=name)
         self.connection.on_drop = self._on_drop
@@ -70,7 +70,7 @@ class Browser:
         except BaseException:
             await process.stop()
             raise
-        background.start(browser.greed.run(), browser._greed, f"greed of Chromium {process.pid}")
+        background.start(browser.cpu_guard.run(), browser._guarding, f"CPU guard of Chromium {process.pid}")
         return browser
 
     @classmethod
@@ -127,7 +127,7 @@ class Browser:
     async def close(self) -> None:
         """Close the connection, and end the process if it is ours."""
         self._fail(BrowserError("Chromium was stopped"))
-        for task in self._greed:
+        for task in self._guarding:
             task.cancel()
         if self.process is None:
             for context in list(self.contexts):

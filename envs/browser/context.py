@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from envs import background
 from envs.browser.connection import Connection
-from envs.browser.evidence import DownloadFolder
+from envs.browser.end_evidence import DownloadFolder
 from envs.browser.popups import FirstRequest, show_something
 from envs.browser.tab import Tab
 from envs.cancel_scope import Scope

@@ -1,4 +1,6 @@
-"""No page keeps a core from the others: a renderer with a thread that never waits runs only when nobody else wants to, until it rests.
+"""Lowers the CPU priority of renderers that spin, so that no page keeps a core.
+
+A renderer with a thread that never waits runs only when nobody else wants to, until it rests.
 
 A script that never ends is stopped at the step's deadline; until then, at an equal priority, it would have a core of the worker nearly to
 itself. Under Linux's idle policy it has what the other pages leave, and whoever wakes up takes the core from it at once (a process that is only
@@ -70,8 +72,8 @@ class _Renderer:
     """…and what it had used then."""
 
 
-class GreedWatch:
-    """Looks at the renderers of one browser. `run` until cancelled."""
+class CpuGuard:
+    """Lowers the priority of one browser's renderers that spin. `run` it until cancelled."""
 
     def __init__(self, renderers: Callable[[], Awaitable[Collection[int]]]) -> None:
         """``renderers`` tells their process ids. If it raises `BrowserError`, those of before are looked at."""

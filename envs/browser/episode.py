@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionError, Effect, Seen, Surface, execute, refuse
+from envs.actions import ActionContext, ActionError, Effect, Seen, execute, refuse
 from envs.actions import pointer as hand
 from envs.browser.context import BrowserContext
-from envs.browser.dispatcher import Environment
-from envs.browser.evidence import DownloadFolder, ask_page, read_nodes
-from envs.browser.operations import OperationKind
+from envs.browser.dispatcher import EpisodeQueues, OperationKind
+from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
+from envs.browser.page_step import PageStep
 from envs.browser.popups import show_something
-from envs.browser.result import StepResult
-from envs.browser.speculative_screenshot import EarlyPictures
+from envs.browser.speculative_screenshot import SpeculativeScreenshots
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
 from envs.cdp import Cdp
@@ -70,7 +69,7 @@ class EpisodePage:
     """The page of one episode. Made at its reset, used by one session."""
 
     context: BrowserContext
-    environment: Environment
+    queues: EpisodeQueues
     site: Site
     task: WebTask
     budget_ms: float
@@ -95,14 +94,14 @@ class EpisodePage:
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
-        self.early = EarlyPictures(self._screenshot_of)
+        self.speculative = SpeculativeScreenshots(self._screenshot_of)
         self._refused = self.context.popups_refused
 
     @property
     def tab(self) -> Tab:
         return self.context.active
 
-    async def begin(self, seed: int, path: str = "") -> tuple[StepResult, bool]:
+    async def begin(self, seed: int, path: str = "") -> tuple[PageStep, bool]:
         """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded.
 
         ``path`` is where the page is entered, if not at the task's own. What a site of somebody else answers is looked at whatever its status:
@@ -139,13 +138,13 @@ class EpisodePage:
         context.episodes += 1
         return replace(await self._look(None), settled=settled), load
 
-    async def act(self, action: Action, last: StepResult) -> StepResult:
+    async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
         targets = ObservedTargets(self._reading)
         refusal = refuse(action, targets, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
-        surface = Surface(
+        action_context = ActionContext(
             cdp=self.tab.cdp,
             viewport=self.context.viewport,
             targets=targets,
@@ -160,14 +159,14 @@ class EpisodePage:
             seen=self._still_seen(),
             drawn_whole=lambda: drawn_whole(self.tab.cdp, self.context.looks),
         )
-        outcome = await self._execute(surface, action)
+        outcome = await self._execute(action_context, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
         if isinstance(action, Click | DoubleClick | TripleClick):
             self._tell_of_foreign_link(effect)
-        settled, result = await self._seen(effect, error, early=self._may_be_early(action))
+        settled, result = await self._seen(effect, error, speculate=self._may_speculate(action))
         return replace(result, settled=settled, error=error.code if error else None)
 
     async def evidence(self, needs: Needs) -> Recorded:
@@ -200,14 +199,14 @@ class EpisodePage:
 
     async def run(self, kind: OperationKind, operation: Callable[[], Awaitable[T]]) -> T:
         """An operation in the episode's queue of its kind."""
-        return await self.environment.run(kind, operation)
+        return await self.queues.run(kind, operation)
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    async def _execute(self, surface: Surface, action: Action) -> Effect | ActionError:
+    async def _execute(self, action_context: ActionContext, action: Action) -> Effect | ActionError:
         tab = self.tab
         try:
-            return await self.run(OperationKind.INPUT, lambda: execute(surface, action))
+            return await self.run(OperationKind.INPUT, lambda: execute(action_context, action))
         except BrowserError:
             if not self.context.goes_on_without(tab):
                 raise
@@ -228,7 +227,7 @@ class EpisodePage:
             return None
         return Seen(reading.observation.scroll, reading.holds)
 
-    def _may_be_early(self, action: Action) -> bool:
+    def _may_speculate(self, action: Action) -> bool:
         """Whether the picture of a step is worth beginning before the page has settled.
 
         It is not where a page that ends the episode then shows nothing, nor where it never holds: signals have observers in the page.
@@ -237,12 +236,12 @@ class EpisodePage:
         busy = self.tab.signals is not None or self.site.background
         return self.screenshots and not isinstance(action, MOVING) and not empty and not busy
 
-    async def _seen(self, effect: Effect, error: ActionError | None, *, early: bool) -> tuple[Settled, StepResult]:
+    async def _seen(self, effect: Effect, error: ActionError | None, *, speculate: bool) -> tuple[Settled, PageStep]:
         """What came of an action. A tab may close itself meanwhile: then another one is shown."""
         while True:
             tab = self.tab
             try:
-                async with self.early.during(tab, worth=early and tab is self._looked_at) as drawing:
+                async with self.speculative.during(tab, worth=speculate and tab is self._looked_at) as drawing:
                     settled = await self._settle(self.budget_ms + effect.wait_ms, drawing)
                     return settled, await self._look(effect.point, error)
             except BrowserError:
@@ -278,11 +277,11 @@ class EpisodePage:
             return settled
         raise BrowserError(f"the page of {self.task.task_id} opened more than {MAX_ALERTS} alerts in one step")
 
-    async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> StepResult:
+    async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> PageStep:
         refused, self._refused = self.context.popups_refused - self._refused, self.context.popups_refused
         too_many = [f"{refused} windows too many were closed"] if refused else []
-        nowhere = self.tab.clock.requests.told()
-        notices, self._notices = [*self._notices, *too_many, *([] if error else nowhere)], []
+        no_page = self.tab.clock.requests.drain_notices()
+        notices, self._notices = [*self._notices, *too_many, *([] if error else no_page)], []
         line = error.line() if error else None
         if self.tab.dialogs.pending is not None:
             return self._waiting(point, line, tuple(notices))
@@ -301,7 +300,7 @@ class EpisodePage:
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
         reader, inspected = tab.signals, await self.inspected()
         signals = await self.run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
-        return StepResult(
+        return PageStep(
             observation=self._complete(reading.observation, tuple(notices)),
             screenshot=reading.marked(screenshot) if self.marks and screenshot else screenshot,
             done=bool(said["done"]),
@@ -325,8 +324,8 @@ class EpisodePage:
     async def _shoot(self, tab: Tab) -> bytes:
         if not self.screenshots:
             return b""
-        early = await self.early.taken(tab)
-        return await self._screenshot_of(tab) if early is None else early
+        taken = await self.speculative.result(tab)
+        return await self._screenshot_of(tab) if taken is None else taken
 
     async def _screenshot_of(self, tab: Tab) -> bytes:
         return await self.run(OperationKind.SCREENSHOT, tab.screenshot)
@@ -352,7 +351,7 @@ class EpisodePage:
         }
         return observation.model_copy(update=update)
 
-    def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> StepResult:
+    def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> PageStep:
         """A dialog stops the page: nothing of it can be read until it is answered. The picture is the last one."""
         pending = self.tab.dialogs.pending
         assert pending is not None
@@ -366,10 +365,10 @@ class EpisodePage:
             notices=tuple(shorten(notice, MESSAGE_CHARS) for notice in notices),
             offers=self.site.offers,
         )
-        return StepResult(observation, self._screenshot, done=False, point=point)
+        return PageStep(observation, self._screenshot, done=False, point=point)
 
 
-def unchanged(last: StepResult, error: ActionError | None) -> StepResult:
+def unchanged(last: PageStep, error: ActionError | None) -> PageStep:
     """What is seen after an action that did not touch the page, or was refused: nothing that the last step led to is reported again."""
     before = last.observation
     news = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from envs.browser.connection import ConnectionTimes
 from envs.browser.context import Device
-from envs.browser.operations import CORES
+from envs.browser.dispatcher import CORES
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
 from envs.types import BrowserError
@@ -77,11 +77,11 @@ class PoolOptions:
     marks: bool = False
     """Draw the elements' numbers on the screenshots (set of marks)."""
     screenshots: bool = True
-    """Make them; without, ``StepResult.screenshot`` is empty and a step costs a fifth."""
+    """Make them; without, ``PageStep.screenshot`` is empty and a step costs a fifth."""
     signals: bool = False
     """Read the browser's signals after each step."""
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
-    """Called with the shown tab's session at each look; what it gives is ``StepResult.inspected``. It only reads."""
+    """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It only reads."""
     random_seed: int | None = None
     """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     device: Device | None = None

@@ -12,13 +12,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from envs import background
+from envs.browser.browsers import BrowserSet, ContextCache
 from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import EpisodePage
-from envs.browser.fleet import Fleet
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
-from envs.browser.shelf import Shelf
 from envs.browser.tab import Tab
 from envs.cancel_scope import to_the_end
 from envs.egress import AllowList, EgressProxy, SiteSecrets
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_APART = 2
+MAX_SCRATCH_TABS = 2
 """Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would slow the episodes."""
 
 
@@ -54,10 +53,10 @@ class BrowserPool:
         self.egress = EgressProxy(secrets=secrets)
         """The way out of all pages."""
         self._numbers = itertools.count()
-        self._shelf = Shelf()
-        self._fleet = Fleet(self.options, self.counters, self.egress, self._shelf)
+        self._cache = ContextCache()
+        self._browser_set = BrowserSet(self.options, self.counters, self.egress, self._cache)
         self._slots = asyncio.Semaphore(self.options.max_sessions)
-        self._apart = asyncio.Semaphore(MAX_APART)
+        self._scratch = asyncio.Semaphore(MAX_SCRATCH_TABS)
         self._background: set[asyncio.Task[None]] = set()
         self._opening = 0
         """Contexts that are being opened for episodes: each has its place already."""
@@ -68,7 +67,7 @@ class BrowserPool:
 
     async def __aenter__(self) -> BrowserPool:
         try:
-            await self._fleet.browser()
+            await self._browser_set.browser()
         except BaseException:
             await to_the_end(self.close())  # `__aexit__` is not called
             raise
@@ -87,14 +86,14 @@ class BrowserPool:
             BrowserError: Chromium cannot be started, or the pool is closed.
         """
         async with self._slots:
-            self._fleet.check_open()
+            self._browser_set.check_open()
             session = WebSession(self, site, step_deadline=self.options.step_deadline)
             try:
                 yield session
             finally:
                 await session.close()
 
-    async def apart(
+    async def scratch_tab(
         self, where: Device | Site, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
     ) -> T:
         """What ``work`` makes of a blank tab in a context of its own, which is closed afterwards. It takes no place of a session, so that
@@ -109,40 +108,40 @@ class BrowserPool:
         Raises:
             BrowserError: no browser or context, or the work failed or took longer.
         """
-        async with self._apart:
-            self._fleet.check_open()
+        async with self._scratch:
+            self._browser_set.check_open()
             if isinstance(where, Device):
-                return await self._apart_with(await self._device_options(where), work, deadline, what)
+                return await self._run_scratch(await self._device_options(where), work, deadline, what)
             await self.egress.start()
             listener = await self.egress.open(AllowList.of(where.origin, *where.hosts))
             try:
                 options = replace(self._context_options(where), proxy=listener.address)
-                return await self._apart_with(options, work, deadline, what)
+                return await self._run_scratch(options, work, deadline, what)
             finally:
                 await listener.close()
 
     def browser_pids(self) -> tuple[int, ...]:
         """Process ids of the Chromiums that we started, each browser process before its children."""
-        return tuple(pid for browser in self._fleet.browsers for pid in browser.pids)
+        return tuple(pid for browser in self._browser_set.browsers for pid in browser.pids)
 
     def metrics(self) -> dict[str, Any]:
         """Counters, what became of the operations of each kind, and the state of each browser's connection."""
         return {
             **asdict(self.counters),
             "requests_refused": {str(reason): count for reason, count in self.egress.refusals.items()},
-            "idle": len(self._shelf.idle),
-            "ready": len(self._shelf.ready),
-            "lent": len(self._shelf.lent),
+            "idle": len(self._cache.idle),
+            "ready": len(self._cache.ready),
+            "lent": len(self._cache.lent),
             "operations": {str(kind): asdict(done) for kind, done in self.dispatcher.metrics().kinds.items()},
-            "disconnects": sum(browser.disconnects for browser in self._fleet.browsers),
+            "disconnects": sum(browser.disconnects for browser in self._browser_set.browsers),
             "browsers": [
                 {
                     "episodes": browser.episodes,
                     "contexts": len(browser.contexts),
-                    "greedy_pages": browser.greed.lowered,
+                    "greedy_pages": browser.cpu_guard.lowered,
                     **browser.connection.metrics(),
                 }
-                for browser in self._fleet.browsers
+                for browser in self._browser_set.browsers
             ],
         }
 
@@ -153,27 +152,27 @@ class BrowserPool:
         await asyncio.gather(
             *self._background, return_exceptions=True
         )  # their errors are logged by `background.report`
-        await self._fleet.close()
+        await self._browser_set.close()
 
     # ------------------------------------------------------------------------------------- used by sessions
 
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
         """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
         any of the site's."""
-        shelf, again = self._shelf, site.stateless_pages
-        for gone in shelf.withdraw(lambda context: not context.reusable):
+        cache, again = self._cache, site.stateless_pages
+        for gone in cache.withdraw(lambda context: not context.reusable):
             self._leaving.add(background.start(self._close(gone), self._background, "closing a context"))
-        context = shelf.take(site, task, full=self._places_taken >= self.options.max_sessions) if again else None
+        context = cache.take(site, task, full=self._places_taken >= self.options.max_sessions) if again else None
         if context is not None:
-            shelf.lent.add(context)
+            cache.lent.add(context)
             return context
         self._opening += 1
         try:
             await self._make_room()
             options, allow = self._context_options(site), AllowList.of(site.origin, *site.hosts)
-            ready = None if again else shelf.take_ready(options, allow)
+            ready = None if again else cache.take_ready(options, allow)
             context = ready or await self._open(options, allow)
-            shelf.lent.add(context)
+            cache.lent.add(context)
             return context
         finally:
             self._opening -= 1
@@ -182,11 +181,11 @@ class BrowserPool:
         """The page of a new episode, with its queues."""
         return EpisodePage(
             context=context,
-            environment=self.dispatcher.environment(f"{task.task_id} #{next(self._numbers)}"),
+            queues=self.dispatcher.open_queues(f"{task.task_id} #{next(self._numbers)}"),
             site=site,
             task=task,
             budget_ms=self.options.settle_budget_ms,
-            allow=self._shelf.allowed(context),
+            allow=self._cache.allowed(context),
             marks=self.options.marks,
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,
@@ -205,13 +204,13 @@ class BrowserPool:
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Take a context back, or close it if it is broken, old, or may not be used again."""
-        browser = self._shelf.browser_of(context)
+        browser = self._cache.browser_of(context)
         browser.episodes += 1
         old = context.episodes >= self.options.recycle_after
-        keep = site.stateless_pages and not self.options.process_per_episode and not self._fleet.closed
+        keep = site.stateless_pages and not self.options.process_per_episode and not self._browser_set.closed
         if keep and context.reusable and not (old or browser.retired or browser.lost):
-            self._shelf.lent.discard(context)
-            self._shelf.idle.append(context)
+            self._cache.lent.discard(context)
+            self._cache.idle.append(context)
             return
         if context.broken:
             self.counters.contexts_broken += 1
@@ -220,14 +219,14 @@ class BrowserPool:
         try:
             await self._close(context)
         finally:
-            self._shelf.lent.discard(context)  # not before it is gone: its place would be given away
+            self._cache.lent.discard(context)  # not before it is gone: its place would be given away
 
     # ------------------------------------------------------------------------------------------------ contexts
 
     @property
     def _places_taken(self) -> int:
         """Contexts that are there or about to be, without those that are opened beforehand."""
-        return self._shelf.size + self._opening + len(self._leaving)
+        return self._cache.size + self._opening + len(self._leaving)
 
     async def _make_room(self) -> None:
         """Close contexts that wait, until all that are being opened have a place."""
@@ -235,8 +234,8 @@ class BrowserPool:
             if self._leaving:
                 await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
                 self._leaving = {task for task in self._leaving if not task.done()}
-            elif self._shelf.idle:
-                await self._close(self._shelf.idle.pop(0))  # its place is the one that was made
+            elif self._cache.idle:
+                await self._close(self._cache.idle.pop(0))  # its place is the one that was made
             else:
                 return
 
@@ -244,21 +243,21 @@ class BrowserPool:
         await self.egress.start()
         listener = await self.egress.open(allow)
         try:
-            browser, context = await self._fleet.open_context(replace(options, proxy=listener.address))
+            browser, context = await self._browser_set.open_context(replace(options, proxy=listener.address))
         except BaseException:
             await listener.close()
             raise
-        self._shelf.put(context, browser, listener)
+        self._cache.put(context, browser, listener)
         self.counters.contexts_opened += 1
         return context
 
     async def _close(self, context: BrowserContext) -> None:
         """Close a context, and its browser if nothing more is to come on that."""
-        browser = self._shelf.browser_of(context)
+        browser = self._cache.browser_of(context)
         try:
-            await self._shelf.close(context)
+            await self._cache.close(context)
         finally:
-            await self._fleet.remove_if_over(browser)
+            await self._browser_set.remove_if_over(browser)
 
     def _context_options(self, site: Site) -> ContextOptions:
         """As a site's contexts are opened, but for their way out."""
@@ -281,17 +280,17 @@ class BrowserPool:
         return ContextOptions(
             owner="",
             device=device,
-            proxy=(await self._fleet.nowhere()).address,
+            proxy=(await self._browser_set.blocked_listener()).address,
             seed=self.options.random_seed,
             virtual=self.options.holds_clocks,
         )
 
-    async def _apart_with(
+    async def _run_scratch(
         self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
     ) -> T:
         try:
             async with asyncio.timeout(self.options.step_deadline):
-                browser, context = await self._fleet.open_context(options)
+                browser, context = await self._browser_set.open_context(options)
         except TimeoutError as error:
             raise BrowserError(f"no page for {what} within {self.options.step_deadline:g} s") from error
         try:
@@ -300,18 +299,18 @@ class BrowserPool:
             try:
                 await browser.close_context(context)
             finally:
-                await self._fleet.remove_if_over(browser)
+                await self._browser_set.remove_if_over(browser)
 
     async def _prewarm(self, options: ContextOptions) -> None:
         """Have contexts of this kind ready for the next episodes, in place of those of another kind."""
-        shelf = self._shelf
-        while sum(context.fits(options) for context in shelf.ready) + self._prewarming < self.options.prewarm:
+        cache = self._cache
+        while sum(context.fits(options) for context in cache.ready) + self._prewarming < self.options.prewarm:
             self._prewarming += 1
             try:
-                for other in shelf.withdraw(lambda context: not context.owner and not context.fits(options)):
+                for other in cache.withdraw(lambda context: not context.owner and not context.fits(options)):
                     await self._close(other)
                 context = await self._open(options, AllowList.of())
-                shelf.ready.append(context)  # the list may have become another one meanwhile
+                cache.ready.append(context)  # the list may have become another one meanwhile
             except BrowserError as error:
                 logger.warning("no context could be opened beforehand: %s", error)  # the episode will try, and say so
                 return

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from envs.browser.access import SessionPage
 from envs.browser.context import CLOSE_SECONDS, BrowserContext
+from envs.browser.end_evidence import DownloadFolder
 from envs.browser.episode import EpisodePage
-from envs.browser.evidence import DownloadFolder
-from envs.browser.result import StepResult
+from envs.browser.final_page import FinalPage
+from envs.browser.page_step import PageStep
 from envs.cancel_scope import to_the_end
 from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
@@ -47,7 +47,7 @@ class WebSession:
         self._context: BrowserContext | None = None
         self._page: EpisodePage | None = None
         self._site_episode: SiteEpisode | None = None
-        self._result: StepResult | None = None
+        self._result: PageStep | None = None
         self._last_action: Action | None = None
         self._in_call = False
         self._closed = False
@@ -62,7 +62,7 @@ class WebSession:
         self._check_open("server")
         return None if self._site_episode is None else self._site_episode.state
 
-    async def reset(self, task: WebTask, seed: int) -> StepResult:
+    async def reset(self, task: WebTask, seed: int) -> PageStep:
         """Begin an episode, in a new epoch.
 
         Raises:
@@ -97,7 +97,7 @@ class WebSession:
             self._result = result
             return result
 
-    async def step(self, action: Action, *, epoch: int | None = None, step_id: int | None = None) -> StepResult:
+    async def step(self, action: Action, *, epoch: int | None = None, step_id: int | None = None) -> PageStep:
         """Carry out an action and look.
 
         Args:
@@ -134,7 +134,7 @@ class WebSession:
                 raise BrowserError("no episode: evidence is read before the session is closed or reset")
             return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
 
-    async def look(self, work: Callable[[SessionPage], Awaitable[T]]) -> T:
+    async def look(self, work: Callable[[FinalPage], Awaitable[T]]) -> T:
         """Look at the page, and at others of its site, after the episode's end: all of it within the deadline of a step. The episode cannot
         go on afterwards.
 
@@ -149,7 +149,7 @@ class WebSession:
 
             async def looking() -> T:
                 await page.clear_dialogs()
-                return await work(SessionPage(page))
+                return await work(FinalPage(page))
 
             return await self._guarded(context, looking(), f"look at the end of {page.task.task_id}")
 
@@ -159,7 +159,7 @@ class WebSession:
         self._result = None
         await self._give_back()
 
-    def _answered(self, action: Action, epoch: int, step_id: int | None) -> StepResult | None:
+    def _answered(self, action: Action, epoch: int, step_id: int | None) -> PageStep | None:
         """The answer of a step that was carried out before; ``None`` if it is a new one."""
         if epoch != self.epoch:
             raise BrowserError(f"the session is in epoch {self.epoch}, not {epoch}: it was reset meanwhile")
@@ -209,7 +209,7 @@ class WebSession:
             if context is not None:
                 ends.push_async_callback(self._pool.release, context, self._site)
             if page is not None:
-                page.environment.close(BrowserError("the episode is over"))
+                page.queues.close(BrowserError("the episode is over"))
             if context is not None and folder is not None and self._site.stateless_pages and context.reusable:
                 await _deny_downloads(context, folder)
 

@@ -1,4 +1,4 @@
-"""Screenshots that are begun while a page settles, with the frame that is drawn for it anyway.
+"""Screenshots begun while a page settles, with the frame drawn for it anyway.
 
 A picture forces a frame, waits until it is shown, and is copied and encoded by other processes than the page's: 60 ms in which the page can get
 its time and be read. It holds if nothing has run since its frame (`VirtualClock.still`); else another one is made. On a page that always does
@@ -18,13 +18,15 @@ MAX_WITHOUT = 15
 """Steps without a try after several misses in a row."""
 
 
-class EarlyPictures:
-    """Those of one episode, one at a time."""
+class SpeculativeScreenshots:
+    """The speculative screenshots of one episode, one at a time."""
 
     def __init__(self, take: Callable[[Tab], Awaitable[bytes]]) -> None:
         """``take`` makes a screenshot of a tab."""
-        self.kept = 0
-        self.missed = 0
+        self.used = 0
+        """Screenshots that held."""
+        self.discarded = 0
+        """Screenshots of a frame after which something ran."""
         self._take = take
         self._misses = 0
         """In a row."""
@@ -35,7 +37,10 @@ class EarlyPictures:
 
     @asynccontextmanager
     async def during(self, tab: Tab, *, worth: bool) -> AsyncIterator[Callable[[], None] | None]:
-        """For one step on a tab: what begins its picture, or ``None`` if that is not worth a try. One that is not `taken` is given up at the end."""
+        """Yields what begins the picture of a step on a tab, or ``None`` if that is not worth a try.
+
+        A picture whose `result` was not asked for is cancelled at the end.
+        """
         if not worth or self._without:
             self._without -= worth
             yield None
@@ -43,9 +48,9 @@ class EarlyPictures:
         try:
             yield lambda: self._begin(tab)
         finally:
-            await self._give_up()
+            await self._cancel()
 
-    async def taken(self, tab: Tab) -> bytes | None:
+    async def result(self, tab: Tab) -> bytes | None:
         """The picture of this tab that was begun in this step; ``None`` if there is none, it failed, or it does not hold.
 
         Raises:
@@ -54,12 +59,12 @@ class EarlyPictures:
         if self._taking is None:
             return None
         if tab is not self._tab or not tab.clock.still:
-            self.missed += 1
+            self.discarded += 1
             self._without = min(2**self._misses, MAX_WITHOUT)
             self._misses += 1
-            await self._give_up()
+            await self._cancel()
             return None
-        self.kept += 1
+        self.used += 1
         self._misses = 0
         taking, self._taking = self._taking, None
         try:
@@ -71,7 +76,7 @@ class EarlyPictures:
         self._tab = tab
         self._taking = asyncio.ensure_future(self._take(tab))
 
-    async def _give_up(self) -> None:
+    async def _cancel(self) -> None:
         taking, self._taking = self._taking, None
         if taking is not None:
             taking.cancel()

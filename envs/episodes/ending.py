@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.ends import RepetitionDetector, Sighting, blocked, http_error
 from envs.observation.hashes import action_signature, screen_hash
 from envs.types import Action, StopReason
@@ -29,11 +29,11 @@ class EpisodeWatch:
         """``repeats`` equal steps in a row end the episode; 0 for never."""
         self._repeats = repeats
         self._signature = ""
-        self._first: StepResult | None = None
+        self._first: PageStep | None = None
         """Where the row of equal steps began."""
         self._detector: RepetitionDetector | None = None
 
-    def unusable(self, result: StepResult, *, first: bool = False) -> Unusable | None:
+    def unusable(self, result: PageStep, *, first: bool = False) -> Unusable | None:
         """Why what is seen is not the site (an abstention); ``None`` if it is.
 
         Walls come before errors, because they have the statuses of errors. On the ``first`` page of an episode a status of 400 and more is an
@@ -49,7 +49,7 @@ class EpisodeWatch:
             return Unusable(StopReason.BROWSER_ERROR, f"{seen.url} answered {status}; expected a page to begin on")
         return None
 
-    def repeats(self, before: StepResult, action: Action) -> bool:
+    def repeats(self, before: PageStep, action: Action) -> bool:
         """Whether this step was the last of so many equal ones: the same picture, document and action."""
         if not self._repeats:
             return False
@@ -64,5 +64,5 @@ class EpisodeWatch:
             self._detector.saw(self._sighting(first))
         return self._detector.saw(self._sighting(before))
 
-    def _sighting(self, seen: StepResult) -> Sighting:
+    def _sighting(self, seen: PageStep) -> Sighting:
         return Sighting(screen_hash(seen.screenshot) if seen.screenshot else "", seen.dom_hash, self._signature)

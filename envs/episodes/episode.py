@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from envs.browser import StepResult, WebSession
+from envs.browser import PageStep, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.episode import unchanged
 from envs.episodes.ending import EpisodeWatch
@@ -66,9 +66,9 @@ class WebEpisode:
         self.task = task
         self.seed = seed
         self.memory = memory
-        self.page: StepResult | None = None
+        self.page: PageStep | None = None
         """What was seen last."""
-        self.before: StepResult | None = None
+        self.before: PageStep | None = None
         """What was seen before the last action."""
         self.steps: list[Step] = []
         self.stop_reason: StopReason | None = None
@@ -80,7 +80,7 @@ class WebEpisode:
         self._session: WebSession | None = None
         self._stop_on_invalid = stop_on_invalid
         self._watch = EpisodeWatch(repeats)
-        self._ended: StepResult | None = None
+        self._ended: PageStep | None = None
         """The last page of an episode that is over."""
 
     @property
@@ -88,7 +88,7 @@ class WebEpisode:
         """Whether there is nothing more to do."""
         return self.stop_reason is not None
 
-    async def begin(self, session: WebSession) -> StepResult:
+    async def begin(self, session: WebSession) -> PageStep:
         """The first page.
 
         Raises:
@@ -99,7 +99,7 @@ class WebEpisode:
         self._look(self.page, first=True)
         return self.page
 
-    async def act(self, action: Action) -> StepResult:
+    async def act(self, action: Action) -> PageStep:
         """Carry out an action, and say in `over` whether it was the last one. `record` keeps it.
 
         Raises:
@@ -154,7 +154,7 @@ class WebEpisode:
             assert self._session is not None, "begin() comes first"
             self.recorded = await read_end(self._session, self.task, addresses, helpers)
 
-    async def inspected(self) -> StepResult:
+    async def inspected(self) -> PageStep:
         """The last page with what the pool's ``inspect`` reads of it, also where a dialog hid it until now.
 
         Raises:
@@ -174,7 +174,7 @@ class WebEpisode:
         """The episode failed for a reason that is not the policy's."""
         self.stop_reason, self.error = reason, message
 
-    def _look(self, page: StepResult, *, first: bool = False) -> None:
+    def _look(self, page: PageStep, *, first: bool = False) -> None:
         """Whether the page or the policy declared the end, or the site cannot be used."""
         unusable = None if page.done else self._watch.unusable(page, first=first)
         if unusable is not None:

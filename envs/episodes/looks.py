@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from envs.browser import BrowserPool, StepResult
+from envs.browser import BrowserPool, PageStep
 from envs.rewards import EpisodeEvidence, PartSource
 from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
 from envs.rewards.chromiumrl.source import PageTooLarge, ReferenceSource
@@ -25,14 +25,14 @@ class PageEvidence:
     put: Callable[[bytes], str]
     """Stores a blob and gives its name."""
 
-    def change(self, before: StepResult, after: StepResult) -> str:
+    def change(self, before: PageStep, after: PageStep) -> str:
         """Name of the blob of what a step changed; empty if one of the pages could not be read whole, or the page was not touched."""
         old, new = before.inspected, after.inspected
         if not isinstance(old, DomSnapshot) or not isinstance(new, DomSnapshot) or old is new or old.cut or new.cut:
             return ""
         return self.put(step_diff(old, new).model_dump_json().encode())
 
-    def page(self, last: StepResult) -> str:
+    def page(self, last: PageStep) -> str:
         """Name of the blob of the nodes of a page; empty if it could not be read."""
         if not isinstance(last.inspected, DomSnapshot):
             return ""

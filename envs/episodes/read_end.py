@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envs.browser import WebSession
-from envs.browser.access import SessionPage
+from envs.browser.final_page import FinalPage
 from envs.rewards.server_answers import record_answers
 from envs.rewards.webarena import Helper, look_at_pages
 from envs.types import Recorded, WebTask, needs
@@ -37,6 +37,6 @@ async def read_end(
 
 
 async def _look(
-    evaluators: WebArenaEval, page: SessionPage, helpers: Mapping[str, Helper] | None
+    evaluators: WebArenaEval, page: FinalPage, helpers: Mapping[str, Helper] | None
 ) -> tuple[PageText, ...]:
     return await look_at_pages(evaluators, page, await page.url(), helpers)

@@ -1,4 +1,6 @@
-"""Whether a page has stood still since its frame was drawn, although its clock went on: then the picture of that frame is the picture of the page.
+"""Probes whether scripts or events ran in a page since its frame was drawn.
+
+If the page stood still although its clock went on, the picture of that frame is the picture of the page.
 
 The observer of the document does not tell: it sees neither canvases, nor what scripts do to style sheets, nor closed shadow roots, nor boxes that
 scripts scroll. That nothing of the page has *run* tells more. Chromium counts the time of all callbacks of scripts, and the bytes that scripts
@@ -27,14 +29,14 @@ HEAP_BYTES = 16
 first time."""
 
 
-class Stillness:
+class ActivityProbe:
     """Two readings of a page, and whether anything ran between them."""
 
     def __init__(self, cdp: Cdp, requests: RequestTracker) -> None:
         self._cdp = cdp
         self._requests = requests
         self._counting = False
-        self._news = 0
+        self._events_seen = 0
         self._marked: dict[str, float] | None = None
 
     def attached_again(self) -> None:
@@ -43,7 +45,7 @@ class Stillness:
 
     def listen(self) -> None:
         """From now on no event of a request or a navigation may come."""
-        self._news = self._requests.news
+        self._events_seen = self._requests.events_seen
 
     async def mark(self) -> None:
         """From now on nothing may run. The page's clock must stand."""
@@ -60,7 +62,7 @@ class Stillness:
         if not marked or not now:
             return False
         grown = now.pop(HEAP) - marked.pop(HEAP)
-        return now == marked and 0 <= grown <= HEAP_BYTES and self._news == self._requests.news
+        return now == marked and 0 <= grown <= HEAP_BYTES and self._events_seen == self._requests.events_seen
 
     async def read(self) -> dict[str, float]:
         """The counters; empty where the browser has none to tell (one without thread times, or a connection that is lost: the next call says so)."""

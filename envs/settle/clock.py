@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from envs import background as beside
 from envs.cancel_scope import Scope
 from envs.cdp.messages import UNKNOWN_METHOD, says
-from envs.settle.activity import Stillness
+from envs.settle.activity import ActivityProbe
 from envs.settle.animations import Animations
 from envs.settle.constants import (
     ANSWER_SECONDS,
@@ -108,7 +108,7 @@ class VirtualClock:
         """What is in flight."""
         self.requests.watch(cdp)
         self._time = VirtualTime(cdp, self._watch, self.requests)
-        self._stillness = Stillness(cdp, self.requests)
+        self._activity = ActivityProbe(cdp, self.requests)
         self.still = False
         """Whether nothing that can be seen has changed since the last `settle` called ``drawing``, as far as can be known."""
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog_is(True))
@@ -144,7 +144,7 @@ class VirtualClock:
 
     async def counters(self) -> dict[str, float]:
         """How much Chromium has done for the page (`envs.settle.activity.COUNTERS`); empty where it does not count."""
-        return await self._stillness.read()
+        return await self._activity.read()
 
     async def begin(self) -> None:
         """Stop the clock at the epoch. To be called on the blank page, before anything is loaded; again is nothing.
@@ -190,7 +190,7 @@ class VirtualClock:
     def attached_again(self) -> None:
         """The session was bound to its page anew: what was set up on it is set up again by the next call."""
         self._begun = False
-        self._stillness.attached_again()
+        self._activity.attached_again()
 
     async def settle(
         self,
@@ -215,7 +215,7 @@ class VirtualClock:
         """
         started = time.perf_counter()
         self._looked, self.still = None, False
-        self._stillness.unmark()
+        self._activity.unmark()
         self._since = self._time.now
         complete, reason = True, SettleReason.DIALOG
         self._settling = scope = Scope(seconds)
@@ -255,7 +255,7 @@ class VirtualClock:
             await self._listen()
             if loading:
                 self._document_is_new = False
-            still = await self._stillness.holds()
+            still = await self._activity.holds()
             look = await self._look()
             heard = self.requests.heard_at > heard_before and not self._never_silent
             heard_before = self.requests.heard_at
@@ -287,8 +287,8 @@ class VirtualClock:
         # A document that is being loaded, in a frame, is not read while the clock stands.
         while self.requests.waiting() and not self.requests.navigating(frames=True):
             some = True
-            heard = await self.requests.hear(min(self.requests.patience(), ANSWERED_SECONDS))
-            self.requests.give_up()
+            heard = await self.requests.wait_event(min(self.requests.patience(), ANSWERED_SECONDS))
+            self.requests.expire_stalled()
             if not heard:
                 await self._time.give(REQUESTS_MS)  # one that the page put off until its clock goes on
                 break
@@ -300,7 +300,7 @@ class VirtualClock:
         if drawing is not None:
             await self._watch.clock()  # what an action began is said before the answer to this
             await self._answered()
-            self._stillness.listen()
+            self._activity.listen()
             drawing()
         look = await self._watch.frame()
         again = await self._answered()  # a frame is cheaper than to ask before each whether there are requests
@@ -309,7 +309,7 @@ class VirtualClock:
         for number in range(FRAMES):
             if not (await self._animations.end() or look.animating):
                 if drawing is not None and not number and not again:
-                    await self._stillness.mark()
+                    await self._activity.mark()
                 break
             look = await self._watch.frame()
         return look
@@ -325,7 +325,7 @@ class VirtualClock:
                 self._never_silent = not requests.unanswered and requests.clock() >= end
                 requests.unanswered = 0  # who does not answer now is not waited for again
                 return
-            await self.requests.hear(left)
+            await self.requests.wait_event(left)
 
     async def _wait_for_background(self) -> None:
         """Both clocks go on, until nothing is seen of what the page does elsewhere for a while."""
@@ -333,7 +333,7 @@ class VirtualClock:
         end = requests.clock() + BACKGROUND_SECONDS
         quiet, seen = 0, requests.finished_at
         while quiet < BACKGROUND_LOOKS and requests.clock() < end:
-            await self.requests.hear(SLICE_MS / 1000)
+            await self.requests.wait_event(SLICE_MS / 1000)
             await self._time.give(SLICE_MS)
             look = await self._look()
             busy = look.changed or self._adding or requests.waiting() or requests.finished_at > seen

@@ -23,7 +23,7 @@ async def wait_until_quiet(watch: Watch, requests: RequestTracker, animations: A
         await animations.end()
         look = await watch.quiet(QUIET_MS)
         drawn = drawn and look.ready != "loading"
-        requests.give_up()
+        requests.expire_stalled()
         still = requests.clock() - requests.finished_at >= QUIET_MS / 1000
         if drawn and still and look.now and not (look.animating or animations.ending or requests.waiting()):
             return

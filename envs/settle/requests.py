@@ -1,6 +1,6 @@
 """The requests of a page that are in flight, and what became of the others, from the Network events of its session.
 
-Pure bookkeeping: events come in, questions are answered; who waits is told (`hear`). What a request is waited for depends on its kind:
+Pure bookkeeping: events come in, questions are answered; who waits is told (`wait_event`). What a request is waited for depends on its kind:
 an event stream, a beacon or a request that was found to never end is open but not waited for. A request whose address was once found
 to never end (a long poll) is not waited for when it is made again.
 """
@@ -87,9 +87,9 @@ class RequestTracker:
     finished_at: float = 0.0
     """Time when a request began or ended last."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at each event, and by whoever has other news for those that `hear`."""
-    news: int = 0
-    """Events that were heard."""
+    """Set at each event, and by whoever else wakes those in `wait_event`."""
+    events_seen: int = 0
+    """Events received."""
     _notices: list[str] = field(default_factory=list)
     _files: dict[str, None] = field(default_factory=dict)
     """Addresses of files that were told of before the browser said that they are downloads."""
@@ -137,7 +137,7 @@ class RequestTracker:
             for request in self.open.values()
         )
 
-    def give_up(self) -> list[Request]:
+    def expire_stalled(self) -> list[Request]:
         """Find requests that have made no progress for long, and wait for them no more."""
         now = self.clock()
         found = [request for request in self.waiting() if now >= self._patience(request)]
@@ -147,11 +147,11 @@ class RequestTracker:
         return found
 
     def patience(self) -> float:
-        """Seconds until `give_up` may find something; infinite if it never will."""
+        """Seconds until `expire_stalled` may find something; infinite if it never will."""
         ends = [self._patience(request) for request in self.waiting()]
         return max(0.0, min(ends, default=float("inf")) - self.clock())
 
-    async def hear(self, seconds: float) -> bool:
+    async def wait_event(self, seconds: float) -> bool:
         """Wait for the next event, or until the time is over (never, if it is infinite); whether one came."""
         self.changed.clear()
         try:
@@ -161,7 +161,7 @@ class RequestTracker:
             return False
         return True
 
-    def told(self) -> list[str]:
+    def drain_notices(self) -> list[str]:
         """What became of navigations, since this was last asked, that showed no page of the site: a file, an empty answer, an error."""
         notices, self._notices = self._notices, []
         return notices
@@ -174,7 +174,7 @@ class RequestTracker:
     def _telling(self, handler: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
         def tell(event: dict[str, Any]) -> None:
             handler(event)
-            self.news += 1
+            self.events_seen += 1
             self.changed.set()
 
         return tell

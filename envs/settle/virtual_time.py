@@ -79,8 +79,8 @@ class VirtualTime:
         while not expired.done():
             if self._only_endless():
                 return await self._held(milliseconds)
-            await self._requests.hear(self._requests.patience())  # or of the end of the span
-            self._requests.give_up()
+            await self._requests.wait_event(self._requests.patience())  # or of the end of the span
+            self._requests.expire_stalled()
         expired.result()
         self.now += milliseconds
         return 0.0

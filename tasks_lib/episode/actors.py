@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from envs.actions import format_action
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.oracles import is_generated, oracle_action, oracle_of
 from envs.types import Action, Invalid, Memory, Step
 from training.config import PolicyConfig
@@ -26,7 +26,7 @@ class Situation:
 
     group: GroupSpec
     sample: int
-    frame: StepResult
+    frame: PageStep
     steps: Sequence[Step]
     """The turns before."""
     memory: Memory | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from envs.actions import Reader, parse
-from envs.browser import BrowserPool, StepResult, WebSession
+from envs.browser import BrowserPool, PageStep, WebSession
 from envs.episodes import PageEvidence, Scope, WebEpisode
 from envs.memory import EpisodeMemory
 from envs.rewards.webarena import Helper
@@ -140,7 +140,7 @@ class _Episode:
         with runner.clock("browser"):
             await web.read_end(runner.live.addresses, runner.helpers)
 
-    async def _step(self, frame: StepResult, observe_seconds: float) -> tuple[StepResult, float]:
+    async def _step(self, frame: PageStep, observe_seconds: float) -> tuple[PageStep, float]:
         web, clock = self.web, time.perf_counter()
         self.slot.now(Doing.TURN)
         memory = web.memory.entries if web.memory is not None else None

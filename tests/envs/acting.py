@@ -16,7 +16,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, CDPSession, Page, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from envs.actions import ActionError, CdpDialogs, Effect, Interceptor, Surface, execute
+from envs.actions import ActionContext, ActionError, CdpDialogs, Effect, Interceptor, execute
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.cdp import CdpError
 from envs.settle import VirtualClock
@@ -132,15 +132,15 @@ LOOK = """(window.T || [...document.querySelectorAll("[data-t]")]).map((el) => {
 class Stage:
     """One tab with what actions need of it."""
 
-    def __init__(self, page: Page, cdp: Session, surface: Surface) -> None:
+    def __init__(self, page: Page, cdp: Session, context: ActionContext) -> None:
         self.page = page
         self.cdp = cdp
-        self.surface = surface
-        self.clock: VirtualClock = surface.clock  # type: ignore[assignment]
+        self.context = context
+        self.clock: VirtualClock = context.clock  # type: ignore[assignment]
 
     async def act(self, action: Action, *, settle: bool = True) -> Effect | ActionError:
         """Carry out an action and let the page settle."""
-        outcome = await execute(self.surface, action)
+        outcome = await execute(self.context, action)
         if settle:
             await self.settle()
         return outcome
@@ -162,7 +162,7 @@ class Stage:
             point = tuple(told["point"]) if told["point"] else None
             options = tuple(told["options"]) if told["options"] is not None else None
             found.append(Seen(index, told["name"], told["tag"], told["text"], point, options, told["disabled"], node))
-        self.surface = replace(self.surface, targets=Elements(found))
+        self.context = replace(self.context, targets=Elements(found))
 
     async def load(self, body: str) -> None:
         """Show a page with this body."""
@@ -192,8 +192,8 @@ const hear = (types, from = window) => types.split(" ").forEach((type) => from.a
 
 
 @asynccontextmanager
-async def stage(body: str = "", **surface: Any) -> AsyncIterator[Stage]:
-    """A new Chromium with one page of this body; keyword arguments replace fields of the `Surface`."""
+async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
+    """A new Chromium with one page of this body; keyword arguments replace fields of the `ActionContext`."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=str(find_chromium()), args=[*LAUNCH_ARGS, *ARGS])
         try:
@@ -202,7 +202,7 @@ async def stage(body: str = "", **surface: Any) -> AsyncIterator[Stage]:
             page.on("dialog", lambda _dialog: None)  # or Playwright answers it
             cdp = Session(await context.new_cdp_session(page))
             await cdp.send("Page.enable")
-            made = Surface(
+            made = ActionContext(
                 cdp=cdp,
                 viewport=VIEWPORT,
                 targets=Elements(),
@@ -212,18 +212,18 @@ async def stage(body: str = "", **surface: Any) -> AsyncIterator[Stage]:
                 clock=VirtualClock(cdp),
                 allowed=lambda url: "127.0.0.1" in url,
             )
-            here = Stage(page, cdp, replace(made, **surface))
+            here = Stage(page, cdp, replace(made, **changes))
             await here.load(body)
             yield here
         finally:
             await browser.close()
 
 
-def on(body: str, play: Callable[[Stage], Awaitable[None]], **surface: Any) -> None:
+def on(body: str, play: Callable[[Stage], Awaitable[None]], **changes: Any) -> None:
     """Run a scene on a page of this body that hears its events."""
 
     async def run() -> None:
-        async with stage(HEAR + body, **surface) as here:
+        async with stage(HEAR + body, **changes) as here:
             await play(here)
 
     asyncio.run(run())

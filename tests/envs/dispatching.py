@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from envs.browser.dispatcher import Dispatcher
-from envs.browser.operations import Limit, Limits
+from envs.browser.dispatcher import Dispatcher, Limit, Limits
 
 
 def taking(seconds: float) -> Callable[[], Awaitable[float]]:

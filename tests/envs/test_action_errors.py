@@ -64,7 +64,7 @@ async def ask(here: Stage) -> None:
 
 async def offer(here: Stage) -> None:
     """The site takes pages."""
-    here.surface = replace(here.surface, offers=("submit",))
+    here.context = replace(here.context, offers=("submit",))
 
 
 async def nothing(here: Stage) -> None:
@@ -192,13 +192,13 @@ async def test_every_code_is_reached_and_says_what_to_do(tmp_path: Path) -> None
         for number, (code, action, words, prepare) in enumerate(CASES):
             await here.load(HEAR + PAGE)
             if code == ErrorCode.TIMEOUT:  # the last one: the page never comes back
-                here.surface = replace(here.surface, deadline=0.5)
+                here.context = replace(here.context, deadline=0.5)
             await prepare(here)
-            await here.log() if here.surface.dialogs.pending is None else None
+            await here.log() if here.context.dialogs.pending is None else None
             outcome = await here.act(action, settle=code != ErrorCode.TIMEOUT)
             line = outcome.line() if isinstance(outcome, ActionError) else str(outcome)
-            if here.surface.dialogs.pending:
-                await here.surface.dialogs.answer(True, None)
+            if here.context.dialogs.pending:
+                await here.context.dialogs.answer(True, None)
             expected = line.startswith(f"{code}: ") and words in line and "\n" not in line
             # What is refused before anything is touched gives the page no input.
             touched = code in (
@@ -328,11 +328,11 @@ async def test_a_thousand_malformed_actions_raise_nothing(tmp_path: Path) -> Non
             counts[outcome.code if isinstance(outcome, ActionError) else "carried out"] += 1
             if isinstance(outcome, ActionError):
                 assert outcome.line().encode() and outcome.line().startswith(f"{outcome.code}: ")
-            if here.surface.dialogs.pending:
-                await here.surface.dialogs.answer(True, None)
+            if here.context.dialogs.pending:
+                await here.context.dialogs.answer(True, None)
             elif number % 25 == 24:
-                for tab in here.surface.tabs.numbers()[1:]:
-                    await here.surface.tabs.close(tab)
+                for tab in here.context.tabs.numbers()[1:]:
+                    await here.context.tabs.close(tab)
                 await here.load(body)
     print(dict(counts))
     assert counts.total() == 1000 and counts[ErrorCode.TIMEOUT] == 0

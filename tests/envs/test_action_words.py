@@ -86,7 +86,7 @@ def test_the_keyboard_has_all_of_ascii() -> None:
 
 
 class Anywhere:
-    """A surface as far as addresses need it."""
+    """An action context as far as addresses need it."""
 
     allowed = staticmethod(lambda url: "bad.example" not in url)
 

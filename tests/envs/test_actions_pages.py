@@ -51,7 +51,7 @@ async def test_tabs(tmp_path: Path) -> None:
     (tmp_path / "one.html").write_text("<title>one</title>")
 
     async with served(tmp_path) as origin, stage() as here:
-        tabs = here.surface.tabs
+        tabs = here.context.tabs
         assert await here.act(NewTab()) == Effect()
         await here.act(NewTab(url=f"{origin}/one.html"))
         assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
@@ -75,7 +75,7 @@ ASKS = """<button data-t=alert onclick='alert("hello"); heard.push("after")'>a</
 def test_dialogs() -> None:
     async def play(here: Stage) -> None:
         assert await here.act(Click(element="alert")) == Effect()
-        pending = here.surface.dialogs.pending
+        pending = here.context.dialogs.pending
         assert pending is not None and (pending.kind, pending.message) == ("alert", "hello")
         assert isinstance(await here.act(Click(element="alert")), ActionError)
         assert await here.act(Dialog(accept=True)) == Effect()
@@ -91,7 +91,7 @@ def test_dialogs() -> None:
             assert (await here.log())[-1] == heard
         await here.act(Click(element="two"))
         await here.act(Dialog(accept=True))
-        pending = here.surface.dialogs.pending
+        pending = here.context.dialogs.pending
         assert pending is not None and pending.message == "2"
         await here.act(Dialog(accept=True))
         assert "both" in await here.log()

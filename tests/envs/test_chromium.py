@@ -16,7 +16,7 @@ import pytest
 
 from envs.browser import PoolOptions, find_chromium, process
 from envs.browser.chromium import prompt_frames
-from envs.browser.operations import CORES
+from envs.browser.dispatcher import CORES
 from envs.types import BrowserError, Click, WebTask
 
 FLAG = "--run-all-compositor-stages-before-draw"

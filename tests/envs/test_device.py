@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.types import Click, WebTask
 from tasks_lib.config import DeviceConfig, RolloutConfig
 from tasks_lib.worker.requests import pool_options
@@ -25,10 +25,10 @@ document.querySelector("button").onclick = event => { said.textContent = "clicke
 TELEPHONE = DeviceConfig(width=390, height=844, scale=2, mobile=True, user_agent="telephone/1")
 
 
-def shown(pages: Any, task: WebTask, **rollout: Any) -> tuple[StepResult, StepResult]:
+def shown(pages: Any, task: WebTask, **rollout: Any) -> tuple[PageStep, PageStep]:
     """What an episode sees of the page, first and after a click in the middle of its button."""
 
-    async def run() -> tuple[StepResult, StepResult]:
+    async def run() -> tuple[PageStep, PageStep]:
         given = pool_options(RolloutConfig(**rollout), PolicyConfig())
         options = {name: getattr(given, name) for name in ("device", "random_seed")}
         async with pages({"index.html": PAGE}, **options) as (pool, site), pool.lease(site) as session:

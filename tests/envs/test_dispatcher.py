@@ -1,4 +1,4 @@
-"""The dispatcher: order, limits, deadlines and shares, and what one hung environment costs the others."""
+"""The dispatcher: order, limits, deadlines and shares, and what one hung episode costs the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.dispatcher import Dispatcher, Environment
-from envs.browser.operations import KindMetrics, Limit, Limits, OperationKind
+from envs.browser.dispatcher import Dispatcher, EpisodeQueues, KindMetrics, Limit, Limits, OperationKind
 from envs.types import BrowserError
 
 from .dispatching import at_rest, never, now, same, taking
@@ -23,7 +22,7 @@ OBSERVATION = OperationKind.OBSERVATION
 
 def test_operations_of_a_kind_run_one_at_a_time_and_in_order() -> None:
     async def main() -> None:
-        environment = Dispatcher(same(Limit(4, 10, 10))).environment("a")
+        queues = Dispatcher(same(Limit(4, 10, 10))).open_queues("a")
         log: list[str] = []
 
         async def operation(number: int) -> int:
@@ -32,7 +31,7 @@ def test_operations_of_a_kind_run_one_at_a_time_and_in_order() -> None:
             log.append(f"end {number}")
             return number
 
-        results = await asyncio.gather(*(environment.run(INPUT, lambda n=n: operation(n)) for n in range(3)))
+        results = await asyncio.gather(*(queues.run(INPUT, lambda n=n: operation(n)) for n in range(3)))
         assert results == [0, 1, 2]
         assert log == ["begin 0", "end 0", "begin 1", "end 1", "begin 2", "end 2"]
         assert now() == pytest.approx(3)
@@ -43,10 +42,10 @@ def test_operations_of_a_kind_run_one_at_a_time_and_in_order() -> None:
 def test_a_screenshot_is_taken_while_a_navigation_hangs() -> None:
     async def main() -> None:
         dispatcher = Dispatcher()
-        environment = dispatcher.environment("a")
-        navigation = asyncio.create_task(environment.run(NAVIGATION, never, deadline=20))
-        assert await environment.run(SCREENSHOT, taking(0.05)) == 0.05
-        assert await environment.run(OBSERVATION, taking(0.01)) == 0.01
+        queues = dispatcher.open_queues("a")
+        navigation = asyncio.create_task(queues.run(NAVIGATION, never, deadline=20))
+        assert await queues.run(SCREENSHOT, taking(0.05)) == 0.05
+        assert await queues.run(OBSERVATION, taking(0.01)) == 0.01
         assert now() == pytest.approx(0.06)
         with pytest.raises(BrowserError, match="navigation of a took longer than 20 s"):
             await navigation
@@ -77,13 +76,13 @@ def test_no_kind_runs_more_than_its_slots_and_every_operation_runs_once(slots: i
             running[kind + name] -= 1
             return number
 
-        async def submit(number: int, environment: Environment) -> int:
+        async def submit(number: int, queues: EpisodeQueues) -> int:
             await asyncio.sleep(source.random() * 5)
             kind = source.choice(list(OperationKind))
-            return await environment.run(kind, lambda: operation(number, kind, environment.name))
+            return await queues.run(kind, lambda: operation(number, kind, queues.name))
 
-        environments = [dispatcher.environment(name) for name in "abcd"]
-        work = [submit(number, source.choice(environments)) for number in range(100)]
+        all_queues = [dispatcher.open_queues(name) for name in "abcd"]
+        work = [submit(number, source.choice(all_queues)) for number in range(100)]
         assert await asyncio.gather(*work) == list(range(100))
         assert calls == Counter(range(100))
         assert at_rest(dispatcher)
@@ -97,16 +96,16 @@ def test_the_slot_goes_to_the_environment_that_has_used_least() -> None:
         dispatcher = Dispatcher(same(Limit(1, 100, 100)))
         ends: Counter[str] = Counter()
 
-        async def keep_busy(environment: Environment, seconds: float) -> None:
+        async def keep_busy(queues: EpisodeQueues, seconds: float) -> None:
             while now() < 100:
-                await environment.run(INPUT, taking(seconds))
-                ends[environment.name] += 1
+                await queues.run(INPUT, taking(seconds))
+                ends[queues.name] += 1
 
         async with asyncio.TaskGroup() as group:
             for name, seconds in {"long": 1.0, "short": 0.1, "other": 0.1}.items():
-                environment = dispatcher.environment(name)
+                queues = dispatcher.open_queues(name)
                 for _ in range(2):  # two in flight: there is always one more in the queue
-                    group.create_task(keep_busy(environment, seconds))
+                    group.create_task(keep_busy(queues, seconds))
         seconds = dispatcher.metrics().seconds
         shares = {name: used / sum(seconds.values()) for name, used in seconds.items()}
         assert all(abs(share - 1 / 3) < 0.03 for share in shares.values()), shares
@@ -118,9 +117,9 @@ def test_the_slot_goes_to_the_environment_that_has_used_least() -> None:
 def test_a_stalled_operation_gives_its_slot_back_and_goes_on() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 30, 2)))
-        slow = asyncio.create_task(dispatcher.environment("slow").run(INPUT, taking(25)))
+        slow = asyncio.create_task(dispatcher.open_queues("slow").run(INPUT, taking(25)))
         await asyncio.sleep(0)
-        assert await dispatcher.environment("b").run(INPUT, taking(1)) == 1
+        assert await dispatcher.open_queues("b").run(INPUT, taking(1)) == 1
         assert now() == pytest.approx(3)
         assert await slow == 25
         assert now() == pytest.approx(25)
@@ -135,10 +134,10 @@ def test_a_stalled_operation_gives_its_slot_back_and_goes_on() -> None:
 def test_after_a_stalled_operation_the_next_one_of_its_environment_runs() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 10, 2)))
-        environment = dispatcher.environment("a")
-        first = asyncio.create_task(environment.run(INPUT, never))
+        queues = dispatcher.open_queues("a")
+        first = asyncio.create_task(queues.run(INPUT, never))
         await asyncio.sleep(0)
-        assert await environment.run(INPUT, taking(1)) == 1
+        assert await queues.run(INPUT, taking(1)) == 1
         assert now() == pytest.approx(11)
         with pytest.raises(BrowserError, match="took longer than 10 s"):
             await first
@@ -162,24 +161,24 @@ def test_one_hung_environment_of_eight_costs_the_others_less_than_a_twentieth(hu
         )
         steps: Counter[str] = Counter()
 
-        async def play(environment: Environment) -> None:
+        async def play(queues: EpisodeQueues) -> None:
             while now() < seconds:
-                await environment.run(NAVIGATION, taking(0.17))
+                await queues.run(NAVIGATION, taking(0.17))
                 for _ in range(5):
-                    await environment.run(INPUT, taking(0.01))
-                    looks = environment.run(SCREENSHOT, taking(0.05)), environment.run(OBSERVATION, taking(0.01))
+                    await queues.run(INPUT, taking(0.01))
+                    looks = queues.run(SCREENSHOT, taking(0.05)), queues.run(OBSERVATION, taking(0.01))
                     await asyncio.gather(*looks)
-                    steps[environment.name] += 1
+                    steps[queues.name] += 1
 
-        async def hang(environment: Environment) -> None:
+        async def hang(queues: EpisodeQueues) -> None:
             while now() < seconds:  # again as soon as it is given up, the worst there is
                 with pytest.raises(BrowserError, match="took longer"):
-                    await environment.run(hung_in, never)
+                    await queues.run(hung_in, never)
 
         async with asyncio.TaskGroup() as group:
             for number in range(7):
-                group.create_task(play(dispatcher.environment(f"e{number}")))
-            group.create_task((hang if hung else play)(dispatcher.environment("e7")))
+                group.create_task(play(dispatcher.open_queues(f"e{number}")))
+            group.create_task((hang if hung else play)(dispatcher.open_queues("e7")))
         assert at_rest(dispatcher)
         del steps["e7"]
         return dict(steps)
@@ -192,9 +191,9 @@ def test_one_hung_environment_of_eight_costs_the_others_less_than_a_twentieth(hu
 
 def test_what_cannot_be_is_refused() -> None:
     dispatcher = Dispatcher()
-    dispatcher.environment("a")
+    dispatcher.open_queues("a")
     with pytest.raises(BrowserError, match="a is open already"):
-        dispatcher.environment("a")
+        dispatcher.open_queues("a")
     with pytest.raises(BrowserError, match="slots must be at least 1"):
         Limit(slots=0, deadline=1, stalled_after=1)
     assert {kind.value for kind in OperationKind} == set(Limits.__slots__)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.dispatcher import Dispatcher, Environment
-from envs.browser.operations import KindMetrics, Limit, OperationKind
+from envs.browser.dispatcher import Dispatcher, EpisodeQueues, KindMetrics, Limit, OperationKind
 from envs.types import BrowserError
 
 from .dispatching import at_rest, never, now, same, taking
@@ -22,9 +21,9 @@ NAVIGATION, INPUT, SCREENSHOT = OperationKind.NAVIGATION, OperationKind.INPUT, O
 def test_cancelling_the_caller_removes_a_queued_operation() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 10, 10)))
-        environment, other = dispatcher.environment("a"), dispatcher.environment("b")
-        first = asyncio.create_task(environment.run(INPUT, taking(1)))
-        behind, elsewhere = (asyncio.create_task(one.run(INPUT, never)) for one in (environment, other))
+        queues, other = dispatcher.open_queues("a"), dispatcher.open_queues("b")
+        first = asyncio.create_task(queues.run(INPUT, taking(1)))
+        behind, elsewhere = (asyncio.create_task(one.run(INPUT, never)) for one in (queues, other))
         await asyncio.sleep(0.5)
         assert dispatcher.metrics().kinds[INPUT].queued == 2
         for task in (behind, elsewhere):
@@ -42,7 +41,7 @@ def test_cancelling_the_caller_removes_a_queued_operation() -> None:
 def test_cancelling_the_caller_cancels_a_running_operation() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 10, 10)))
-        environment = dispatcher.environment("a")
+        queues = dispatcher.open_queues("a")
         ended: list[str] = []
 
         async def operation() -> None:
@@ -51,7 +50,7 @@ def test_cancelling_the_caller_cancels_a_running_operation() -> None:
             finally:
                 ended.append("ended")
 
-        task = asyncio.create_task(environment.run(INPUT, operation))
+        task = asyncio.create_task(queues.run(INPUT, operation))
         await asyncio.sleep(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -64,15 +63,15 @@ def test_cancelling_the_caller_cancels_a_running_operation() -> None:
 def test_cancelled_in_the_moment_in_which_it_is_granted() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 10, 10)))
-        environment = dispatcher.environment("a")
+        queues = dispatcher.open_queues("a")
         release: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def until_released() -> None:
             await release
 
-        first = asyncio.create_task(environment.run(INPUT, until_released))
-        second = asyncio.create_task(environment.run(INPUT, never))
-        third = asyncio.create_task(environment.run(INPUT, taking(1)))
+        first = asyncio.create_task(queues.run(INPUT, until_released))
+        second = asyncio.create_task(queues.run(INPUT, never))
+        third = asyncio.create_task(queues.run(INPUT, taking(1)))
         await asyncio.sleep(1)
         release.set_result(None)
         second.cancel()  # first ends and grants second before second hears of it
@@ -88,7 +87,7 @@ def test_cancelled_in_the_moment_in_which_it_is_granted() -> None:
 def test_closing_fails_what_waits_and_what_runs_and_nothing_else() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(2, 100, 5)))
-        doomed, other = dispatcher.environment("doomed"), dispatcher.environment("other")
+        doomed, other = dispatcher.open_queues("doomed"), dispatcher.open_queues("other")
         tasks = [
             asyncio.create_task(doomed.run(kind, never)) for kind in (NAVIGATION, NAVIGATION, SCREENSHOT, INPUT, INPUT)
         ]
@@ -107,7 +106,7 @@ def test_closing_fails_what_waits_and_what_runs_and_nothing_else() -> None:
         assert at_rest(dispatcher)
         assert list(dispatcher.metrics().seconds) == ["other"]
         assert all(doomed not in pool.turns._accounts for pool in dispatcher._pools.values())
-        assert await dispatcher.environment("doomed").run(INPUT, taking(1)) == 1
+        assert await dispatcher.open_queues("doomed").run(INPUT, taking(1)) == 1
 
     run_simulated(main())
 
@@ -115,15 +114,15 @@ def test_closing_fails_what_waits_and_what_runs_and_nothing_else() -> None:
 def test_closing_in_the_moment_in_which_an_operation_begins() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 100, 5)))
-        environment = dispatcher.environment("a")
+        queues = dispatcher.open_queues("a")
         called: list[bool] = []
 
         async def operation() -> None:
             called.append(True)
 
-        task = asyncio.create_task(environment.run(INPUT, operation))
-        blocker = asyncio.create_task(dispatcher.environment("b").run(INPUT, taking(1)))
-        environment.close(BrowserError("at once"))
+        task = asyncio.create_task(queues.run(INPUT, operation))
+        blocker = asyncio.create_task(dispatcher.open_queues("b").run(INPUT, taking(1)))
+        queues.close(BrowserError("at once"))
         with pytest.raises(BrowserError, match="at once"):
             await task
         await blocker
@@ -135,7 +134,7 @@ def test_closing_in_the_moment_in_which_an_operation_begins() -> None:
 def test_closing_while_an_operation_that_timed_out_cleans_up() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(same(Limit(1, 5, 5)))
-        environment = dispatcher.environment("a")
+        queues = dispatcher.open_queues("a")
 
         async def slow_to_end() -> None:
             try:
@@ -143,9 +142,9 @@ def test_closing_while_an_operation_that_timed_out_cleans_up() -> None:
             finally:
                 await asyncio.sleep(2)
 
-        task = asyncio.create_task(environment.run(INPUT, slow_to_end))
+        task = asyncio.create_task(queues.run(INPUT, slow_to_end))
         await asyncio.sleep(6)
-        environment.close(BrowserError("closed"))
+        queues.close(BrowserError("closed"))
         with pytest.raises(BrowserError, match="given up: closed"):
             await task
         assert now() == pytest.approx(7) and at_rest(dispatcher)
@@ -156,7 +155,7 @@ def test_closing_while_an_operation_that_timed_out_cleans_up() -> None:
 def test_closing_the_dispatcher_closes_all() -> None:
     async def main() -> None:
         dispatcher = Dispatcher()
-        tasks = [asyncio.create_task(dispatcher.environment(name).run(INPUT, never)) for name in "abc"]
+        tasks = [asyncio.create_task(dispatcher.open_queues(name).run(INPUT, never)) for name in "abc"]
         await asyncio.sleep(1)
         dispatcher.close(BrowserError("Chromium is gone"))
         results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -172,7 +171,7 @@ def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
     async def main() -> None:
         source = random.Random(seed)
         dispatcher = Dispatcher(same(Limit(2, 3, 1)))
-        environments = [dispatcher.environment(name) for name in "abcd"]
+        all_queues = [dispatcher.open_queues(name) for name in "abcd"]
 
         async def fail() -> None:
             await asyncio.sleep(0.5)
@@ -182,18 +181,18 @@ def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
             await asyncio.sleep(source.random() * 10)
             work = source.choice([taking(0.3), taking(2.0), never, fail])
             kind = source.choice([INPUT, SCREENSHOT])
-            await source.choice(environments).run(kind, work)
+            await source.choice(all_queues).run(kind, work)
 
         async def disturb(task: asyncio.Task[None]) -> None:
             await asyncio.sleep(source.random() * 15)
             task.cancel()
 
-        async def close(environment: Environment) -> None:
+        async def close(queues: EpisodeQueues) -> None:
             await asyncio.sleep(source.random() * 15)
-            environment.close(BrowserError("closed"))
+            queues.close(BrowserError("closed"))
 
         calls = [asyncio.create_task(call()) for _ in range(60)]
-        others = [disturb(task) for task in calls[::4]] + [close(environment) for environment in environments[::2]]
+        others = [disturb(task) for task in calls[::4]] + [close(queues) for queues in all_queues[::2]]
         results = await asyncio.gather(*calls, *others, return_exceptions=True)
         kinds = {type(result) for result in results}
         assert kinds <= {type(None), float, BrowserError, OSError, asyncio.CancelledError}
@@ -208,13 +207,13 @@ def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
 def test_the_exception_of_an_operation_is_its_callers() -> None:
     async def main() -> None:
         dispatcher = Dispatcher()
-        environment = dispatcher.environment("a")
+        queues = dispatcher.open_queues("a")
 
         async def fail() -> None:
             raise TimeoutError("of its own")
 
         with pytest.raises(TimeoutError, match="of its own"):
-            await environment.run(INPUT, fail)
+            await queues.run(INPUT, fail)
         assert dispatcher.metrics().kinds[INPUT].failed == 1 and dispatcher.metrics().kinds[INPUT].timed_out == 0
 
     run_simulated(main())

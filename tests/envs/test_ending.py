@@ -8,22 +8,22 @@ from dataclasses import replace
 import pytest
 from PIL import Image, ImageDraw
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.episodes.ending import EpisodeWatch
 from envs.types import Click, Element, Observation, StopReason
 from tasks_lib.config import TrainConfig, resolve
 
 
-def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") -> StepResult:
+def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") -> PageStep:
     picture, out = Image.new("L", (96, 96), 255), io.BytesIO()
     ImageDraw.Draw(picture).rectangle((box, 10, box + 30, 60), fill=0)
     picture.save(out, "JPEG")
     element = Element(index=1, tag="button", text="Go", id="go", box=(0, 0, 9, 9))
     seen = Observation(instruction="", elements=(element,), url="http://s/", viewport=(96, 96), title=title)
-    return StepResult(seen, out.getvalue(), done=False, hash_dom=lambda: dom, status=status)
+    return PageStep(seen, out.getvalue(), done=False, hash_dom=lambda: dom, status=status)
 
 
-def ends(*looks: StepResult, repeats: int = 3) -> list[bool]:
+def ends(*looks: PageStep, repeats: int = 3) -> list[bool]:
     watch = EpisodeWatch(repeats)
     return [watch.repeats(each, Click(element=1)) for each in looks]
 

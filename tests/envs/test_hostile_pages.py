@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.browser import BrowserPool, StepResult, WebSession
+from envs.browser import BrowserPool, PageStep, WebSession
 from envs.browser.context import MAX_TABS, PageCrashed
 from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto
@@ -49,7 +49,7 @@ def play(path: str, scenario: Scenario, **options: object) -> None:
         assert list(Path(folder).iterdir()) == []
 
 
-async def step(session: WebSession, action: Click | Goto = GO) -> tuple[StepResult, float]:
+async def step(session: WebSession, action: Click | Goto = GO) -> tuple[PageStep, float]:
     started = time.monotonic()
     result = await session.step(action)
     return result, time.monotonic() - started

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.browser import StepResult, WebSession
+from envs.browser import PageStep, WebSession
 from envs.types import Refresh, Wait
 from tests.envs.dynamic import GO, dynamic_pool, page
 
@@ -14,7 +14,7 @@ LOOKS = 200
 """The stores answer in real time, which no clock of the page holds; a look takes some milliseconds."""
 
 
-async def line(session: WebSession, result: StepResult, begin: str) -> str:
+async def line(session: WebSession, result: PageStep, begin: str) -> str:
     """The line of the page that begins so, once it is there."""
     for _ in range(LOOKS):
         found = [each for each in result.observation.text.split("\n") if each.startswith(begin)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.types import Click, WebTask
 from tests.envs.dynamic import dynamic_pool, page
 
 
-def usable(result: StepResult) -> list[str]:
+def usable(result: PageStep) -> list[str]:
     return [element.text for element in result.observation.elements if element.in_viewport]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.types import Action, Click, Goto
 from tests.envs.dynamic import dynamic_pool, page
 
 STAYS = "the page stays as it is"
 
 
-def steps(*actions: Action) -> list[StepResult]:
-    async def play() -> list[StepResult]:
+def steps(*actions: Action) -> list[PageStep]:
+    async def play() -> list[PageStep]:
         async with dynamic_pool(step_deadline=30.0) as (pool, site), pool.lease(site) as session:
             await session.reset(page("/nowhere.html"), 0)
             return [await session.step(action) for action in actions]

@@ -99,8 +99,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Machine]]:
     def make() -> Machine:
         made = Machine()
         monkeypatch.setattr("envs.browser.browser.BrowserContext.open", made.open)
-        monkeypatch.setattr("envs.browser.fleet.Browser.launch", made.launch)
-        monkeypatch.setattr("envs.browser.fleet.find_chromium", lambda: Path("chromium"))
+        monkeypatch.setattr("envs.browser.browsers.Browser.launch", made.launch)
+        monkeypatch.setattr("envs.browser.browsers.find_chromium", lambda: Path("chromium"))
         return made
 
     yield make
@@ -127,7 +127,7 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
         gate = made.may_close
         if step == "way out":
             gate = asyncio.Event()
-            close = type(pool._shelf._listeners[first]).close
+            close = type(pool._cache._listeners[first]).close
 
             async def slowly(listener: Any) -> None:
                 await gate.wait()
@@ -141,7 +141,7 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
         gate.set()
         await giving_back
         assert made.ended() == [True, False]
-        assert pool._shelf.browser_of(second) is made.browsers[1] and not second.broken
+        assert pool._cache.browser_of(second) is made.browsers[1] and not second.broken
         await pool.release(second, site)  # type: ignore[arg-type]
         assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
 
@@ -310,8 +310,8 @@ async def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.
             await asyncio.sleep(3600)
         raise BrowserError("it does not start")
 
-    monkeypatch.setattr("envs.browser.fleet.Browser.launch", launch)
-    monkeypatch.setattr("envs.browser.fleet.find_chromium", lambda: Path("chromium"))
+    monkeypatch.setattr("envs.browser.browsers.Browser.launch", launch)
+    monkeypatch.setattr("envs.browser.browsers.find_chromium", lambda: Path("chromium"))
     pool = BrowserPool()
     entering = asyncio.create_task(pool.__aenter__())
     await launching.wait()

@@ -55,9 +55,9 @@ def test_a_redirect_is_one_request(page: Page) -> None:
 def test_a_request_without_a_byte_is_given_up_and_not_waited_for_again(page: Page) -> None:
     page.sent("1", url="http://a/poll?since=1")
     page.now += STALL_SECONDS - 0.01
-    assert page.tracker.give_up() == [] and page.tracker.patience() == pytest.approx(0.01)
+    assert page.tracker.expire_stalled() == [] and page.tracker.patience() == pytest.approx(0.01)
     page.now += 0.01
-    assert len(page.tracker.give_up()) == 1
+    assert len(page.tracker.expire_stalled()) == 1
     assert page.tracker.waiting() == [] and page.tracker.endless()
     page.event("Network.loadingFinished", requestId="1")
     assert not page.tracker.endless()
@@ -71,16 +71,16 @@ def test_bytes_keep_a_request_alive_but_not_for_ever(page: Page) -> None:
     while page.now + 1 < began + ENDLESS_SECONDS:
         page.now += 1
         page.event("Network.dataReceived", requestId="1", dataLength=1)
-        assert page.tracker.give_up() == []
+        assert page.tracker.expire_stalled() == []
     page.now = began + ENDLESS_SECONDS
-    assert len(page.tracker.give_up()) == 1
+    assert len(page.tracker.expire_stalled()) == 1
 
 
 @pytest.mark.parametrize("kind", ["Document", "Stylesheet", "Script"])
 def test_what_makes_the_page_is_not_given_up(page: Page, kind: str) -> None:
     page.sent("1", kind)
     page.now += 1000
-    assert page.tracker.give_up() == [] and page.tracker.patience() == float("inf")
+    assert page.tracker.expire_stalled() == [] and page.tracker.patience() == float("inf")
 
 
 def test_streams_sockets_and_beacons_are_not_waited_for(page: Page) -> None:
@@ -162,23 +162,25 @@ def test_a_navigation_that_shows_no_page_is_told_once(page: Page) -> None:
     assert page.tracker.main_status == 205
     failed("empty", canceled=True)
     assert page.tracker.main_status == 404, "what is shown is still the page of before"
-    assert page.tracker.told() == ["the answer was empty (HTTP 205): the page stays as it is"]
+    assert page.tracker.drain_notices() == ["the answer was empty (HTTP 205): the page stays as it is"]
     answered("file", 200, "application/zip")
     failed("file", canceled=True)
     page.event("Page.downloadWillBegin", url="http://a/file", suggestedFilename="file.zip")
-    assert page.tracker.told() == ["a file was sent (application/zip), which is not shown: the page stays as it is"]
+    assert page.tracker.drain_notices() == [
+        "a file was sent (application/zip), which is not shown: the page stays as it is"
+    ]
     page.event("Page.downloadWillBegin", url="http://a/file", suggestedFilename="file.zip")
-    assert page.tracker.told() == ["a file was sent (file.zip), which is not shown: the page stays as it is"]
+    assert page.tracker.drain_notices() == ["a file was sent (file.zip), which is not shown: the page stays as it is"]
     page.sent("given up", "Document")
     failed("given up", canceled=True)
     answered("in a frame", 204, frame="G")
     failed("in a frame", canceled=True)
-    assert page.tracker.told() == [] and page.tracker.main_status == 404
+    assert page.tracker.drain_notices() == [] and page.tracker.main_status == 404
     page.sent("broken", "Document")
     failed("broken", canceled=False, errorText="net::ERR_EMPTY_RESPONSE")
     answered("alone", 500)
     failed("alone", canceled=False, errorText="net::ERR_HTTP_RESPONSE_CODE_FAILURE")
-    assert page.tracker.told() == [
+    assert page.tracker.drain_notices() == [
         "the page was not loaded: net::ERR_EMPTY_RESPONSE",
         "the page was not loaded: net::ERR_HTTP_RESPONSE_CODE_FAILURE (HTTP 500)",
     ]
@@ -193,7 +195,7 @@ def test_a_navigation_that_gives_way_to_another_leaves_the_status_to_it(page: Pa
     page.sent("first", "Document")
     page.sent("second", "Document")
     page.event("Network.loadingFailed", requestId="first", canceled=True)
-    assert page.tracker.main_status is None and page.tracker.told() == []
+    assert page.tracker.main_status is None and page.tracker.drain_notices() == []
     page.event("Network.loadingFailed", requestId="second", canceled=False, errorText="net::ERR_EMPTY_RESPONSE")
     assert page.tracker.main_status is None, "what is shown is the browser's own page"
 
@@ -204,15 +206,15 @@ def test_a_page_with_ever_new_addresses_does_not_make_the_tracker_grow(page: Pag
     for n in range(many):
         page.sent("poll", url=f"http://a/poll/{n}")
         page.now += ENDLESS_SECONDS
-        page.tracker.give_up()
+        page.tracker.expire_stalled()
         page.event("Network.loadingFinished", requestId="poll")
         page.sent("file", "Document", url=f"http://a/file/{n}")
         page.event("Network.responseReceived", requestId="file", response=answer, type="Document", frameId="F")
         page.event("Network.loadingFailed", requestId="file", canceled=True)
-        page.tracker.told()
+        page.tracker.drain_notices()
     sizes = {name: len(value) for name, value in vars(page.tracker).items() if isinstance(value, dict | set | list)}
     assert max(sizes.values()) < many / 2, sizes
     page.sent("again", url=f"http://a/poll/{many - 1}")
     assert page.tracker.waiting() == [], "the newest are still known"
     page.event("Page.downloadWillBegin", url=f"http://a/file/{many - 1}", suggestedFilename="file.zip")
-    assert page.tracker.told() == [], "its file has been reported"
+    assert page.tracker.drain_notices() == [], "its file has been reported"

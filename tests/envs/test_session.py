@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from envs.browser import BrowserPool, StepResult
+from envs.browser import BrowserPool, PageStep
 from envs.cdp.json_format import read
 from envs.oracles import oracle_action
 from envs.sites import Site
@@ -27,7 +27,7 @@ DETERMINISM_KINDS = (
 )
 
 
-def print_of(frame: StepResult) -> tuple[str, str, str]:
+def print_of(frame: PageStep) -> tuple[str, str, str]:
     """All that an episode can see of a frame (the port of the site aside)."""
     seen = frame.observation.model_copy(update={"url": ""})
     return seen.model_dump_json(), hashlib.sha256(frame.screenshot).hexdigest(), str(frame.page_facts)

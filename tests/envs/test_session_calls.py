@@ -12,7 +12,7 @@ import pytest
 from envs.actions import ActionError
 from envs.browser import BrowserPool, WebSession
 from envs.browser.episode import unchanged
-from envs.browser.result import StepResult
+from envs.browser.page_step import PageStep
 from envs.types import (
     BrowserError,
     Click,
@@ -141,7 +141,7 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
 @pytest.mark.parametrize("error", [None, ActionError(ErrorCode.BAD_ACTION, "no")], ids=["memory", "refused"])
 def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(error: ActionError | None) -> None:
     seen = Observation(instruction="i", elements=(), url="u", viewport=(1, 1), notices=("Saved!",))
-    once = unchanged(StepResult(seen, b"", done=False, point=(1, 1)), error)
+    once = unchanged(PageStep(seen, b"", done=False, point=(1, 1)), error)
     twice = unchanged(once, error)
     for result in (once, twice):
         now = result.observation

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.browser.episode import EpisodePage
 from envs.observation.dom import Dom
 from envs.observation.occlusion import _chained_clips, _containers, _nested_clips
@@ -53,7 +53,7 @@ SCROLLERS = """
 """
 
 
-def _focused(result: StepResult) -> list[str]:
+def _focused(result: PageStep) -> list[str]:
     return [element.text for element in result.observation.elements if element.focused]
 
 

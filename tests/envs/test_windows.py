@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from envs.browser import StepResult, WebSession
+from envs.browser import PageStep, WebSession
 from envs.settle import SettleReason
 from envs.types import Back, Click, CloseTab
 from tests.envs.dynamic import dynamic_pool, page
@@ -24,7 +24,7 @@ def play(scenario: Scenario) -> None:
     asyncio.run(run())
 
 
-def shown(result: StepResult) -> int:
+def shown(result: PageStep) -> int:
     """Number of the tab that is shown."""
     return next((tab.number for tab in result.observation.tabs if tab.active), 1)
 

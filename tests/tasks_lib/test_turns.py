@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from envs.browser import StepResult
+from envs.browser import PageStep
 from envs.browser.pipeline import QUEUE
 from envs.types import BrowserError, Observation, WebTask
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
@@ -87,7 +87,7 @@ def situation(sample: int) -> Situation:
     seen = Observation(instruction=f"Click {sample}.", elements=(), url="", viewport=(160, 210))
     picture = BytesIO()
     Image.new("RGB", (160 + sample, 210)).save(picture, "JPEG")
-    frame = StepResult(seen, picture.getvalue(), done=False)
+    frame = PageStep(seen, picture.getvalue(), done=False)
     return Situation(GroupSpec(group_id="i000000-g0000", task=task, seeds=(0,)), sample, frame, [])
 
 

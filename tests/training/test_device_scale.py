@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from envs.browser import BrowserPool, StepResult
+from envs.browser import BrowserPool, PageStep
 from envs.browser.context import Device
 from envs.sites import StaticSite
 from envs.types import SeedRange, Split, WebTask
@@ -43,12 +43,12 @@ TASK = WebTask(
 
 
 @pytest.fixture(scope="module")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[float, StepResult]:
+def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[float, PageStep]:
     """What a browser shows of one page, by device scale."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "index.html").write_text("<!DOCTYPE html><body style='background: tan'><button>go</button></body>")
 
-    async def look(scale: float) -> StepResult:
+    async def look(scale: float) -> PageStep:
         site = StaticSite("pages", folder)
         await site.start()
         try:
@@ -62,7 +62,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[float, StepResult]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
-    family: str, frames: dict[float, StepResult], tiny_checkpoint: Callable[[str], Path], tmp_path: Path
+    family: str, frames: dict[float, PageStep], tiny_checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     checkpoint = tiny_checkpoint(family)
     engine = TransformersEngine(TEMPLATES[family], "cpu")
@@ -70,7 +70,7 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
     store = RunStore(tmp_path / "run")
     store.publish_policy(0, checkpoint, {})
 
-    async def turn(sample: int, frame: StepResult) -> Turn:
+    async def turn(sample: int, frame: PageStep) -> Turn:
         policy = PolicyConfig(template=TEMPLATES[family], max_new_tokens=3)
         now = Situation(GroupSpec(group_id="i000001-g0000", task=TASK, seeds=(0,)), sample, frame, [])
         with ThreadPoolExecutor(1) as threads:

@@ -147,7 +147,7 @@ class ReferenceSource:
         episode = await site.open_episode(task, seed) if isinstance(site, StatefulSite) else None
         path = episode.path if episode is not None else task.path
         try:
-            page = await self._pool.apart(
+            page = await self._pool.scratch_tab(
                 site,
                 lambda tab: self._begun(tab, site, task, seed, path),
                 deadline=DEADLINE,

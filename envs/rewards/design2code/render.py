@@ -66,7 +66,7 @@ class Drawer:
         Raises:
             BrowserError: the browser, the page or the deadline.
         """
-        return await self._pool.apart(
+        return await self._pool.scratch_tab(
             Device(VIEWPORT), lambda tab: draw(tab, html), deadline=self._deadline, what="drawing a page"
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from envs.browser.result import StepResult
+from envs.browser.page_step import PageStep
 from envs.episodes import NOT_GRADED, part_sources
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.settle import Settled, SettleReason
@@ -41,7 +41,7 @@ RUBRIC = read_rubric(
 )
 
 
-Shown = StepResult | Exception | asyncio.Event
+Shown = PageStep | Exception | asyncio.Event
 """A page, what is raised instead of one, or what is waited for."""
 
 
@@ -61,19 +61,19 @@ class Browser:
         finally:
             self.given_back = True
 
-    async def reset(self, task: WebTask, seed: int) -> StepResult:
+    async def reset(self, task: WebTask, seed: int) -> PageStep:
         return await self.next()
 
-    async def step(self, action: object) -> StepResult:
+    async def step(self, action: object) -> PageStep:
         return await self.next()
 
-    async def next(self) -> StepResult:
+    async def next(self) -> PageStep:
         result = self.results.pop(0)
         if isinstance(result, Exception):
             raise result
         if isinstance(result, asyncio.Event):
             await result.wait()
-        assert isinstance(result, StepResult)
+        assert isinstance(result, PageStep)
         return result
 
 
@@ -128,7 +128,7 @@ def play(
 
 
 FACTS: dict[str, float | bool | str] = {"done": True, "raw_reward": -1.0}
-OVER = [StepResult(SHOP, b"", False), StepResult(LAMP, b"", False), StepResult(DONE, b"", True, FACTS)]
+OVER = [PageStep(SHOP, b"", False), PageStep(LAMP, b"", False), PageStep(DONE, b"", True, FACTS)]
 
 
 def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
@@ -141,7 +141,7 @@ def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
 
 
 def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
-    last = StepResult(DONE, b"last", True, FACTS)
+    last = PageStep(DONE, b"last", True, FACTS)
     assert play([OVER[0], last], RUBRIC).final_screenshot == "blob of last"
     assert EpisodeEvidence.of(play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
     assert play(OVER, RUBRIC).final_screenshot == "", "a page that shows nothing at its end"
@@ -150,7 +150,7 @@ def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
 
 def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
     waits = [SettleReason.RESTED, None, SettleReason.DEADLINE]
-    pages = [StepResult(LAMP, b"", False, FACTS, settled=reason and Settled(1, 1, reason, True)) for reason in waits]
+    pages = [PageStep(LAMP, b"", False, FACTS, settled=reason and Settled(1, 1, reason, True)) for reason in waits]
     pages[-1] = replace(pages[-1], done=True)
     ended = play([OVER[0], *pages], RUBRIC)
     assert [step.settled for step in ended.steps] == ["rested", "", "deadline"]
@@ -168,9 +168,9 @@ def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
 
 
 def test_a_status_is_no_answer_and_an_answer_is() -> None:
-    ended = StepResult(DONE, b"", True, stop=StopReason.TERMINATED, said="success")
+    ended = PageStep(DONE, b"", True, stop=StopReason.TERMINATED, said="success")
     assert play([*OVER[:2], ended], RUBRIC).reward.score == 0.5
-    answered = StepResult(DONE, b"", True, stop=StopReason.ANSWER, said="success")
+    answered = PageStep(DONE, b"", True, stop=StopReason.ANSWER, said="success")
     assert play([*OVER[:2], answered], RUBRIC).reward.score == 1.0
 
 
@@ -196,13 +196,13 @@ def test_an_episode_that_is_not_over_in_time_abstains() -> None:
 
 def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
     wall = DONE.model_copy(update={"title": "Just a moment..."})
-    episode = play([OVER[0], StepResult(wall, b"", False, FACTS)], RUBRIC)
+    episode = play([OVER[0], PageStep(wall, b"", False, FACTS)], RUBRIC)
     assert (episode.stop_reason, episode.wall) == (StopReason.BLOCKED, "cloudflare")
     assert episode.reward.score is None and "Cloudflare" in (episode.reward.abstained or "")
 
 
 def test_nobody_runs_at_a_wall_again() -> None:
-    wall = StepResult(SHOP.model_copy(update={"title": "Just a moment..."}), b"", False, status=503)
+    wall = PageStep(SHOP.model_copy(update={"title": "Just a moment..."}), b"", False, status=503)
     episode = play([wall], RUBRIC, attempts=3)
     assert (episode.stop_reason, episode.wall, episode.steps) == (StopReason.BLOCKED, "cloudflare", ())
 

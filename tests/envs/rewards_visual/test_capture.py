@@ -48,7 +48,9 @@ def changed() -> Iterator[Change]:
         return before, after
 
     def change(script: str) -> tuple[DomSnapshot, DomSnapshot]:
-        return runner.run(pool.apart(Device((800, 600)), lambda tab: work(tab, script), deadline=30, what="a test"))
+        return runner.run(
+            pool.scratch_tab(Device((800, 600)), lambda tab: work(tab, script), deadline=30, what="a test")
+        )
 
     with runner:
         yield change

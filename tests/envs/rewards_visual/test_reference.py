@@ -91,7 +91,7 @@ class SlowPool:
         self.loaded: list[str] = []
         self.go = asyncio.Event()
 
-    async def apart(self, site: Site, work: Any, *, deadline: float, what: str) -> DomSnapshot:
+    async def scratch_tab(self, site: Site, work: Any, *, deadline: float, what: str) -> DomSnapshot:
         self.loaded.append(what.rpartition("/")[2])
         if what.endswith("/slow"):
             await self.go.wait()
@@ -106,7 +106,7 @@ async def test_references_do_not_wait_for_each_other_and_failures_are_remembered
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, site = SlowPool(), StaticSite("s", tmp_path)
-    blob = (await pool.apart(site, None, deadline=1, what="/x")).model_dump_json().encode()
+    blob = (await pool.scratch_tab(site, None, deadline=1, what="/x")).model_dump_json().encode()
     pool.loaded.clear()
     source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
 
@@ -135,7 +135,7 @@ async def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path:
     """Neither like nor unlike its reference: the episode abstains, whatever else it is graded by."""
 
     pool, site = SlowPool(), StaticSite("s", tmp_path)
-    page = await pool.apart(site, None, deadline=1, what="/x")
+    page = await pool.scratch_tab(site, None, deadline=1, what="/x")
     blob = page.model_copy(update={"cut": True}).model_dump_json().encode()
     task = task_on("s", "/", "/x")
     source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]

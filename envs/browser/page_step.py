@@ -1,4 +1,4 @@
-"""What there is to know after a reset or a step."""
+"""The page after a reset or a step of a session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envs.types.signals import PageSignals
 
 
 @dataclass(frozen=True)
-class StepResult:
+class PageStep:
     """The page after a reset or a step, and what the step did."""
 
     observation: Observation

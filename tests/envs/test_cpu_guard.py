@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.browser import cpu_guard as greed
-from envs.browser.cpu_guard import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, GreedWatch
+from envs.browser import cpu_guard
+from envs.browser.cpu_guard import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, CpuGuard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how often a thread waited")
 
@@ -41,7 +41,7 @@ async def _never() -> list[int]:
     raise AssertionError("look() is called by hand")
 
 
-def _looks(watch: GreedWatch, process: psutil.Process, until: Callable[[], bool], looks: int) -> GreedWatch:
+def _looks(watch: CpuGuard, process: psutil.Process, until: Callable[[], bool], looks: int) -> CpuGuard:
     for _ in range(looks):
         watch.look([process.pid], time.monotonic())
         if until():
@@ -50,8 +50,8 @@ def _looks(watch: GreedWatch, process: psutil.Process, until: Callable[[], bool]
     return watch
 
 
-def _watched(process: psutil.Process, until: Callable[[], bool], looks: int) -> GreedWatch:
-    return _looks(GreedWatch(_never), process, until, looks)
+def _watched(process: psutil.Process, until: Callable[[], bool], looks: int) -> CpuGuard:
+    return _looks(CpuGuard(_never), process, until, looks)
 
 
 def _policies(process: psutil.Process) -> set[int]:
@@ -127,7 +127,7 @@ def test_a_process_that_ended_is_forgotten() -> None:
 def test_a_system_that_tells_less_ends_no_look(monkeypatch: pytest.MonkeyPatch, stat: bytes, status: bytes) -> None:
     monkeypatch.setattr("envs.browser.cpu_guard._read", lambda path: stat if path.endswith("stat") else status)
     monkeypatch.setattr("envs.browser.cpu_guard._threads", lambda _: [7])
-    watch = GreedWatch(lambda: asyncio.sleep(0, [7]))
+    watch = CpuGuard(lambda: asyncio.sleep(0, [7]))
     for now in range(3):
         watch.look([7], float(now))
     assert watch.lowered == 0
@@ -135,14 +135,14 @@ def test_a_system_that_tells_less_ends_no_look(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_long_status_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "status").write_bytes(b"Groups:\t" + b"1000 " * 2000 + b"\nvoluntary_ctxt_switches:\t12\n")
-    assert greed._waits(str(tmp_path / "status")) == 12
+    assert cpu_guard._waits(str(tmp_path / "status")) == 12
 
 
 async def test_a_look_that_fails_is_logged_once_and_the_watch_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(greed, "LOOK_SECONDS", 0.001)
-    watch, looks = GreedWatch(lambda: asyncio.sleep(0, [7])), list[float]()
+    monkeypatch.setattr(cpu_guard, "LOOK_SECONDS", 0.001)
+    watch, looks = CpuGuard(lambda: asyncio.sleep(0, [7])), list[float]()
 
     def look(_: object, now: float) -> None:
         looks.append(now)

@@ -1,20 +1,21 @@
-"""The Chromium processes of a pool: started when there are too few, replaced when they are lost, old or large."""
+"""The Chromium processes of a pool, and their browser contexts."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from envs.background import report
 from envs.browser.browser import Browser
 from envs.browser.chromium import find_chromium, launch_args, prompt_frames
 from envs.browser.context import BrowserContext, ContextOptions
 from envs.browser.options import PoolCounters, PoolOptions
-from envs.browser.shelf import Shelf
 from envs.cancel_scope import to_the_end
 from envs.cdp.client import ConnectionLost
 from envs.egress import AllowList, EgressProxy, Listener
-from envs.types import BrowserError
+from envs.sites.base import Site
+from envs.types import BrowserError, WebTask
 
 logger = logging.getLogger(__name__)
 
@@ -22,19 +23,102 @@ WATCH_SECONDS = 10.0
 """Between looks at memory; a look costs 10 ms."""
 
 
-class Fleet:
+class ContextCache:
+    """The browser contexts of a pool: idle, ready (opened beforehand) and lent.
+
+    Those of `BrowserPool.scratch_tab` are not here.
+    """
+
+    def __init__(self) -> None:
+        self.idle: list[BrowserContext] = []
+        """The one that was given back last is the last."""
+        self.ready: list[BrowserContext] = []
+        """Opened beforehand, for no site yet: they reach nothing. They count beyond the others."""
+        self.lent: set[BrowserContext] = set()
+        self._browsers: dict[BrowserContext, Browser] = {}
+        self._listeners: dict[BrowserContext, Listener] = {}
+
+    @property
+    def size(self) -> int:
+        """Contexts that are lent or wait, without those that were opened beforehand."""
+        return len(self.idle) + len(self.lent)
+
+    def put(self, context: BrowserContext, browser: Browser, listener: Listener) -> None:
+        """A new context of this browser, with its way out; it is neither lent nor idle yet."""
+        self._browsers[context] = browser
+        self._listeners[context] = listener
+
+    def browser_of(self, context: BrowserContext) -> Browser:
+        """The browser that a context is on."""
+        return self._browsers[context]
+
+    def allowed(self, context: BrowserContext) -> AllowList:
+        """Where a context gets out to."""
+        return self._listeners[context].allow
+
+    def take(self, site: Site, task: WebTask, *, full: bool) -> BrowserContext | None:
+        """An idle context for an episode: one that already shows the task's page; where there is no room for another one (``full``), any of the
+        site's."""
+        own = [context for context in self.idle if context.owner == site.name]
+        same = [context for context in own if context.path == task.path]
+        chosen = same[-1] if same else own[0] if own and full else None
+        if chosen is not None:
+            self.idle.remove(chosen)
+        return chosen
+
+    def take_ready(self, options: ContextOptions, allow: AllowList) -> BrowserContext | None:
+        """A context that was opened beforehand as ``options`` want it; it is that site's from now on, and gets out as the site may."""
+        chosen = next((context for context in self.ready if context.fits(options)), None)
+        if chosen is not None:
+            self.ready.remove(chosen)
+            chosen.owner = options.owner
+            self._listeners[chosen].allow = allow
+        return chosen
+
+    def withdraw(self, which: Callable[[BrowserContext], bool]) -> list[BrowserContext]:
+        """Take contexts that wait away, so that nobody gets them; they are to be closed, or forgotten with their browser."""
+        found = [context for context in (*self.idle, *self.ready) if which(context)]
+        self.idle = [context for context in self.idle if context not in found]
+        self.ready = [context for context in self.ready if context not in found]
+        return found
+
+    async def close(self, context: BrowserContext) -> None:
+        """Close a context and its way out; one that was closed with its browser or its pool meanwhile is closed."""
+        browser, listener = self._browsers.pop(context, None), self._listeners.pop(context, None)
+        try:
+            if browser is not None:
+                await browser.close_context(context)
+        finally:
+            if listener is not None:
+                await listener.close()
+
+    async def forget(self, context: BrowserContext) -> None:
+        """A context went with its browser: its way out is closed."""
+        self._browsers.pop(context, None)
+        listener = self._listeners.pop(context, None)
+        if listener is not None:
+            await listener.close()
+
+    def clear(self) -> None:
+        """All browsers are ended, and the proxy with all ways out. Who has a context may still give it back."""
+        self.idle.clear()
+        self.ready.clear()
+        self._listeners.clear()
+
+
+class BrowserSet:
     """The browsers of one pool. Made and used in one event loop."""
 
-    def __init__(self, options: PoolOptions, counters: PoolCounters, egress: EgressProxy, shelf: Shelf) -> None:
-        """``shelf`` has the contexts that end with their browser."""
+    def __init__(self, options: PoolOptions, counters: PoolCounters, egress: EgressProxy, cache: ContextCache) -> None:
+        """``cache`` has the contexts that end with their browser."""
         self.browsers: list[Browser] = []
         self.closed = False
         self._options = options
         self._counters = counters
         self._egress = egress
-        self._shelf = shelf
-        self._no_way_out: Listener | None = None
-        self._making_nowhere = asyncio.Lock()
+        self._cache = cache
+        self._blocked_listener: Listener | None = None
+        self._opening_blocked = asyncio.Lock()
         self._launching = asyncio.Lock()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -74,13 +158,13 @@ class Fleet:
                     raise
                 logger.info("a browser went away before a context was opened on it; another one is taken")
 
-    async def nowhere(self) -> Listener:
+    async def blocked_listener(self) -> Listener:
         """The way out of what may not get out."""
         await self._egress.start()
-        async with self._making_nowhere:
-            if self._no_way_out is None:
-                self._no_way_out = await self._egress.open(AllowList.of())
-            return self._no_way_out
+        async with self._opening_blocked:
+            if self._blocked_listener is None:
+                self._blocked_listener = await self._egress.open(AllowList.of())
+            return self._blocked_listener
 
     async def remove_if_over(self, browser: Browser) -> None:
         """End a browser after one of its contexts was closed, if nothing more is to come on it."""
@@ -92,7 +176,7 @@ class Fleet:
         if browser not in self.browsers:
             return
         self.browsers.remove(browser)
-        await to_the_end(self._end(browser, self._shelf.withdraw(lambda context: context in browser.contexts)))
+        await to_the_end(self._end(browser, self._cache.withdraw(lambda context: context in browser.contexts)))
 
     async def close(self) -> None:
         """End all browsers, and the proxy that is their way out."""
@@ -104,7 +188,7 @@ class Fleet:
             try:
                 ended = await asyncio.gather(*(browser.close() for browser in browsers), return_exceptions=True)
             finally:
-                self._shelf.clear()
+                self._cache.clear()
                 await self._egress.close()
         for error in ended:
             if isinstance(error, BaseException):
@@ -118,7 +202,7 @@ class Fleet:
         else:
             executable = options.executable or find_chromium()
             prompt = prompt_frames(executable) if options.prompt_frames else ()
-            arguments = (*launch_args((await self.nowhere()).address), *prompt)
+            arguments = (*launch_args((await self.blocked_listener()).address), *prompt)
             browser = await Browser.launch(executable, arguments, options.times)
             self._counters.launches += 1
         self.browsers.append(browser)
@@ -132,7 +216,7 @@ class Fleet:
             await browser.close()
         finally:
             for context in idle:
-                await self._shelf.forget(context)
+                await self._cache.forget(context)
 
     async def _watch(self) -> None:
         """Retire browsers that are old or large; the next one is started by who needs it."""
@@ -153,6 +237,6 @@ class Fleet:
             browser.retired = True
             self._counters.browsers_retired += 1
         # At each look: a context that was being opened when it was retired may have come to wait, or have failed, since.
-        for context in self._shelf.withdraw(lambda context: context in browser.contexts):
-            await self._shelf.close(context)
+        for context in self._cache.withdraw(lambda context: context in browser.contexts):
+            await self._cache.close(context)
         await self.remove_if_over(browser)

@@ -1,5 +1,7 @@
-"""A page after its episode, as checks of a benchmark look at it: where it is, what it holds, what an expression is there; and other pages of its
-site, with the episode's log-in."""
+"""The page of an episode after its end, for the checks of a benchmark.
+
+Where it is, what it holds, what an expression is there; and other pages of its site, with the episode's log-in.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from envs.actions.navigate import BLANK
 from envs.background import report
-from envs.browser.evidence import own_world, script_cause
-from envs.browser.operations import OperationKind
+from envs.browser.dispatcher import OperationKind
+from envs.browser.end_evidence import own_world, script_cause
 from envs.types import BrowserError, PageScriptError
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from envs.browser.tab import Tab
 
 
-class SessionPage:
+class FinalPage:
     """`envs.rewards.webarena.PageAccess` on the page of an episode. Made by `WebSession.access`.
 
     Expressions run in a world of their own: the page's scripts do not change what they call, and they may change the page (prepare it).

@@ -1,4 +1,6 @@
-"""What is read from a page at the end of its episode because the grading asks for it: nodes with their styles, answers to predicates, downloads.
+"""Reads evidence for the grading from a page at the end of its episode.
+
+That is: nodes with their styles, answers to predicates, downloads.
 
 Reading only. Predicates run in a JavaScript world of their own, which shares the document with the page and nothing else, and where V8 stops
 what would have an effect. What cannot be read is recorded with its reason; what fails in the browser is a `BrowserError`, as in a step.

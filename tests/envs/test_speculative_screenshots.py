@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
-from envs.browser.speculative_screenshot import MAX_WITHOUT, EarlyPictures
+from envs.browser.speculative_screenshot import MAX_WITHOUT, SpeculativeScreenshots
 from envs.types import Click, Scroll, Type, WebTask
 from tests.envs.dynamic import GO, dynamic_pool, page
 from tests.envs.dynamic_site import FIXTURES
@@ -57,13 +57,17 @@ function run() { DOES }
 
 
 def on_a_page(
-    pages: Any, task: WebTask, body: str, work: Callable[[WebSession, EarlyPictures], Awaitable[None]], **options: Any
+    pages: Any,
+    task: WebTask,
+    body: str,
+    work: Callable[[WebSession, SpeculativeScreenshots], Awaitable[None]],
+    **options: Any,
 ) -> None:
     async def run() -> None:
         async with pages({"index.html": body}, **options) as (pool, site), pool.lease(site) as session:
             await session.reset(task, 0)
             assert session._page is not None
-            await work(session, session._page.early)
+            await work(session, session._page.speculative)
 
     asyncio.run(run())
 
@@ -75,13 +79,15 @@ async def picture_now(session: WebSession) -> bytes:
 
 
 def test_a_page_at_rest_is_pictured_with_its_frame(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def work(session: WebSession, early: EarlyPictures) -> None:
+    async def work(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         seen = set()
         for action in [Click(element=1), Type(element=2, text="Ada"), Click(element=1)] * 3:
             result = await session.step(action)
             assert result.screenshot == await picture_now(session)
             seen.add(result.screenshot)
-        assert early.kept >= 5 and early.kept > early.missed  # the heap may be cleaned up meanwhile
+        assert (
+            speculative.used >= 5 and speculative.used > speculative.discarded
+        )  # the heap may be cleaned up meanwhile
         assert len(seen) >= 6
 
     on_a_page(pages, page_task("/index.html"), SAID, work)
@@ -100,16 +106,16 @@ async def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(
                 result = await session.step(Click(element=1))
                 assert result.screenshot == await picture_now(session) != before, name
                 assert session._page is not None
-                assert session._page.early.missed or name in BY_THEN, name
+                assert session._page.speculative.discarded or name in BY_THEN, name
 
 
 def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async def work(session: WebSession, early: EarlyPictures) -> None:
+    async def work(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         tried = []
         for _ in range(10):
-            before = early.missed
+            before = speculative.discarded
             await session.step(Click(element=1))
-            tried.append(early.missed > before)
+            tried.append(speculative.discarded > before)
         assert tried == [True, False, True, False, False, True, False, False, False, False]
 
     on_a_page(pages, page_task("/index.html"), PAGE.replace("DOES", "setTimeout(() => paint('#080'), 200)"), work)
@@ -118,14 +124,14 @@ def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any, page_task: C
 def test_not_where_there_are_no_pictures_or_more_than_one_frame(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    async def no_pictures(session: WebSession, early: EarlyPictures) -> None:
+    async def no_pictures(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         assert (await session.step(Click(element=1))).screenshot == b""
-        assert early.kept == early.missed == 0
+        assert speculative.used == speculative.discarded == 0
 
-    async def scrolled(session: WebSession, early: EarlyPictures) -> None:
+    async def scrolled(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         result = await session.step(Scroll(direction="down"))
         assert result.screenshot == await picture_now(session)
-        assert early.kept == early.missed == 0
+        assert speculative.used == speculative.discarded == 0
 
     on_a_page(pages, page_task("/index.html"), SAID, no_pictures, screenshots=False)
     on_a_page(pages, page_task("/index.html"), f"{SAID}<div style='height: 3000px'>long</div>", scrolled)
@@ -145,7 +151,7 @@ def test_the_picture_of_a_step_is_that_of_the_page() -> None:
                     result = await session.step(GO)
                     assert result.screenshot == await picture_now(session), fixture.name
                     assert session._page is not None
-                    kept += session._page.early.kept
+                    kept += session._page.speculative.used
 
     asyncio.run(run())
     assert kept
@@ -174,13 +180,13 @@ def test_each_picture_is_given_back_or_given_up() -> None:
                 raise
             return b"picture"
 
-        pictures, tab, other = EarlyPictures(take), Shown(still=True), Shown(still=True)
+        pictures, tab, other = SpeculativeScreenshots(take), Shown(still=True), Shown(still=True)
         async with pictures.during(tab, worth=True) as begin:  # type: ignore[arg-type]
-            assert await pictures.taken(tab) is None  # type: ignore[arg-type]  # nobody has begun it
+            assert await pictures.result(tab) is None  # type: ignore[arg-type]  # nobody has begun it
             assert begin is not None
             begin()
             asyncio.get_running_loop().call_later(0.01, waits.set)
-            assert await pictures.taken(tab) == b"picture"  # type: ignore[arg-type]
+            assert await pictures.result(tab) == b"picture"  # type: ignore[arg-type]
         waits.clear()
         with pytest.raises(ValueError, match="fails"):
             async with pictures.during(tab, worth=True) as begin:  # type: ignore[arg-type]
@@ -194,11 +200,11 @@ def test_each_picture_is_given_back_or_given_up() -> None:
                 assert begin is not None
                 begin()
                 await asyncio.sleep(0)
-                assert await pictures.taken(shown) is None  # type: ignore[arg-type]
+                assert await pictures.result(shown) is None  # type: ignore[arg-type]
             assert given_up == 2 + misses
             for _ in range(min(2**misses, MAX_WITHOUT)):
                 async with pictures.during(tab, worth=True) as begin:  # type: ignore[arg-type]
                     assert begin is None
-        assert (pictures.kept, pictures.missed) == (1, 7)
+        assert (pictures.used, pictures.discarded) == (1, 7)
 
     asyncio.run(run())

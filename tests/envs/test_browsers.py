@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from envs.browser import PoolCounters, PoolOptions
-from envs.browser.fleet import Fleet
-from envs.browser.shelf import Shelf
+from envs.browser.browsers import BrowserSet, ContextCache
 from envs.egress import EgressProxy
 from envs.types import WebTask
 
 
 class Context:
-    """What a shelf looks at of a context."""
+    """What a cache looks at of a context."""
 
     def __init__(self, path: str, owner: str = "pages") -> None:
         self.owner, self.path, self.broken = owner, path, False
@@ -56,45 +55,45 @@ class Chromium:
         self.ended = True
 
 
-def filled(browser: Any, *contexts: Any) -> tuple[Shelf, list[Any]]:
-    """A shelf with these contexts of one browser, idle, and their ways out."""
-    shelf, ways = Shelf(), list[Any]()
+def filled(browser: Any, *contexts: Any) -> tuple[ContextCache, list[Any]]:
+    """A cache with these contexts of one browser, idle, and their ways out."""
+    cache, ways = ContextCache(), list[Any]()
     for context in contexts:
         ways.append(Way())
         browser.contexts.add(context)
-        shelf.put(context, browser, ways[-1])
-        shelf.idle.append(context)
-    return shelf, ways
+        cache.put(context, browser, ways[-1])
+        cache.idle.append(context)
+    return cache, ways
 
 
 @pytest.mark.parametrize("full", [False, True], ids=str)
 def test_the_context_that_shows_the_page_is_taken(full: bool, page_task: Callable[[str], WebTask]) -> None:
     contexts = [Context("/a"), Context("/b"), Context("/b", owner="other")]
-    shelf, _ = filled(SimpleNamespace(contexts=set()), *contexts)
+    cache, _ = filled(SimpleNamespace(contexts=set()), *contexts)
     site: Any = SimpleNamespace(name="pages")
-    assert shelf.take(site, page_task("/b"), full=full) is contexts[1]  # type: ignore[comparison-overlap]
-    assert shelf.size == 2
+    assert cache.take(site, page_task("/b"), full=full) is contexts[1]  # type: ignore[comparison-overlap]
+    assert cache.size == 2
 
 
 def test_one_that_shows_another_page_is_taken_where_there_is_no_room(page_task: Callable[[str], WebTask]) -> None:
     context = Context("/a")
-    shelf, _ = filled(SimpleNamespace(contexts=set()), context)
+    cache, _ = filled(SimpleNamespace(contexts=set()), context)
     site: Any = SimpleNamespace(name="pages")
-    assert shelf.take(site, page_task("/b"), full=False) is None
-    assert shelf.take(site, page_task("/b"), full=True) is context  # type: ignore[comparison-overlap]
+    assert cache.take(site, page_task("/b"), full=False) is None
+    assert cache.take(site, page_task("/b"), full=True) is context  # type: ignore[comparison-overlap]
 
 
 async def test_a_way_out_is_closed_once_however_its_context_ends() -> None:
     browser: Any = Chromium()
-    shelf, ways = filled(browser, one := Context("/a"), other := Context("/b"))
-    first = asyncio.create_task(shelf.close(one))  # type: ignore[arg-type]
+    cache, ways = filled(browser, one := Context("/a"), other := Context("/b"))
+    first = asyncio.create_task(cache.close(one))  # type: ignore[arg-type]
     await browser.closing.wait()
-    await shelf.close(one)  # type: ignore[arg-type]
+    await cache.close(one)  # type: ignore[arg-type]
     assert ways[0].closed == 0, "its page is still there"
     browser.go_on.set()
     await first
-    await shelf.forget(other)  # type: ignore[arg-type]
-    await shelf.close(other)  # type: ignore[arg-type]
+    await cache.forget(other)  # type: ignore[arg-type]
+    await cache.close(other)  # type: ignore[arg-type]
     assert [way.closed for way in ways] == [1, 1]
 
 
@@ -102,15 +101,15 @@ async def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> Non
     """They are closed one after the other: while the first of them is, the last is not to be had any more."""
 
     browser: Any = Chromium()
-    shelf, ways = filled(browser, Context("/a"), Context("/b"))
-    fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
-    fleet.browsers.append(browser)
-    looking = asyncio.create_task(fleet._look_at(browser))
+    cache, ways = filled(browser, Context("/a"), Context("/b"))
+    browser_set = BrowserSet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), cache)
+    browser_set.browsers.append(browser)
+    looking = asyncio.create_task(browser_set._look_at(browser))
     await browser.closing.wait()
-    assert shelf.idle == []
+    assert cache.idle == []
     browser.go_on.set()
     await looking
-    assert browser.ended and fleet.browsers == [] and [way.closed for way in ways] == [1, 1]
+    assert browser.ended and browser_set.browsers == [] and [way.closed for way in ways] == [1, 1]
 
 
 @pytest.mark.parametrize("end", ["lent", "ready", "failed"])
@@ -119,26 +118,26 @@ async def test_a_retired_browser_ends_with_the_context_that_was_being_opened_on_
 
     browser: Any = Chromium()
     browser.go_on.set()
-    shelf, _ = filled(browser)
-    fleet = Fleet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), shelf)
-    fleet.browsers.append(browser)
+    cache, _ = filled(browser)
+    browser_set = BrowserSet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), cache)
+    browser_set.browsers.append(browser)
     browser.opening = 1
-    await fleet._look_at(browser)
-    assert browser.retired and fleet.browsers == [browser] and not browser.ended
+    await browser_set._look_at(browser)
+    assert browser.retired and browser_set.browsers == [browser] and not browser.ended
     browser.opening = 0
     if end != "failed":
         context: Any = Context("/a")
         browser.contexts.add(context)
-        shelf.put(context, browser, way := Way())  # type: ignore[arg-type]
+        cache.put(context, browser, way := Way())  # type: ignore[arg-type]
     if end == "lent":
-        await fleet._look_at(browser)
+        await browser_set._look_at(browser)
         assert not browser.ended
-        await shelf.close(context)
-        await fleet.remove_if_over(browser)
+        await cache.close(context)
+        await browser_set.remove_if_over(browser)
     else:
         if end == "ready":
-            shelf.ready.append(context)
-        await fleet._look_at(browser)
-    assert browser.ended and fleet.browsers == [] and shelf.ready == []
+            cache.ready.append(context)
+        await browser_set._look_at(browser)
+    assert browser.ended and browser_set.browsers == [] and cache.ready == []
     assert end == "failed" or way.closed == 1
-    assert fleet._counters.browsers_retired == 1
+    assert browser_set._counters.browsers_retired == 1

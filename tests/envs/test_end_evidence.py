@@ -11,7 +11,7 @@ import pytest
 
 from envs.browser import WebSession
 from envs.browser import evidence as reading
-from envs.browser.evidence import DownloadFolder, _files
+from envs.browser.end_evidence import DownloadFolder, _files
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
 from envs.types.evidence import Download
@@ -217,7 +217,7 @@ async def test_a_folder_that_the_disk_refuses_is_the_episodes_error(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("envs.browser.evidence._files", full)
+        patch.setattr("envs.browser.end_evidence._files", full)
         with pytest.raises(BrowserError, match=r"cannot be read: .*Input/output error"):
             await folder.read()
     await folder.remove()
@@ -239,7 +239,7 @@ def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
             raise FileNotFoundError(2, "No such file or directory", "Unconfirmed 7")
         return _files(path)
 
-    monkeypatch.setattr("envs.browser.evidence._files", renamed)
+    monkeypatch.setattr("envs.browser.end_evidence._files", renamed)
 
     async def run() -> tuple[tuple[Download, ...], bool]:
         await folder.allow()
