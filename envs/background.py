@@ -1,4 +1,4 @@
-"""Tasks that run beside whoever starts them, and whose errors must be seen though no caller waits for them."""
+"""Starts background tasks and logs their errors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ logger = logging.getLogger(__name__)
 
 
 def start(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]], name: str) -> asyncio.Task[T]:
-    """Run ``work`` beside the caller; its task is in ``tasks`` until it ends, and its error is logged (`report`)."""
+    """Run ``work`` as a background task and log its error (`log_failure`).
+
+    The task is in ``tasks`` until it ends.
+    """
     task = asyncio.create_task(work, name=name)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
-    task.add_done_callback(report)
+    task.add_done_callback(log_failure)
     return task
 
 
-def report(task: asyncio.Future[Any]) -> None:
+def log_failure(task: asyncio.Future[Any]) -> None:
     """Log the error that a task ended with, for ``add_done_callback``.
 
     A cancellation is no error. That a page, a worker or the browser went away meanwhile is a debug message; all else is a fault, with traceback.

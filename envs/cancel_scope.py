@@ -1,4 +1,4 @@
-"""Work that somebody else may cut short, and work that a cancellation may not stop half-way."""
+"""Cancel scopes with a deadline, and cleanup shielded from cancellation."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from types import TracebackType
 from typing import Any, Self
 
 
-class Scope:
-    """What is inside ends with a `TimeoutError` after so many seconds, or as soon as it is `cut`. It runs in its caller's own task.
+class CancelScope:
+    """Ends what is inside with a `TimeoutError`, at its deadline or on `cancel`.
+
+    The deadline is so many seconds after its beginning. What is inside runs in its caller's own task.
 
     Example::
 
-        async with Scope(30) as scope:
-            page.on_close(scope.cut)
+        async with CancelScope(30) as scope:
+            page.on_close(scope.cancel)
             await page.read()
     """
 
     def __init__(self, seconds: float) -> None:
-        self.was_cut = False
-        """Somebody cut it, which what was inside may have come before."""
+        self.was_cancelled = False
+        """`cancel` was called, though what was inside may have ended before."""
         self._timeout = asyncio.timeout(seconds)
         self._open = False
 
     @property
     def expired(self) -> bool:
-        """It was ended, by its deadline or because it was cut."""
+        """It was ended, by its deadline or by `cancel`."""
         return self._timeout.expired()
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """End what is inside; nothing where it has ended."""
         if self._open and not self._timeout.expired():
-            self.was_cut = True
+            self.was_cancelled = True
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
     async def __aenter__(self) -> Self:
@@ -47,8 +49,11 @@ class Scope:
         await self._timeout.__aexit__(kind, error, trace)
 
 
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work`` until it is over, also when the caller is cancelled meanwhile; the cancellation follows then. The work has its own bounds."""
+async def finish_shielded(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` to its end, even if the caller is cancelled meanwhile.
+
+    The cancellation follows then. The work has its own bounds.
+    """
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
         try:

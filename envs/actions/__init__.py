@@ -1,7 +1,7 @@
-"""An `Action` becomes trusted input events in a page, or a coded error with a hint.
+"""Executes an `Action` as trusted input events, or returns a coded error.
 
 ``execute`` is the whole of it: it takes an `ActionContext` (a tab, the last observation's elements, its tabs and dialogs) and gives an `Effect` or
-an `ActionError`. ``refuse`` is the part that needs no page; ``input`` and ``keyboard`` make the events, ``nodes`` and ``locate`` find where
+an `ActionError`. ``refuse`` is the part that needs no page; ``pointer`` and ``keyboard`` make the events, ``dom_queries`` and ``locate`` find where
 they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
 """
 

@@ -1,4 +1,4 @@
-"""Brings the mouse to a target and lets the page react before a button is pressed.
+"""Moves the mouse to a target and lets the page react before a click.
 
 A person's hand takes a moment between the two, in which a page exchanges pictures, opens menus or moves things. The page's clock stands
 still between steps, so a page that reacts to the mouse is given that moment here, and its target is located again. A page on which nothing
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envs.actions import pointer as hand
+from envs.actions import pointer
 from envs.actions.context import ActionContext
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError
@@ -56,7 +56,7 @@ async def arrive(context: ActionContext, nodes: Nodes, target: MaybeTarget, spot
 async def _reacts(context: ActionContext, nodes: Nodes, spot: Spot) -> bool:
     """Move the mouse; whether the page does anything about it."""
     before = await nodes.counters()
-    await hand.move_at_once(context.cdp, *spot.point)
+    await pointer.move_at_once(context.cdp, *spot.point)
     hit = await nodes.at(spot.point, spot.hit)  # works out styles and layout, which would come with the next frame only
     after = await nodes.counters()
     changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node

@@ -127,7 +127,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look at a page tells an action, so that the page need not be asked."""
+    """What the last look tells of a page, so it need not be asked."""
 
     scroll: tuple[float, float]
     """How far it is scrolled, in CSS pixels."""

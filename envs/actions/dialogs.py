@@ -1,4 +1,7 @@
-"""Alerts, confirms and prompts of a page. While one is open the page stands still and takes no other input; not even a screenshot is made."""
+"""JavaScript dialogs of a page: alerts, confirms and prompts.
+
+While one is open the page stands still and takes no other input; not even a screenshot is made.
+"""
 
 from __future__ import annotations
 

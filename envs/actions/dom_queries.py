@@ -1,4 +1,4 @@
-"""One action's view of nodes in the page: where they are, what lies there, and facts about them, through CDP.
+"""Queries DOM nodes through CDP: boxes, hit tests, and facts about elements.
 
 Questions that CDP has no method for are asked in an isolated world of the node's frame (``probe.js``), which pages can neither see nor
 patch. Objects made for that are let go by `Nodes.release`.
@@ -14,7 +14,7 @@ from typing import Any
 
 from envs.actions.context import Clock, Seen
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp.messages import NODE_GONE, NOWHERE, says
+from envs.cdp.messages import NODE_GONE, NOWHERE, refused_with
 from envs.types import BrowserError
 
 WORLD = "rollwright-actions"
@@ -108,7 +108,7 @@ class Nodes:
             raise counted
         self._counted = counted
         if isinstance(found, BaseException):
-            if says(found, NOWHERE):
+            if refused_with(found, NOWHERE):
                 return None
             raise found
         return Hit(found["backendNodeId"], found["frameId"], scroll, seen)
@@ -159,7 +159,7 @@ class Nodes:
         try:
             answer = await self._cdp.send("DOM.resolveNode", params)
         except BrowserError as error:
-            if says(error, (*NODE_GONE, "Node with given id does not belong to the document")):
+            if refused_with(error, (*NODE_GONE, "Node with given id does not belong to the document")):
                 return None
             raise
         found: str | None = answer["object"].get("objectId")

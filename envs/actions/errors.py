@@ -1,4 +1,7 @@
-"""Why an action was not carried out: a value that becomes one line of the next observation, never an exception."""
+"""Coded errors of actions that were not carried out, with hints.
+
+An error is a value that becomes one line of the next observation, never an exception.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action in a page: refused from the observation, refused by the page, or carried out.
+"""Executes an action in a page, or returns why it was refused.
 
 What the policy did wrong comes back as an `ActionError`; an exception out of `execute` is a `BrowserError` of a broken browser or connection
 and ends the episode. Every action ends within the context's deadline, and as soon as a dialog of the page opens.
@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from envs.actions import fields, navigate
-from envs.actions import pointer as hand
+from envs.actions import fields, navigate, pointer
 from envs.actions.arrive import arrive
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
@@ -19,8 +18,8 @@ from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import key_names, parse_chord, pastes
 from envs.actions.locate import Spot, control, locate, pixels
 from envs.actions.validate import find, named, refuse
-from envs.cancel_scope import Scope
-from envs.cdp.messages import NODE_GONE, says
+from envs.cancel_scope import CancelScope
+from envs.cdp.messages import NODE_GONE, refused_with
 from envs.types import (
     Action,
     Answer,
@@ -82,7 +81,7 @@ async def _act(context: ActionContext, action: Action) -> Outcome:
     try:
         outcome = await _perform(context, nodes, action)
     except BrowserError as error:
-        if not says(error, NODE_GONE):
+        if not refused_with(error, NODE_GONE):
             raise
         outcome = ActionError(ErrorCode.STALE_ELEMENT, "the page changed during the action", "look at it as it is now")
     # Not when it was given up: a page that hangs would not answer. The release of the next action that asks it takes these objects along.
@@ -130,12 +129,12 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
     if isinstance(spot, ActionError):
         return spot
     if isinstance(action, Hover):
-        await hand.move(context.cdp, *spot.point)
+        await pointer.move(context.cdp, *spot.point)
     else:
         spot = await arrive(context, nodes, action, spot)
         if isinstance(spot, ActionError):
             return spot
-        await hand.click(context.cdp, *spot.point, times=_TIMES[type(action)], grip=hand.Grip.of(action))
+        await pointer.click(context.cdp, *spot.point, times=_TIMES[type(action)], grip=pointer.Grip.of(action))
         if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
             own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
             if own is not None:
@@ -161,7 +160,7 @@ async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome
         refusal = await _focus(context, nodes, spot)
         if refusal:
             return refusal
-    await hand.press(context.cdp, chord)
+    await pointer.press(context.cdp, chord)
     return Effect(spot.point if spot else None)
 
 
@@ -185,7 +184,7 @@ async def _scroll(context: ActionContext, nodes: Nodes, action: Scroll) -> Outco
     vertical = action.direction in ("up", "down")
     length = sign * action.amount * (height if vertical else width)
     async with context.drawn_whole():
-        await hand.wheel(context.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
+        await pointer.wheel(context.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
     await nodes.next_frame()
     return Effect(point)
 
@@ -212,7 +211,7 @@ async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
         if isinstance(end, ActionError):
             return end
     way = [start.point, *(pixels(point, context.viewport) for point in action.via), end.point]
-    await hand.drag(context.cdp, context.intercept, way, hand.Grip.of(action))
+    await pointer.drag(context.cdp, context.intercept, way, pointer.Grip.of(action))
     return Effect(end.point)
 
 
@@ -236,13 +235,13 @@ def _waiting_dialog(context: ActionContext) -> ActionError | None:
 
 async def _until_dialog(context: ActionContext, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
     """Await ``work``, or until a dialog opens: from then on the page answers no input, and what is left of the gesture is given up."""
-    scope = Scope(context.deadline)
+    scope = CancelScope(context.deadline)
     try:
         async with scope:
-            with context.dialogs.calling(scope.cut):
+            with context.dialogs.calling(scope.cancel):
                 return await work
     except TimeoutError:
-        return Effect() if scope.was_cut else _not_taken(context, action)
+        return Effect() if scope.was_cancelled else _not_taken(context, action)
 
 
 async def _within(context: ActionContext, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:

@@ -1,5 +1,8 @@
-"""Actions on form fields: type, clear, select, check, upload. Each asks the page what the field is now, acts with trusted events, and gives
-an `Effect` or an `ActionError`."""
+"""Actions on form fields: type, clear, select, check, upload.
+
+Each asks the page what the field is now, acts with trusted events, and gives
+an `Effect` or an `ActionError`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import math
 import re
 from pathlib import Path
 
-from envs.actions import pointer as hand
+from envs.actions import pointer
 from envs.actions.arrive import arrive
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes
@@ -16,7 +19,7 @@ from envs.actions.errors import ActionError, closest, short
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, control, in_view, locate
 from envs.actions.validate import named, no_such_option, option_index
-from envs.cdp.messages import NO_BOX, NODE_GONE, UNFOCUSABLE, says
+from envs.cdp.messages import NO_BOX, NODE_GONE, UNFOCUSABLE, refused_with
 from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
 from envs.types.actions import MaybeTarget
 
@@ -91,9 +94,9 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
         return ActionError(
             ErrorCode.NOT_EDITABLE, "nothing that takes text has the focus", "name the field to type into"
         )
-    await (hand.replace_text if action.clear else hand.append_text)(context.cdp, action.text)
+    await (pointer.replace_text if action.clear else pointer.append_text)(context.cdp, action.text)
     if action.enter:
-        await hand.press(context.cdp, _ENTER)
+        await pointer.press(context.cdp, _ENTER)
     return Effect(spot.point if spot else None)
 
 
@@ -169,7 +172,7 @@ async def _select_several(
     left, top, right, bottom = boxes[0]
     await nodes.ask(own, "choices", sorted(wanted ^ {last}))
     point = ((left + right) / 2, (top + bottom) / 2)
-    clicked = await _click(context, nodes, action, Spot(point, None, None), hand.Grip(held=(KEYS["Control"],)))
+    clicked = await _click(context, nodes, action, Spot(point, None, None), pointer.Grip(held=(KEYS["Control"],)))
     if isinstance(clicked, ActionError):
         return clicked
     now = {place for place, each in enumerate((await nodes.facts(own)).options) if each.on}
@@ -186,7 +189,7 @@ async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: i
         await nodes.scroll_to(objectId=option or "")
         boxes = await nodes.boxes(objectId=option or "")
     except BrowserError as error:
-        if says(error, NO_BOX):
+        if refused_with(error, NO_BOX):
             return None
         raise
     return [box for box in (in_view(each, context.viewport) for each in boxes) if box]
@@ -195,7 +198,7 @@ async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: i
 async def close_list(context: ActionContext, nodes: Nodes, own: str) -> None:
     """Close a drop-down list that a click opened. It is a window of its own: screenshots do not show it, and it takes the keys."""
     if await nodes.ask(own, "open"):
-        await hand.press(context.cdp, Chord((), KEYS["Escape"]))
+        await pointer.press(context.cdp, Chord((), KEYS["Escape"]))
 
 
 async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
@@ -203,7 +206,7 @@ async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOC
     try:
         await context.cdp.send("DOM.focus", {"objectId": own})
     except BrowserError as error:
-        if not says(error, UNFOCUSABLE):
+        if not refused_with(error, UNFOCUSABLE):
             raise
         return ActionError(ErrorCode.NOT_FOCUSABLE, f"{called} does not take the keyboard focus", hint)
     return None
@@ -289,12 +292,12 @@ async def _field(
 
 
 async def _click(
-    context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: hand.Grip = hand.LEFT
+    context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: pointer.Grip = pointer.LEFT
 ) -> Spot | ActionError:
     """Bring the mouse to a spot of the target and click there."""
     arrived = await arrive(context, nodes, target, spot)
     if not isinstance(arrived, ActionError):
-        await hand.click(context.cdp, *arrived.point, grip=grip)
+        await pointer.click(context.cdp, *arrived.point, grip=grip)
     return arrived
 
 
@@ -306,11 +309,11 @@ async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: Element
     beside, key = (before[-1], "ArrowDown") if before else (after[0], "ArrowUp") if after else (None, "Home")
     if beside is not None:
         await nodes.ask(own, "preset", beside)
-    await hand.press(context.cdp, Chord((), KEYS[key]))
+    await pointer.press(context.cdp, Chord((), KEYS[key]))
     try:
         chosen = (await nodes.facts(own)).chosen
     except BrowserError as error:
-        if says(error, NODE_GONE):
+        if refused_with(error, NODE_GONE):
             return True  # the choice led to another page
         raise
     if chosen == beside and beside is not None:
@@ -333,11 +336,11 @@ async def _type_date(
     if refusal:
         return refusal
     if typed:
-        await hand.type_keys(context.cdp, typed)
+        await pointer.type_keys(context.cdp, typed)
     else:
-        await hand.replace_text(context.cdp, "")
+        await pointer.replace_text(context.cdp, "")
     if action.enter:
-        await hand.press(context.cdp, _ENTER)
+        await pointer.press(context.cdp, _ENTER)
     return Effect(spot.point)
 
 
@@ -374,7 +377,7 @@ async def _set_value(
         # From the value beside it one arrow key gives exactly one trusted `input` and `change`.
         up = number - step >= low
         await nodes.ask(own, "put", f"{number - step if up else number + step:.12g}")
-        await hand.press(context.cdp, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
+        await pointer.press(context.cdp, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
     elif text != before:
         await nodes.ask(own, "value", text)
     held = await nodes.ask(own, "held")
@@ -382,7 +385,7 @@ async def _set_value(
         await nodes.ask(own, "put", before)
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the value", "use the page's own controls")
     if action.enter:
-        await hand.press(context.cdp, _ENTER)
+        await pointer.press(context.cdp, _ENTER)
     return Effect(spot.point)
 
 

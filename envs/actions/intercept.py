@@ -1,4 +1,7 @@
-"""What Chromium would hand to the desktop, drags and file choosers, handed to us instead. One `Interceptor` for each tab."""
+"""Intercepts drags and file choosers that Chromium would hand to the desktop.
+
+One `Interceptor` for each tab.
+"""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ _BY_NAME = {name.casefold(): name for name in KEYS if len(name) > 1}
 
 @dataclass(frozen=True)
 class Chord:
-    """A key with the modifiers that are held down meanwhile, in the order in which they go down."""
+    """A key with held modifiers, in the order in which they go down."""
 
     held: tuple[Key, ...]
     key: Key

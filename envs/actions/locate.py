@@ -1,4 +1,4 @@
-"""From a target to a place where the mouse really reaches it."""
+"""Finds a point of a target that the mouse reaches, and scrolls to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envs.actions.context import ActionContext, Handle
 from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
 from envs.actions.validate import find, named
-from envs.cdp.messages import NO_BOX, NODE_GONE, says
+from envs.cdp.messages import NO_BOX, NODE_GONE, refused_with
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
 
@@ -92,9 +92,9 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
             await nodes.scroll_to(backendNodeId=node)
         boxes = await nodes.boxes(backendNodeId=node)
     except BrowserError as error:
-        if says(error, NODE_GONE):
+        if refused_with(error, NODE_GONE):
             return _gone(handle)
-        if not says(error, NO_BOX):
+        if not refused_with(error, NO_BOX):
             raise
         boxes = []
     found, cover = await _try(context, nodes, handle, boxes)

@@ -6,7 +6,7 @@ from urllib.parse import urljoin, urlsplit
 
 from envs.actions.context import ActionContext, Effect
 from envs.actions.errors import ActionError, short
-from envs.cdp.messages import BAD_URL, says
+from envs.cdp.messages import BAD_URL, refused_with
 from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
 
 BLANK = "about:blank"
@@ -63,7 +63,7 @@ async def goto(context: ActionContext, action: Goto) -> Effect | ActionError:
     try:
         begun = await context.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
     except BrowserError as error:
-        if says(error, BAD_URL):
+        if refused_with(error, BAD_URL):
             return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
         raise
     failed = begun.get("errorText", "")

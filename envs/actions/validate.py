@@ -1,4 +1,4 @@
-"""What can be refused from the last observation alone, without asking the page. Pure."""
+"""Refuses actions from the last observation alone, without asking the page. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Real Chromium for episodes: pools of browsers, a context for each session, every call with a deadline.
+"""Runs real Chromium for episodes: browser pools, contexts, sessions, deadlines.
 
 ``BrowserPool`` owns processes, contexts and the way out; ``WebSession`` is what an episode speaks to (reset, step), and ``episode`` does what it
 is asked. ``connection``, ``states`` and ``cdp`` are the way to a browser that may go away; ``dispatcher`` shares the machine fairly over
-environments. Nothing here knows a site, a task file, a reward or a policy: those come through the ``Site`` protocol and ``WebTask``.
+episodes. Nothing here knows a site, a task file, a reward or a policy: those come through the ``Site`` protocol and ``WebTask``.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""One Chromium with everything that hangs on it: its process (if we started it), its connection, its contexts."""
+"""One Chromium: its process (if we started it), its connection and its contexts."""
 
 from __future__ import annotations
 

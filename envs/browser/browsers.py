@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from envs.background import report
+from envs.background import log_failure
 from envs.browser.browser import Browser
 from envs.browser.chromium import find_chromium, launch_args, prompt_frames
 from envs.browser.context import BrowserContext, ContextOptions
 from envs.browser.options import PoolCounters, PoolOptions
-from envs.cancel_scope import to_the_end
+from envs.cancel_scope import finish_shielded
 from envs.cdp.client import ConnectionLost
 from envs.egress import AllowList, EgressProxy, Listener
 from envs.sites.base import Site
@@ -52,7 +52,7 @@ class ContextCache:
         """The browser that a context is on."""
         return self._browsers[context]
 
-    def allowed(self, context: BrowserContext) -> AllowList:
+    def allow_list(self, context: BrowserContext) -> AllowList:
         """Where a context gets out to."""
         return self._listeners[context].allow
 
@@ -127,7 +127,7 @@ class BrowserSet:
         if self.closed:
             raise BrowserError("the pool is closed")
 
-    async def browser(self) -> Browser:
+    async def pick_browser(self) -> Browser:
         """The browser with the fewest contexts; started if there are too few. Concurrent callers start one, not one each.
 
         Raises:
@@ -148,7 +148,7 @@ class BrowserSet:
     async def open_context(self, options: ContextOptions) -> tuple[Browser, BrowserContext]:
         """A new context, on another browser if the chosen one turns out to be gone: that it died is known a moment after it did."""
         while True:
-            browser = await self.browser()
+            browser = await self.pick_browser()
             browser.single_use = self._options.process_per_episode
             try:
                 return browser, await browser.open_context(options)
@@ -176,7 +176,7 @@ class BrowserSet:
         if browser not in self.browsers:
             return
         self.browsers.remove(browser)
-        await to_the_end(self._end(browser, self._cache.withdraw(lambda context: context in browser.contexts)))
+        await finish_shielded(self._end(browser, self._cache.withdraw(lambda context: context in browser.contexts)))
 
     async def close(self) -> None:
         """End all browsers, and the proxy that is their way out."""
@@ -208,7 +208,7 @@ class BrowserSet:
         self.browsers.append(browser)
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch(), name="browser-pool")
-            self._watcher.add_done_callback(report)
+            self._watcher.add_done_callback(log_failure)
         return browser
 
     async def _end(self, browser: Browser, idle: list[BrowserContext]) -> None:

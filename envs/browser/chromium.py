@@ -1,4 +1,4 @@
-"""Which Chromium to run, and how."""
+"""Finds the Chromium executable and makes its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection to one browser that comes back: heartbeat, reconnect with backoff, targets attached to again.
+"""A connection to one browser with heartbeat, reconnect with backoff, and reattached targets.
 
 A socket can be dropped, stall, or be open at one end only, and a browser may hang; it and its pages may well live on. So targets are attached to
 anew, on the next socket or over the same pipe (contexts are made not to end with theirs), sessions keep their handlers, and what they had enabled is

@@ -1,4 +1,4 @@
-"""One browser context: storage of its own, the tabs in it, and how its pages look and behave on every machine."""
+"""One browser context: its storage, its tabs, and how its pages look and behave."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from envs import background
 from envs.browser.connection import Connection
 from envs.browser.end_evidence import DownloadFolder
-from envs.browser.popups import FirstRequest, show_something
+from envs.browser.popups import FirstRequest, show_blank
 from envs.browser.tab import Tab
-from envs.cancel_scope import Scope
+from envs.cancel_scope import CancelScope
 from envs.cdp.client import CdpSession
 from envs.egress import PROXY_BYPASS, harden, harden_page
 from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
@@ -100,7 +100,7 @@ class BrowserContext:
         """Navigations of windows that were opened, until their sites answer."""
         self._lost: BrowserError | None = None
         self._interrupted: BrowserError | None = None
-        self._guarded: Scope | None = None
+        self._guarded: CancelScope | None = None
 
     @classmethod
     async def open(cls, connection: Connection, options: ContextOptions) -> BrowserContext:
@@ -193,7 +193,7 @@ class BrowserContext:
         """
         self._interrupted = None
         try:
-            async with Scope(deadline) as self._guarded:
+            async with CancelScope(deadline) as self._guarded:
                 if self._lost is None:
                     result = await work
         except TimeoutError as error:
@@ -221,7 +221,7 @@ class BrowserContext:
     def _cut(self) -> None:
         """End what is being done."""
         if self._guarded is not None:
-            self._guarded.cut()
+            self._guarded.cancel()
 
     def tab_gone(self, target: str, error: BrowserError) -> bool:
         """A target is not there any more; True if it was one of ours. The context is lost with its last tab, or if a page crashed."""
@@ -321,7 +321,7 @@ class BrowserContext:
             first = None if has_opener else await FirstRequest.catch(session)
             await self._add(session)
             if not has_opener:
-                await show_something(session)
+                await show_blank(session)
             if first is not None:
                 loading = await first.repeat()
                 self._loading.add(loading)
@@ -361,7 +361,7 @@ class PageCrashed(BrowserError):
 
 
 class _Kept:
-    """A session whose every call is made again on a new socket: for what sets a page up."""
+    """A session that repeats its calls on a new socket: for page set-up."""
 
     def __init__(self, session: CdpSession) -> None:
         self._session = session

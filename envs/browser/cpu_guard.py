@@ -55,7 +55,7 @@ MAX_FILE = 2**16
 
 
 class Unreadable(Exception):
-    """A file of /proc does not hold what Linux writes there: another system's, or of a process that is just ending."""
+    """A file of /proc cannot be parsed: another system's, or its process is ending."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Whose turn it is: deficit round robin over keys that pay, after the fact, for what they used.
+"""Deficit round robin scheduling over keys that pay after use.
 
 Keys with work wait in a ring. The key at its head is served while it has credit; when it has none it gets one *quantum* and goes to
 the tail, so that a key which used much waits for as many rounds as it takes the others to use as much. What something costs is known

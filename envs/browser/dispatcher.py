@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from envs.browser.deficit_round_robin import DeficitRoundRobin
-from envs.cancel_scope import Scope
+from envs.cancel_scope import CancelScope
 from envs.types import BrowserError
 
 
@@ -62,7 +62,10 @@ CORES = os.cpu_count() or 2
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of all kinds. Deadlines are some hundred times what the operation takes on a loaded machine with two cores."""
+    """Bounds of all kinds of operation.
+
+    Deadlines are some hundred times what the operation takes on a loaded machine with two cores.
+    """
 
     navigation: Limit = Limit(slots=max(2, CORES), deadline=45.0, stalled_after=5.0)
     """A load takes about a core, and more of them only make each other slow; with a cold file cache one took over 20 s."""
@@ -130,7 +133,7 @@ class _Operation:
     begun_at: float | None = None
     stall_timer: asyncio.TimerHandle | None = None
     """Runs while the operation holds a slot."""
-    scope: Scope | None = None
+    scope: CancelScope | None = None
     """Ends it, at its deadline or when its episode is closed."""
     timed_out: bool = False
 
@@ -263,7 +266,7 @@ class _KindPool:
             if not operation.granted.done():
                 operation.granted.set_result(None)
         if lane.running is not None and lane.running.scope is not None:
-            lane.running.scope.cut()
+            lane.running.scope.cancel()
         self.turns.forget(queues)
 
     async def _execute(
@@ -272,7 +275,7 @@ class _KindPool:
         what = f"{self._kind} of {queues.name}"
         queues._refuse_if_closed(what)
         try:
-            async with Scope(deadline) as operation.scope:
+            async with CancelScope(deadline) as operation.scope:
                 return await work()
         except TimeoutError as error:
             if operation.scope is None or not operation.scope.expired:

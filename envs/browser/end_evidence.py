@@ -19,7 +19,7 @@ from typing import Any
 
 from envs.cdp import Cdp, isolated_world, main_frame
 from envs.cdp.client import CdpError
-from envs.cdp.messages import NOT_JSON, says
+from envs.cdp.messages import NOT_JSON, refused_with
 from envs.types import BrowserError
 from envs.types.evidence import DomElement, Download, Told
 
@@ -75,7 +75,7 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
         await cdp.send("Runtime.terminateExecution")
         return Told(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s", stopped=True)
     except CdpError as error:
-        if says(error, NOT_JSON):
+        if refused_with(error, NOT_JSON):
             return Told(trouble="the value cannot be written as JSON")
         raise
     if "exceptionDetails" in answer:
@@ -168,7 +168,10 @@ def _boxes(document: dict[str, Any], strings: list[str], styles: Sequence[str]) 
 
 
 class DownloadFolder:
-    """Where the files of one episode go, and nothing else. Made at its reset, `remove`d after it, when its pages are gone."""
+    """The download folder of one episode.
+
+    Made at its reset, `remove`d after it, when its pages are gone.
+    """
 
     def __init__(self, browser: Cdp, context_id: str, path: Path) -> None:
         self._browser = browser

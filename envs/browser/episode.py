@@ -1,4 +1,4 @@
-"""One episode on one browser context: how it is begun, how an action is carried out, how the page is looked at.
+"""One episode on one browser context: reset, act and observe.
 
 Every operation goes through the episode's queues of the `Dispatcher`; nothing here waits for a fixed time. Deadlines and failures are the
 session's.
@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionContext, ActionError, Effect, Seen, execute, refuse
-from envs.actions import pointer as hand
+from envs.actions import ActionContext, ActionError, Effect, Seen, execute, pointer, refuse
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.page_step import PageStep
-from envs.browser.popups import show_something
+from envs.browser.popups import show_blank
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
 from envs.browser.tab import Tab
 from envs.browser.targets import ContextTabs, ObservedTargets
@@ -121,7 +120,7 @@ class EpisodePage:
             context.path = task.path
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
             width, height = context.viewport
-            await hand.move(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
+            await pointer.move(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
         script = site.reset_script(task, seed)
         if script:
             await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
@@ -258,7 +257,7 @@ class EpisodePage:
         if list(self.context.tabs) != tabs:
             tab.clock.still = False  # the windows of a page have its time, and can write to it
         if self.tab is not self._looked_at:
-            await show_something(self.tab.cdp)
+            await show_blank(self.tab.cdp)
         if settled.reason in STOPPED:
             self._notices.append(STOPPED[settled.reason])
         return settled

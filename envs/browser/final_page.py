@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from envs.actions.navigate import BLANK
-from envs.background import report
+from envs.background import log_failure
 from envs.browser.dispatcher import OperationKind
 from envs.browser.end_evidence import own_world, script_cause
 from envs.types import BrowserError, PageScriptError
@@ -94,7 +94,7 @@ async def _leave(tab: Tab) -> None:
 
     def opened() -> None:
         answers.append(asyncio.create_task(tab.dialogs.answer(True, None)))
-        answers[-1].add_done_callback(report)  # where the visit fails, they are not waited for
+        answers[-1].add_done_callback(log_failure)  # where the visit fails, they are not waited for
 
     with tab.dialogs.calling(opened):
         await tab.visit(BLANK)

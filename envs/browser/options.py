@@ -1,4 +1,4 @@
-"""How many browsers and pages a pool has, when they are replaced, and what it counts."""
+"""Options of a browser pool, and its counters."""
 
 from __future__ import annotations
 

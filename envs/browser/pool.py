@@ -19,7 +19,7 @@ from envs.browser.episode import EpisodePage
 from envs.browser.options import PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.tab import Tab
-from envs.cancel_scope import to_the_end
+from envs.cancel_scope import finish_shielded
 from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
@@ -67,9 +67,9 @@ class BrowserPool:
 
     async def __aenter__(self) -> BrowserPool:
         try:
-            await self._browser_set.browser()
+            await self._browser_set.pick_browser()
         except BaseException:
-            await to_the_end(self.close())  # `__aexit__` is not called
+            await finish_shielded(self.close())  # `__aexit__` is not called
             raise
         return self
 
@@ -151,7 +151,7 @@ class BrowserPool:
             task.cancel()
         await asyncio.gather(
             *self._background, return_exceptions=True
-        )  # their errors are logged by `background.report`
+        )  # their errors are logged by `background.log_failure`
         await self._browser_set.close()
 
     # ------------------------------------------------------------------------------------- used by sessions
@@ -185,7 +185,7 @@ class BrowserPool:
             site=site,
             task=task,
             budget_ms=self.options.settle_budget_ms,
-            allow=self._cache.allowed(context),
+            allow=self._cache.allow_list(context),
             marks=self.options.marks,
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,
@@ -193,7 +193,7 @@ class BrowserPool:
             inspect=self.options.inspect,
         )
 
-    def begun(self, site: Site, *, loaded: bool) -> None:
+    def record_episode(self, site: Site, *, loaded: bool) -> None:
         """An episode has begun; its page was ``loaded`` for it or was there. Only now is a context prepared for the next one: it would slow the
         first observation of this one."""
         self.counters.episodes += 1

@@ -11,7 +11,7 @@ import asyncio
 import base64
 from typing import Any
 
-from envs.background import report
+from envs.background import log_failure
 from envs.cdp import Cdp, binary
 
 DOCUMENTS = {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]}
@@ -33,7 +33,7 @@ class FirstRequest:
         await cdp.send("Fetch.enable", DOCUMENTS)
         # Takes effect at once, and is answered by the document: when no navigation is under way any more.
         blank = asyncio.ensure_future(cdp.send("Runtime.runIfWaitingForDebugger"))
-        blank.add_done_callback(report)
+        blank.add_done_callback(log_failure)
         try:
             event = await first._pauses(blank)
             if event is None:
@@ -51,7 +51,7 @@ class FirstRequest:
         request = self._request
         params = {"url": request["url"], "transitionType": "link", "referrer": request["headers"].get("Referer", "")}
         going = asyncio.ensure_future(self._cdp.send("Page.navigate", params))
-        going.add_done_callback(report)
+        going.add_done_callback(log_failure)
         try:
             event = await self._pauses(going)
             if event is not None:
@@ -75,7 +75,7 @@ class FirstRequest:
             paused.cancel()
 
 
-async def show_something(cdp: Cdp) -> None:
+async def show_blank(cdp: Cdp) -> None:
     """Give a window that shows nothing yet an empty page: no picture can be made of it, and it may stay so (a download, a mail address)."""
     history = await cdp.send("Page.getNavigationHistory")
     if not history["entries"][history["currentIndex"]]["url"]:

@@ -1,4 +1,4 @@
-"""One Chromium process tree that we started: the pipe to it, its memory, and its certain end.
+"""Starts and stops one Chromium process tree: its pipe, its memory, its certain end.
 
 It is spoken to over a pipe, which nobody else can connect to. When we die without a word, the pipe closes and Chromium ends by itself.
 """

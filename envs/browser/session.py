@@ -1,4 +1,4 @@
-"""What an episode speaks to: reset a task to a seed, act, and see what came of it."""
+"""A leased browser session: reset a task to a seed, act, observe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envs.browser.end_evidence import DownloadFolder
 from envs.browser.episode import EpisodePage
 from envs.browser.final_page import FinalPage
 from envs.browser.page_step import PageStep
-from envs.cancel_scope import to_the_end
+from envs.cancel_scope import finish_shielded
 from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
 
@@ -27,7 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 class WebSession:
-    """One episode at a time on one site. Made by `BrowserPool.lease`, with one owner: a second call while one runs is refused.
+    """Plays one episode at a time on one site. Made by `BrowserPool.lease`.
+
+    It has one owner: a second call while one runs is refused.
 
     Every call ends within ``step_deadline`` seconds; what goes wrong in the browser is a `BrowserError` and the session
     can then only be reset or closed. An action that cannot be carried out is no error: the next observation says why.
@@ -93,7 +95,7 @@ class WebSession:
                 await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
-            self._pool.begun(self._site, loaded=loaded)
+            self._pool.record_episode(self._site, loaded=loaded)
             self._result = result
             return result
 
@@ -193,7 +195,7 @@ class WebSession:
         page, self._page = self._page, None
         site_episode, self._site_episode = self._site_episode, None
         if context is not None or site_episode is not None:
-            await to_the_end(self._release(context, page, site_episode))
+            await finish_shielded(self._release(context, page, site_episode))
 
     async def _release(
         self, context: BrowserContext | None, page: EpisodePage | None, site_episode: SiteEpisode | None

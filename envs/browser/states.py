@@ -1,4 +1,4 @@
-"""The states of a connection to a browser, and which may follow which. Pure: no socket, the clock is given.
+"""State machine of a browser connection. Pure: no socket, the clock is given.
 
 ::
 

@@ -7,7 +7,7 @@ from typing import Any
 from envs.actions import CdpDialogs, Interceptor
 from envs.cdp import binary
 from envs.cdp.client import ATTACHED_AGAIN, CdpError, CdpSession
-from envs.cdp.messages import NO_PICTURE, says
+from envs.cdp.messages import NO_PICTURE, refused_with
 from envs.settle import NAVIGATION_BUDGET_MS, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError
@@ -86,7 +86,7 @@ class Tab:
         try:
             answer = await self.cdp.send("Page.captureScreenshot", params)
         except CdpError as error:
-            if not says(error, NO_PICTURE):
+            if not refused_with(error, NO_PICTURE):
                 raise
             # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh
             # contexts).

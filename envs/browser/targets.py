@@ -1,4 +1,7 @@
-"""The last observation as actions see it: elements by number, semantic id or mark; and the tabs of a context."""
+"""Elements of the last observation and tabs of a context, as actions address them.
+
+Elements have a number, a semantic id or a mark.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The DevTools protocol as everything that reads or drives a page sees it. What connects to a browser is in ``envs.browser``."""
+"""The Chrome DevTools Protocol (CDP): sessions, codecs and transports.
+
+What connects to a browser is in ``envs.browser``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class ConnectionLost(BrowserError):
 
 
 class Cdp(Protocol):
-    """One session of the DevTools protocol: a tab, a frame of another process, a worker, or the browser itself."""
+    """One DevTools session: of a tab, an out-of-process frame, a worker, or the browser."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call a CDP method and return its result.
@@ -47,7 +50,7 @@ class Cdp(Protocol):
 
 
 class Rows(Sequence[list[int]]):
-    """Lists of integers of which many are equal, as a snapshot has them: a sequence of lists."""
+    """Lists of integers, many of them equal, as a snapshot has them."""
 
     def __init__(self, distinct: list[list[int]], place: NDArray[np.int64]) -> None:
         self.distinct = distinct

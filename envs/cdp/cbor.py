@@ -1,4 +1,6 @@
-"""Messages of the DevTools protocol in CBOR (RFC 8949), as Chromium writes them over a pipe: half of the processor time that JSON takes it.
+"""Encodes and decodes DevTools messages in CBOR (RFC 8949) over Chromium's pipe.
+
+It takes Chromium half of the processor time that JSON takes it.
 
 Chromium's own messages are CBOR; over a WebSocket it translates each into JSON, and a page's process does so before that. Its dialect is in
 `envs.cdp.envelopes`.

@@ -19,7 +19,7 @@ from websockets.exceptions import WebSocketException
 
 from envs.cdp import CdpError, ConnectionLost
 from envs.cdp.json_format import JSON
-from envs.cdp.messages import ALREADY_IN_EFFECT, says
+from envs.cdp.messages import ALREADY_IN_EFFECT, refused_with
 from envs.cdp.socket import WebSocket
 from envs.cdp.wire import MAX_MESSAGE, Format, Wire
 
@@ -246,5 +246,5 @@ class CdpSession:
             await self.send(method, params)
         except CdpError as error:
             # The browser has not noticed yet that the old connection is dead, and its session still holds the override.
-            if not says(error, ALREADY_IN_EFFECT):
+            if not refused_with(error, ALREADY_IN_EFFECT):
                 raise

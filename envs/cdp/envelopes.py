@@ -1,4 +1,6 @@
-"""Chromium's dialect of CBOR: every map and array lies in an *envelope*, a tag with the number of bytes that follow, and is of indefinite length;
+"""Chromium's dialect of CBOR: envelopes around maps and arrays.
+
+Every map and array lies in an *envelope*, a tag with the number of bytes that follow, and is of indefinite length;
 integers have 32 bits; text that is not ASCII is a byte string of UTF-16, and bytes are a byte string with the tag for base64.
 
 Source: Chromium's ``third_party/inspector_protocol/crdtp/cbor.h``.

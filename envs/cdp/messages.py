@@ -1,4 +1,6 @@
-"""What Chromium 156 says when it refuses a call, by what it means. Its error codes are nearly all -32000, so the words have to be told apart.
+"""Error messages of Chromium 156's DevTools protocol, by meaning.
+
+Its error codes are nearly all -32000, so the words have to be told apart.
 
 Only what the browser itself answered is looked at (`CdpError.message`): the text of any other error may hold the same words.
 """
@@ -50,7 +52,7 @@ NO_SESSION = -32001
 BAD_URL = ("invalid URL",)
 
 
-def says(error: BaseException, messages: tuple[str, ...]) -> bool:
+def refused_with(error: BaseException, messages: tuple[str, ...]) -> bool:
     """Whether an error is the browser's own refusal of a call with one of these messages."""
     return isinstance(error, CdpError) and any(message in error.message for message in messages)
 
@@ -59,4 +61,4 @@ def target_gone(error: BaseException) -> bool:
     """Whether a call failed because what it was sent to, or the connection to the browser, is not there any more."""
     if isinstance(error, CdpError) and error.code == NO_SESSION:
         return True
-    return isinstance(error, ConnectionLost) or says(error, TARGET_GONE)
+    return isinstance(error, ConnectionLost) or refused_with(error, TARGET_GONE)

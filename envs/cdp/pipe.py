@@ -1,4 +1,6 @@
-"""Chromium's debugging pipe: a descriptor to read from and one to write to, which live as long as the process does.
+"""Chromium's remote debugging pipe.
+
+A descriptor to read from and one to write to, which live as long as the process does.
 
 Unlike a socket it cannot be dropped or half open, and there is no other one: who gives a `CdpClient` up takes the same pipe again. When our ends are
 closed, Chromium ends.
@@ -17,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pipe(asyncio.Protocol):
-    """Our ends, read and written by one event loop: `open` it, and `close` it in any case.
+    """Our ends of the pipe, in one event loop. `open` and `close` it.
 
     Messages are envelopes (`envs.cdp.envelopes`), which say how long they are.
     """

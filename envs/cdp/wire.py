@@ -1,4 +1,4 @@
-"""What a `CdpClient` speaks over: a WebSocket with JSON, or the pipe to a Chromium of ours with CBOR."""
+"""The transport of a `CdpClient`: a WebSocket with JSON, or a pipe with CBOR."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from envs.cancel_scope import to_the_end
+from envs.cancel_scope import finish_shielded
 from envs.egress.addresses import MAX_HOST, Reason, canonical_host
 from envs.egress.allow import AllowList
 from envs.egress.message import Request
@@ -163,9 +163,9 @@ class EgressProxy:
         """
         listener = Listener(self, allow)
         try:
-            await to_the_end(self.run(listener.listen()))
+            await finish_shielded(self.run(listener.listen()))
         except asyncio.CancelledError:
-            await to_the_end(listener.close())  # nobody else knows of it
+            await finish_shielded(listener.close())  # nobody else knows of it
             raise
         return listener
 

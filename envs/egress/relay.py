@@ -11,7 +11,7 @@ import asyncio
 from enum import Enum, auto
 from typing import Protocol
 
-from envs.background import report
+from envs.background import log_failure
 from envs.egress.addresses import Reason
 from envs.egress.message import (
     HEAD_END,
@@ -207,7 +207,7 @@ class Relay(asyncio.Protocol):
     def _connect_soon(self, request: Request) -> None:
         self._state = State.CONNECTING
         self._connecting = asyncio.ensure_future(self._connect(request))
-        self._connecting.add_done_callback(report)
+        self._connecting.add_done_callback(log_failure)
 
     async def _connect(self, request: Request) -> None:
         try:

@@ -7,7 +7,7 @@ grading asks for before the browser is given back, and `EpisodeGrader` makes a r
 
 from typing import TYPE_CHECKING
 
-from envs.cancel_scope import Scope
+from envs.cancel_scope import CancelScope
 from envs.episodes.episode import NO_TURN, NOT_GRADED, WebEpisode
 from envs.episodes.grading import JUDGED_WALL, EpisodeGrader, Graded, part_sources
 from envs.lazy import lazy_names
@@ -20,11 +20,11 @@ __all__ = [
     "JUDGED_WALL",
     "NOT_GRADED",
     "NO_TURN",
+    "CancelScope",
     "EpisodeGrader",
     "Graded",
     "LookSources",
     "PageEvidence",
-    "Scope",
     "WebEpisode",
     "part_sources",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp.messages import NO_CONTEXT, says
+from envs.cdp.messages import NO_CONTEXT, refused_with
 from envs.settle import FieldStates, fields_script
 from envs.types import BrowserError
 
@@ -62,7 +62,7 @@ class FocusReader:
             try:
                 return await ask(world)
             except BrowserError as error:
-                if not says(error, NO_CONTEXT):
+                if not refused_with(error, NO_CONTEXT):
                     raise
         if not self._frame:
             self._frame = await main_frame(self.cdp)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.cdp import Cdp
-from envs.cdp.messages import NO_FRAME_BOX, says
+from envs.cdp.messages import NO_FRAME_BOX, refused_with
 from envs.observation.dom import LEFT, TOP, Dom, Rects, pixels
 from envs.types import BrowserError
 
@@ -31,7 +31,7 @@ async def content_quads(cdp: Cdp, frames: Iterable[int]) -> dict[int, Quad]:
         try:
             answer = await cdp.send("DOM.getBoxModel", {"backendNodeId": frame})
         except BrowserError as error:
-            if not says(error, NO_FRAME_BOX):
+            if not refused_with(error, NO_FRAME_BOX):
                 raise
             return None
         return frame, answer["model"]["content"]

@@ -1,6 +1,6 @@
 """When a page has settled, and what makes equal episodes look equal.
 
-``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows what is in flight, ``quiet`` is the way
+``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows what is in flight, ``quiescence`` is the way
 out where a clock cannot be held, and ``determinism`` is what a page is given before its first script. Everything speaks to one
 DevTools session (`envs.cdp.Cdp`); nothing here knows a pool, a site or an action.
 """

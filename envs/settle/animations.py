@@ -1,4 +1,4 @@
-"""CSS and script animations, brought to their end as soon as they begin.
+"""Ends CSS and script animations as soon as they begin.
 
 Frames are drawn by real time, so how far an animation has come would depend on the machine. An animation that ends is moved to its end (its events
 fire and its final style holds, as they would have); one that does not is stopped at its first picture.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from envs.cdp.messages import ANIMATION_GONE, says
+from envs.cdp.messages import ANIMATION_GONE, refused_with
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -19,7 +19,10 @@ END_MS = 3_600_000.0
 
 
 class Animations:
-    """The animations of one page that have begun and were not dealt with yet. ``Animation.enable`` is the caller's."""
+    """The animations of one page that have begun and were not ended yet.
+
+    ``Animation.enable`` is the caller's.
+    """
 
     def __init__(self, cdp: Cdp) -> None:
         self._cdp = cdp
@@ -50,7 +53,7 @@ class Animations:
             calls.append(self._cdp.send("Animation.setPaused", {"animations": endless, "paused": True}))
             calls.append(self._cdp.send("Animation.seekAnimations", {"animations": endless, "currentTime": 0}))
         for answer in await asyncio.gather(*calls, return_exceptions=True):
-            if isinstance(answer, BaseException) and says(answer, ANIMATION_GONE):
+            if isinstance(answer, BaseException) and refused_with(answer, ANIMATION_GONE):
                 continue  # its element went away between its beginning and now
             if isinstance(answer, BaseException):
                 raise answer

@@ -1,4 +1,4 @@
-"""The clock of a page: it stands still between steps, and is given a span of virtual time after each action.
+"""The virtual clock of a page: stopped between steps, advanced after each action.
 
 What is given runs at full speed: timers fire one after the other without a wait, real network is waited for with the clock stopped, and when
 the span is used up the clock stops again. So what an action leads to does not depend on the load of the machine.
@@ -32,8 +32,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from envs import background as beside
-from envs.cancel_scope import Scope
-from envs.cdp.messages import UNKNOWN_METHOD, says
+from envs.cancel_scope import CancelScope
+from envs.cdp.messages import UNKNOWN_METHOD, refused_with
 from envs.settle.activity import ActivityProbe
 from envs.settle.animations import Animations
 from envs.settle.constants import (
@@ -53,7 +53,7 @@ from envs.settle.constants import (
     SOCKET_QUIET_SECONDS,
     SOCKET_SECONDS,
 )
-from envs.settle.page_probe import REPLACED, Look, Watch
+from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
 from envs.settle.requests import RequestTracker
 from envs.settle.result import Settled, SettleReason
@@ -65,7 +65,10 @@ if TYPE_CHECKING:
 
 
 class VirtualClock:
-    """The clock of one page, and of the windows and workers of its process. Not safe for concurrent calls of `settle`."""
+    """The clock of one page, and of the windows and workers of its process.
+
+    Not safe for concurrent calls of `settle`.
+    """
 
     def __init__(
         self,
@@ -96,18 +99,18 @@ class VirtualClock:
         self._document_is_new = False
         self._never_silent = False
         self._dialog = False
-        self._settling: Scope | None = None
+        self._settling: CancelScope | None = None
         """Cut when a dialog opens, or is open when it begins."""
         self._workers: set[str] = set()
         self._adding: set[asyncio.Task[None]] = set()
         """Workers that are not listened to yet."""
-        self._watch = Watch(cdp, fields=fields)
+        self._probe = PageProbe(cdp, fields=fields)
         self._looked: Look | None = None
         self._animations = Animations(cdp)
         self.requests = RequestTracker()
         """What is in flight."""
         self.requests.watch(cdp)
-        self._time = VirtualTime(cdp, self._watch, self.requests)
+        self._time = VirtualTime(cdp, self._probe, self.requests)
         self._activity = ActivityProbe(cdp, self.requests)
         self.still = False
         """Whether nothing that can be seen has changed since the last `settle` called ``drawing``, as far as can be known."""
@@ -125,7 +128,7 @@ class VirtualClock:
     @property
     def world(self) -> int | None:
         """Execution context of the isolated world that the page is watched from; ``None`` until a document was looked at."""
-        return self._watch.world
+        return self._probe.world
 
     @property
     def looked(self) -> Look | None:
@@ -176,7 +179,7 @@ class VirtualClock:
         try:
             new = await self._time.stop_at(EPOCH_SECONDS - LEAD_MS / 1000)
         except BrowserError as error:
-            if not says(error, UNKNOWN_METHOD):
+            if not refused_with(error, UNKNOWN_METHOD):
                 raise
             self._virtual = False
             return
@@ -218,7 +221,7 @@ class VirtualClock:
         self._activity.unmark()
         self._since = self._time.now
         complete, reason = True, SettleReason.DIALOG
-        self._settling = scope = Scope(seconds)
+        self._settling = scope = CancelScope(seconds)
         try:
             async with scope:
                 self._dialog_is(self._dialog)
@@ -226,9 +229,9 @@ class VirtualClock:
         except TimeoutError:
             if not scope.expired:
                 raise  # of something within
-            if not scope.was_cut:
+            if not scope.was_cancelled:
                 complete, reason = False, await self._cut_off()
-        if not complete or scope.was_cut:
+        if not complete or scope.was_cancelled:
             self._looked, self.still = None, False
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
@@ -269,7 +272,7 @@ class VirtualClock:
         return SettleReason.OPEN_REQUESTS if self.requests.endless() else SettleReason.RESTED
 
     async def _look(self) -> Look:
-        look = await self._watch.look()
+        look = await self._probe.look()
         self._looked = look if look is not REPLACED else None
         return look
 
@@ -298,20 +301,20 @@ class VirtualClock:
         """A frame has been drawn after all requests were answered, and the animations that began with it have ended. What is ``drawing`` is told
         before, and the frame is marked."""
         if drawing is not None:
-            await self._watch.clock()  # what an action began is said before the answer to this
+            await self._probe.clock()  # what an action began is said before the answer to this
             await self._answered()
             self._activity.listen()
             drawing()
-        look = await self._watch.frame()
+        look = await self._probe.frame()
         again = await self._answered()  # a frame is cheaper than to ask before each whether there are requests
         if again:
-            look = await self._watch.frame()
+            look = await self._probe.frame()
         for number in range(FRAMES):
             if not (await self._animations.end() or look.animating):
                 if drawing is not None and not number and not again:
                     await self._activity.mark()
                 break
-            look = await self._watch.frame()
+            look = await self._probe.frame()
         return look
 
     async def _listen(self) -> None:
@@ -340,7 +343,7 @@ class VirtualClock:
             quiet, seen = 0 if busy else quiet + 1, requests.finished_at
 
     async def _wait_for_quiet(self) -> SettleReason:
-        await wait_until_quiet(self._watch, self.requests, self._animations)
+        await wait_until_quiet(self._probe, self.requests, self._animations)
         return SettleReason.NO_CLOCK
 
     async def _cut_off(self) -> SettleReason:
@@ -369,7 +372,7 @@ class VirtualClock:
     def _dialog_is(self, open_: bool) -> None:
         self._dialog = open_
         if open_ and self._settling is not None:
-            self._settling.cut()
+            self._settling.cancel()
 
     def _navigated(self, event: dict[str, Any]) -> None:
         if "parentId" not in event["frame"]:

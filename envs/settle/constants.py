@@ -1,4 +1,4 @@
-"""The numbers of settling: what a page is given, and how long each thing is waited for."""
+"""Constants of settling: budgets of virtual time, and limits of each wait."""
 
 from __future__ import annotations
 

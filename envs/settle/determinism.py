@@ -1,4 +1,4 @@
-"""What a page is given before its first script, so that equal episodes look equal on every machine.
+"""Prepares a page so that equal episodes look equal on every machine.
 
 `prepare` sets a tab up: size, scale, language, time zone, colour scheme, generic fonts, and a script for every document. Time is held by
 `VirtualClock`; the script takes care of what a held clock does not reach (frames, a document's own zero of time, time stamps of events) and, where
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.cdp.messages import ALREADY_IN_EFFECT, says
+from envs.cdp.messages import ALREADY_IN_EFFECT, refused_with
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ async def _set_locale(cdp: Cdp, locale: str) -> None:
     try:
         await cdp.send("Emulation.setLocaleOverride", {"locale": locale})
     except BrowserError as error:
-        if not says(error, ALREADY_IN_EFFECT):
+        if not refused_with(error, ALREADY_IN_EFFECT):
             raise
 
 

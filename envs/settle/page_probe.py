@@ -1,4 +1,4 @@
-"""Looks at a page from a JavaScript world of its own: has it changed, has a frame been drawn, what does its clock say.
+"""Probes a page from an isolated world: changes, drawn frames, its clock.
 
 The world shares the document with the page and nothing else, so the page can neither see the observer nor break it by replacing
 ``Date`` or ``requestAnimationFrame``. The document is written to by nothing in it.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp.messages import DOCUMENT_REPLACED, says
+from envs.cdp.messages import DOCUMENT_REPLACED, refused_with
 from envs.types import BrowserError
 
 WORLD = "rollwright"
@@ -32,7 +32,10 @@ into a frame."""
 
 @dataclass(frozen=True, slots=True)
 class FieldStates:
-    """What a snapshot does not have of a page's fields. Those in closed shadow roots and in frames of other origins are not seen."""
+    """States of a page's fields that a snapshot does not have.
+
+    Those in closed shadow roots and in frames of other origins are not seen.
+    """
 
     mixed: tuple[NodePath, ...] = ()
     """Checkboxes that are neither on nor off (``indeterminate``)."""
@@ -67,7 +70,7 @@ class Look:
     modal: tuple[int, ...] | None = None
     """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
     fields: FieldStates = NO_FIELDS
-    """Only of a `Watch.look`."""
+    """Only of a `PageProbe.look`."""
 
 
 REPLACED = Look(0.0, True, False, "loading")
@@ -85,8 +88,8 @@ def _script() -> str:
     return fields_script() + (Path(__file__).parent / "page_probe.js").read_text(encoding="utf-8")
 
 
-class Watch:
-    """The eyes of one page. Not safe for concurrent calls."""
+class PageProbe:
+    """Observes one page from an isolated world. Not safe for concurrent calls."""
 
     def __init__(self, cdp: Cdp, *, fields: bool = True) -> None:
         """``fields``: a `look` reads the states of fields, for which it walks over all elements."""
@@ -132,7 +135,7 @@ class Watch:
             }
             answer = await self._cdp.send("Runtime.evaluate", params)
         except BrowserError as error:
-            if not says(error, DOCUMENT_REPLACED):
+            if not refused_with(error, DOCUMENT_REPLACED):
                 raise
             self.world = None
             return REPLACED

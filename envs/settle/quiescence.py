@@ -1,17 +1,22 @@
-"""The way out for a page whose clock cannot be held: wait until its document and its requests have been quiet for a while."""
+"""Waits until a page is quiet, where its clock cannot be held.
+
+Quiet: its document and its requests have not changed for a while.
+"""
 
 from __future__ import annotations
 
 from envs.settle.animations import Animations
-from envs.settle.page_probe import Watch
+from envs.settle.page_probe import PageProbe
 from envs.settle.requests import RequestTracker
 
 QUIET_MS = 50.0
 """Real milliseconds without a change. 30 ms missed 8 of 9 chains of requests and timers, 50 ms none, 100 ms only cost more."""
 
 
-async def wait_until_quiet(watch: Watch, requests: RequestTracker, animations: Animations) -> None:
-    """Until a frame has been drawn, and nothing has changed, nothing was animated and no request was in flight for `QUIET_MS`.
+async def wait_until_quiet(probe: PageProbe, requests: RequestTracker, animations: Animations) -> None:
+    """Wait until a frame has been drawn and the page was quiet for `QUIET_MS`.
+
+    Quiet: nothing has changed, nothing was animated and no request was in flight.
 
     The caller sets the limit. A document that is still being read is not quiet, whatever is known of its requests: those that it began before they
     were listened to are unknown.
@@ -19,9 +24,9 @@ async def wait_until_quiet(watch: Watch, requests: RequestTracker, animations: A
     drawn = False
     while True:
         if not drawn:
-            drawn = (await watch.frame()).ready != "loading"
+            drawn = (await probe.frame()).ready != "loading"
         await animations.end()
-        look = await watch.quiet(QUIET_MS)
+        look = await probe.quiet(QUIET_MS)
         drawn = drawn and look.ready != "loading"
         requests.expire_stalled()
         still = requests.clock() - requests.finished_at >= QUIET_MS / 1000

@@ -1,4 +1,4 @@
-"""The requests of a page that are in flight, and what became of the others, from the Network events of its session.
+"""Tracks the requests of a page from the Network events of its session.
 
 Pure bookkeeping: events come in, questions are answered; who waits is told (`wait_event`). What a request is waited for depends on its kind:
 an event stream, a beacon or a request that was found to never end is open but not waited for. A request whose address was once found

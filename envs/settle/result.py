@@ -1,4 +1,4 @@
-"""What came of waiting for a page."""
+"""The result of waiting for a page to settle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class SettleReason(StrEnum):
-    """Why the waiting ended, or why it was done in the slower way. Appears as it is in the metrics."""
+    """Why the wait ended, or was slower. Appears as it is in the metrics."""
 
     RESTED = "rested"
     """Nothing was left to wait for."""

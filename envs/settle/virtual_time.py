@@ -1,4 +1,7 @@
-"""Chromium's virtual time of one page: stopped, or running for a span that it is given. What is true of it is in `envs.settle.clock`."""
+"""Chromium's virtual time of one page: stopped, or running for a span.
+
+What is true of it is in `envs.settle.clock`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from envs.settle.constants import SAME_MS, SLICE_MS, STARVATION_TASKS
-from envs.settle.page_probe import Watch
+from envs.settle.page_probe import PageProbe
 from envs.settle.requests import RequestTracker
 from envs.types import BrowserError
 from envs.types.errors import again
@@ -18,12 +21,12 @@ if TYPE_CHECKING:
 class VirtualTime:
     """Not safe for concurrent calls."""
 
-    def __init__(self, cdp: Cdp, watch: Watch, requests: RequestTracker) -> None:
-        """``watch`` reads the page's clock; ``requests`` are waited for while time is given."""
+    def __init__(self, cdp: Cdp, probe: PageProbe, requests: RequestTracker) -> None:
+        """``probe`` reads the page's clock; ``requests`` are waited for while time is given."""
         self.now = 0.0
         """Milliseconds since 1970 by the page's clock; 0 until it was stopped."""
         self._cdp = cdp
-        self._watch = watch
+        self._probe = probe
         self._requests = requests
         self._expired: asyncio.Future[None] | None = None
         cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
@@ -35,7 +38,7 @@ class VirtualTime:
             BrowserError: the browser cannot (`UNKNOWN_METHOD`), or is gone.
         """
         await self._policy({"policy": "pause", "initialVirtualTime": seconds})
-        self.now = await self._watch.clock()
+        self.now = await self._probe.clock()
         return abs(self.now - 1000 * seconds) < SAME_MS
 
     async def stop(self) -> None:
@@ -44,7 +47,7 @@ class VirtualTime:
 
     async def read(self) -> None:
         """Take over what the clock says, if it has gone on."""
-        self.now = max(self.now, await self._watch.clock())
+        self.now = max(self.now, await self._probe.clock())
 
     async def advance(self, milliseconds: float) -> None:
         """Let the clock run for a span, whatever is requested meanwhile."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 import uvicorn
 from starlette.types import ASGIApp
 
-from envs.cancel_scope import to_the_end
+from envs.cancel_scope import finish_shielded
 from envs.types import SiteError
 
 logger = logging.getLogger(__name__)
@@ -76,13 +76,13 @@ class AppServer:
                 self._begin()
                 await self._started()
             except BaseException:
-                await to_the_end(self._end())
+                await finish_shielded(self._end())
                 raise
 
     async def close(self) -> None:
         """Stop serving and wait for the thread."""
         async with self._changing:
-            await to_the_end(self._end())
+            await finish_shielded(self._end())
 
     def _begin(self) -> None:
         listener = self._listener = socket.create_server(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from envs.episodes import Scope
+from envs.episodes import CancelScope
 from training.groups import GroupSpec
 
 
@@ -20,14 +20,14 @@ class OverSampling:
 
     _over: Counter[str] = field(default_factory=Counter)
     """Episodes that ended with something to be graded, by group."""
-    _running: defaultdict[str, set[Scope]] = field(default_factory=lambda: defaultdict(set))
+    _running: defaultdict[str, set[CancelScope]] = field(default_factory=lambda: defaultdict(set))
 
     def has_enough(self, group: GroupSpec) -> bool:
         """Whether the episodes of a group that are not over are not needed any more."""
         return 0 < group.enough <= self._over[group.group_id]
 
     @contextmanager
-    def running(self, group: GroupSpec, episode: Scope) -> Iterator[None]:
+    def running(self, group: GroupSpec, episode: CancelScope) -> Iterator[None]:
         """An episode runs, and is cut as soon as its group has enough others."""
         self._running[group.group_id].add(episode)
         try:
@@ -40,4 +40,4 @@ class OverSampling:
         self._over[group.group_id] += 1
         if self.has_enough(group):
             for episode in self._running[group.group_id]:
-                episode.cut()
+                episode.cancel()

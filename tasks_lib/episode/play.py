@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from envs.actions import Reader, parse
 from envs.browser import BrowserPool, PageStep, WebSession
-from envs.episodes import PageEvidence, Scope, WebEpisode
+from envs.episodes import CancelScope, PageEvidence, WebEpisode
 from envs.memory import EpisodeMemory
 from envs.rewards.webarena import Helper
 from envs.sites import LiveOptions, Site
@@ -74,7 +74,7 @@ class EpisodeRunner:
         episode = _Episode(self, group, sample, attempt, slot)
         web = episode.web
         started = time.perf_counter()
-        limit = Scope(self.rollout.episode_deadline)
+        limit = CancelScope(self.rollout.episode_deadline)
         try:
             if self.oversampling.has_enough(group):
                 web.abstain(StopReason.ABANDONED, NOT_NEEDED)
@@ -87,7 +87,7 @@ class EpisodeRunner:
         except TimeoutError:
             if not limit.expired:
                 raise  # of something within, whose deadline says nothing of the episode
-            if limit.was_cut:
+            if limit.was_cancelled:
                 web.abstain(StopReason.ABANDONED, NOT_NEEDED)
             else:
                 web.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")

@@ -98,7 +98,7 @@ async def preparing(error: BaseException) -> None:
         {"stateless_pages": False, "name": "", "viewport": (1, 1), "style": "", "observation": ObservationOptions()},
     )()
     site.background = False
-    pool.begun(site, loaded=True)
+    pool.record_episode(site, loaded=True)
     await asyncio.sleep(0)
     await pool.close()
 

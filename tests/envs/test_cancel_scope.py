@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from envs.cancel_scope import Scope
+from envs.cancel_scope import CancelScope
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
@@ -20,8 +20,8 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
 
 def test_cut_from_outside() -> None:
     async def scene() -> None:
-        scope, cleaned = Scope(60), []
-        asyncio.get_running_loop().call_later(0.01, scope.cut)
+        scope, cleaned = CancelScope(60), []
+        asyncio.get_running_loop().call_later(0.01, scope.cancel)
         with pytest.raises(TimeoutError):
             async with scope:
                 try:
@@ -29,20 +29,20 @@ def test_cut_from_outside() -> None:
                 finally:
                     await asyncio.sleep(0)
                     cleaned.append(True)
-        assert scope.was_cut and cleaned
+        assert scope.was_cancelled and cleaned
         await asyncio.sleep(0.01)  # the task itself goes on
-        scope.cut()
+        scope.cancel()
 
     play(scene)
 
 
 def test_the_deadline_is_no_cut() -> None:
     async def scene() -> None:
-        scope = Scope(0.01)
+        scope = CancelScope(0.01)
         with pytest.raises(TimeoutError):
             async with scope:
                 await asyncio.Event().wait()
-        assert not scope.was_cut
+        assert not scope.was_cancelled
 
     play(scene)
 
@@ -50,25 +50,25 @@ def test_the_deadline_is_no_cut() -> None:
 def test_what_ends_first_holds() -> None:
     async def scene() -> None:
         for cut_before in (False, True):
-            scope = Scope(60)
+            scope = CancelScope(60)
             async with scope:
                 if cut_before:
-                    scope.cut()
+                    scope.cancel()
                 said = "done"
-            assert said == "done" and scope.was_cut is cut_before
-            scope.cut()
+            assert said == "done" and scope.was_cancelled is cut_before
+            scope.cancel()
             await asyncio.sleep(0.01)
-            assert scope.was_cut is cut_before, "nothing is left to cut"
+            assert scope.was_cancelled is cut_before, "nothing is left to cut"
 
     play(scene)
 
 
 def test_cut_before_the_first_wait() -> None:
     async def scene() -> None:
-        scope = Scope(60)
+        scope = CancelScope(60)
         with pytest.raises(TimeoutError):
             async with scope:
-                scope.cut()
+                scope.cancel()
                 await asyncio.Event().wait()
 
     play(scene)
@@ -76,30 +76,30 @@ def test_cut_before_the_first_wait() -> None:
 
 def test_the_inner_one_and_the_outer_one() -> None:
     async def scene() -> None:
-        outer, inner = Scope(60), Scope(60)
-        asyncio.get_running_loop().call_later(0.01, inner.cut)
+        outer, inner = CancelScope(60), CancelScope(60)
+        asyncio.get_running_loop().call_later(0.01, inner.cancel)
         async with outer:
             with pytest.raises(TimeoutError):
                 async with inner:
                     await asyncio.Event().wait()
-        assert not outer.was_cut
+        assert not outer.was_cancelled
 
-        outer, inner = Scope(60), Scope(60)
-        asyncio.get_running_loop().call_later(0.01, lambda: (outer.cut(), inner.cut()))
+        outer, inner = CancelScope(60), CancelScope(60)
+        asyncio.get_running_loop().call_later(0.01, lambda: (outer.cancel(), inner.cancel()))
         after = []
         with pytest.raises(TimeoutError):
             async with outer:
                 async with inner:
                     await asyncio.Event().wait()
                 after.append("not reached")
-        assert outer.was_cut and inner.was_cut and not after
+        assert outer.was_cancelled and inner.was_cancelled and not after
 
     play(scene)
 
 
 def test_a_cancelled_caller_is_cancelled() -> None:
     async def scene() -> None:
-        scope = Scope(60)
+        scope = CancelScope(60)
 
         async def work() -> None:
             async with scope:
@@ -110,17 +110,17 @@ def test_a_cancelled_caller_is_cancelled() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not scope.was_cut
+        assert not scope.was_cancelled
 
     play(scene)
 
 
 def test_other_errors_pass() -> None:
     async def scene() -> None:
-        scope = Scope(60)
+        scope = CancelScope(60)
         with pytest.raises(ValueError, match="its own"):
             async with scope:
-                scope.cut()
+                scope.cancel()
                 raise ValueError("its own")
 
     play(scene)

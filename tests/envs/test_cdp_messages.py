@@ -9,11 +9,11 @@ import pytest
 from envs.cdp import CdpError
 from envs.cdp import messages as cdp_messages
 from envs.cdp.client import ConnectionLost
-from envs.cdp.messages import says
+from envs.cdp.messages import refused_with
 from envs.observation.focus import FocusReader
 from envs.observation.frame_geometry import content_quads
 from envs.settle.animations import Animations
-from envs.settle.page_probe import REPLACED, Watch
+from envs.settle.page_probe import REPLACED, PageProbe
 from envs.types import BrowserError
 
 TABLE = {name: value for name, value in vars(cdp_messages).items() if isinstance(value, tuple)}
@@ -38,7 +38,7 @@ async def animate(cdp: Any) -> Any:
 
 
 READERS = {
-    "watch": lambda cdp: Watch(cdp).look(),
+    "watch": lambda cdp: PageProbe(cdp).look(),
     "focus": lambda cdp: FocusReader(cdp).read(1),
     "frames": lambda cdp: content_quads(cdp, [1]),
     "animations": animate,
@@ -48,9 +48,9 @@ READERS = {
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_only_the_browsers_own_answer_says_it(name: str) -> None:
     for words in TABLE[name]:
-        assert says(CdpError("Any.method", f"{words}.", -32000), TABLE[name])
+        assert refused_with(CdpError("Any.method", f"{words}.", -32000), TABLE[name])
         for other in (BrowserError(words), ConnectionLost(words), RuntimeError(words), CdpError(words, "no")):
-            assert not says(other, TABLE[name])
+            assert not refused_with(other, TABLE[name])
 
 
 @pytest.mark.parametrize("reader", sorted(READERS))
@@ -67,11 +67,11 @@ async def test_another_error_is_not_taken_for_a_replaced_document(reader: str, e
 
 async def test_a_replaced_document_is_one() -> None:
     error = CdpError("Runtime.evaluate", "Cannot find context with specified id", -32000)
-    assert (await Watch(Fails(error)).look()) is REPLACED
+    assert (await PageProbe(Fails(error)).look()) is REPLACED
 
 
 def test_only_an_animation_that_is_not_there_counts_as_gone() -> None:
     """The first is what Chromium 156 says to an id that it does not know."""
-    assert says(CdpError("A.b", "Could not find animation with given id", -32000), cdp_messages.ANIMATION_GONE)
+    assert refused_with(CdpError("A.b", "Could not find animation with given id", -32000), cdp_messages.ANIMATION_GONE)
     for words in ("Only one of current_time or current_times may be set.", "a bad animation", "animation"):
-        assert not says(CdpError("A.b", words, -32602), cdp_messages.ANIMATION_GONE)
+        assert not refused_with(CdpError("A.b", words, -32602), cdp_messages.ANIMATION_GONE)

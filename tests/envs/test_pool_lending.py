@@ -290,7 +290,7 @@ async def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_len
     made, one, two = machine(), Place("one"), Place("two", stateless=False)
     async with BrowserPool(max_sessions=1, prewarm=1) as pool:
         await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
-        pool.begun(two, loaded=True)  # type: ignore[arg-type]
+        pool.record_episode(two, loaded=True)  # type: ignore[arg-type]
         await turns()
         assert pool.metrics()["ready"] == 1 and len(made.alive) == 2
         ready = await pool.acquire(two, TASK)  # type: ignore[arg-type]
