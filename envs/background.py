@@ -14,7 +14,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def start(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]], name: str) -> asyncio.Task[T]:
+def start_background(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]], name: str) -> asyncio.Task[T]:
     """Run ``work`` as a background task and log its error (`log_failure`).
 
     The task is in ``tasks`` until it ends.

@@ -32,7 +32,10 @@ WORK = ("ScriptDuration", "LayoutCount", "RecalcStyleCount")
 
 
 async def arrive(context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot) -> Spot | ActionError:
-    """Move the mouse to a spot of the target; where it is after the page has reacted, with the mouse over it."""
+    """Move the mouse to a spot of the target.
+
+    Returns where it is after the page has reacted, with the mouse over it.
+    """
     for _ in range(MAX_ARRIVALS):
         if not await _reacts(context, nodes, spot):
             return spot

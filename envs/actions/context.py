@@ -49,7 +49,10 @@ class Handle(Protocol):
 
     @property
     def point(self) -> tuple[float, float] | None:
-        """A point of the viewport in CSS pixels that hits the element; ``None`` when it is not on the screen."""
+        """A point of the viewport in CSS pixels that hits the element.
+
+        Returns ``None`` when it is not on the screen.
+        """
         ...
 
     @property
@@ -97,7 +100,10 @@ class Tabs(Protocol):
         ...
 
     async def new(self, url: str | None) -> None:
-        """Open a tab, with an address that was found allowed, and show it. One that does not answer gives the browser's own page for it."""
+        """Open a tab, with an address that was found allowed, and show it.
+
+        One that does not answer gives the browser's own page for it.
+        """
         ...
 
     async def switch(self, tab: int) -> None:
@@ -113,7 +119,10 @@ class Clock(Protocol):
     """The page's clock, as far as actions need it."""
 
     async def begin(self) -> None:
-        """Take hold of the clock, if that has not been done: before anything is loaded. A navigation commits on a stopped clock."""
+        """Take hold of the clock, if that has not been done: before anything is loaded.
+
+        A navigation commits on a stopped clock.
+        """
         ...
 
     async def settle(self, budget_ms: float, *, seconds: float) -> Settled:

@@ -77,7 +77,10 @@ class Nodes:
     """The nodes that one action looks at."""
 
     def __init__(self, cdp: Cdp, clock: Clock, seen: Seen | None = None) -> None:
-        """``seen`` is what is known of the page: good for one look at a point, as what is done next may scroll, and pages hear of that."""
+        """``seen`` is what is known of the page.
+
+        Good for one look at a point, as what is done next may scroll, and pages hear of that.
+        """
         self._cdp = cdp
         self._clock = clock
         self._seen = seen
@@ -114,12 +117,18 @@ class Nodes:
         return Hit(found["backendNodeId"], found["frameId"], scroll, seen)
 
     async def counters(self) -> dict[str, float]:
-        """How much the page has done, styles and layout of now included; empty where the browser does not count."""
+        """How much the page has done, styles and layout of now included.
+
+        Empty where the browser does not count.
+        """
         counted, self._counted = self._counted, None
         return await self._clock.counters() if counted is None else counted
 
     async def is_hit(self, node: int, hit: Hit) -> bool:
-        """Whether a click on ``hit`` is one on ``node``: the node itself, something in it, or its label."""
+        """Whether a click on ``hit`` is one on ``node``.
+
+        The node itself, something in it, or its label.
+        """
         if hit.node == node or (hit.seen is not None and hit.seen.holds(node, hit.node)):
             return True
         own, other = await self.object(node, hit.frame), await self.object(hit.node, hit.frame)
@@ -128,7 +137,10 @@ class Nodes:
         return bool(await self.ask(own, "belongs", {"objectId": other}))
 
     async def boxes(self, **node: int | str) -> list[tuple[float, float, float, float]]:
-        """left, top, right, bottom of each box of a node (``backendNodeId`` or ``objectId``) in CSS pixels of the viewport."""
+        """left, top, right, bottom of each box of a node in CSS pixels.
+
+        The node is a ``backendNodeId`` or ``objectId``; the pixels are the viewport's.
+        """
         quads = (await self._cdp.send("DOM.getContentQuads", dict(node)))["quads"]
         return [(min(q[0::2]), min(q[1::2]), max(q[0::2]), max(q[1::2])) for q in quads]
 
@@ -138,14 +150,20 @@ class Nodes:
         await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
 
     async def scroll_least(self, node: int) -> None:
-        """Scroll a node of the tab's own frame (or one of its origin) into view by as little as possible, so that what is near stays."""
+        """Scroll a node into view by as little as possible, so what is near stays.
+
+        The node is of the tab's own frame, or of one of its origin.
+        """
         self._seen = None
         own = await self.object(node, await self.main_frame())
         if own is not None:
             await self.ask(own, "show")
 
     async def hides(self, own: str) -> bool:
-        """An element has a closed shadow root: what is in it cannot be asked from outside."""
+        """An element has a closed shadow root.
+
+        What is in it cannot be asked from outside.
+        """
         node = (await self._cdp.send("DOM.describeNode", {"objectId": own}))["node"]
         return any(root.get("shadowRootType") == "closed" for root in node.get("shadowRoots", ()))
 
@@ -154,7 +172,10 @@ class Nodes:
         return await main_frame(self._cdp)
 
     async def object(self, node: int, frame: str) -> str | None:
-        """Object of a node in the isolated world of a frame; ``None`` if it is not of that frame or gone."""
+        """Object of a node in the isolated world of a frame.
+
+        Returns ``None`` if it is not of that frame or gone.
+        """
         params = {"backendNodeId": node, "executionContextId": await self.world(frame), "objectGroup": _GROUP}
         try:
             answer = await self._cdp.send("DOM.resolveNode", params)
@@ -187,14 +208,20 @@ class Nodes:
         return ElementFacts(options=options, **raw)
 
     async def next_frame(self) -> None:
-        """Wait until the page has drawn twice: only then it knows how far a wheel scrolled it. Frames are drawn on a stopped clock as well."""
+        """Wait until the page has drawn twice.
+
+        Only then it knows how far a wheel scrolled it. Frames are drawn on a stopped clock as well.
+        """
         twice = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         context = await self.world(await self.main_frame())
         params = {"expression": twice, "contextId": context, "awaitPromise": True, "returnByValue": True}
         await self._cdp.send("Runtime.evaluate", params)
 
     async def focused(self) -> str | None:
-        """Object of what has the keyboard focus in the tab's own frame (an inner frame stands for what is in it)."""
+        """Object of the focused element in the tab's own frame.
+
+        An inner frame stands for what is in it.
+        """
         context = await self.world(await self.main_frame())
         params = {"expression": "document.documentElement", "contextId": context, "objectGroup": _GROUP}
         root = (await self._cdp.send("Runtime.evaluate", params))["result"].get("objectId")

@@ -65,7 +65,10 @@ def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
 
 
 def likeness(one: str, other: str) -> float:
-    """0 to 1: how alike two names are; a name that holds the other whole counts at least as `CLOSE_ENOUGH`."""
+    """How alike two names are, from 0 to 1.
+
+    A name that holds the other whole counts at least as `CLOSE_ENOUGH`.
+    """
     one, other = one.casefold()[:MAX_TEXT], other.casefold()[:MAX_TEXT]
     ratio = SequenceMatcher(None, one, other).ratio()
     holds = min(len(one), len(other)) >= MIN_PART and (one in other or other in one)

@@ -234,7 +234,10 @@ def _waiting_dialog(context: ActionContext) -> ActionError | None:
 
 
 async def _until_dialog(context: ActionContext, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
-    """Await ``work``, or until a dialog opens: from then on the page answers no input, and what is left of the gesture is given up."""
+    """Await ``work``, or until a dialog opens.
+
+    From then on the page answers no input, and what is left of the gesture is given up.
+    """
     scope = CancelScope(context.deadline)
     try:
         async with scope:

@@ -47,7 +47,9 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def keys_for(kind: str, text: str, *, seconds: bool = False) -> str | None:
-    """What to type into a date or time field of the locale en-US for an HTML value; ``None`` if the text is no such value.
+    """Keys to type for an HTML date or time value; ``None`` for other text.
+
+    Fields are those of the locale en-US.
 
     Args:
         seconds: The field has a part for them.
@@ -106,7 +108,10 @@ async def clear(context: ActionContext, nodes: Nodes, action: Clear) -> Effect |
 
 
 async def select(context: ActionContext, nodes: Nodes, action: Select) -> Effect | ActionError:
-    """Choose an option. The list is never opened: that would be a window of its own, which gets none of the page's input.
+    """Choose an option.
+
+    The list is never opened: that would be a window of its own, which gets none of the page's
+    input.
 
     The keyboard goes from option to option and the page is told of each. So the list is first set, without any event, to the option
     beside the wanted one; one arrow key then gives exactly one trusted ``input`` and ``change``, however long the list is.
@@ -183,7 +188,10 @@ async def _select_several(
 
 
 async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: int) -> list[Box] | None:
-    """Where an option is, scrolled into view; ``None`` if its list does not draw its options."""
+    """Where an option is, scrolled into view.
+
+    Returns ``None`` if its list does not draw its options.
+    """
     option = await nodes.follow(own, "option", place)
     try:
         await nodes.scroll_to(objectId=option or "")
@@ -196,13 +204,19 @@ async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: i
 
 
 async def close_list(context: ActionContext, nodes: Nodes, own: str) -> None:
-    """Close a drop-down list that a click opened. It is a window of its own: screenshots do not show it, and it takes the keys."""
+    """Close a drop-down list that a click opened.
+
+    It is a window of its own: screenshots do not show it, and it takes the keys.
+    """
     if await nodes.ask(own, "open"):
         await pointer.press(context.cdp, Chord((), KEYS["Escape"]))
 
 
 async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
-    """Give a field the keyboard focus. The error of one that does not take it: it is hidden, inert or disabled."""
+    """Give a field the keyboard focus.
+
+    The error of one that does not take it: it is hidden, inert or disabled.
+    """
     try:
         await context.cdp.send("DOM.focus", {"objectId": own})
     except BrowserError as error:
@@ -232,7 +246,10 @@ async def check(context: ActionContext, nodes: Nodes, action: Check) -> Effect |
 
 
 async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect | ActionError:
-    """Put files of the task's folder into a file field, or into the file chooser that a click on the target opens."""
+    """Put files of the task's folder into a file field or file chooser.
+
+    A file chooser is what a click on the target opens.
+    """
     paths = resolve_files(context.files, action.files)
     if isinstance(paths, ActionError):
         return paths
@@ -264,7 +281,10 @@ async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect
 
 
 def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | ActionError:
-    """Absolute paths of files of the task's folder; links and ``..`` do not lead out of it."""
+    """Absolute paths of files of the task's folder.
+
+    Links and ``..`` do not lead out of it.
+    """
     root = folder.resolve() if folder else None
     found = [path for path in root.rglob("*") if path.is_file() and path.resolve().is_relative_to(root)] if root else []
     there = {str(path.relative_to(root)): path for path in sorted(found)} if root else {}
@@ -302,7 +322,10 @@ async def _click(
 
 
 async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: ElementFacts, wanted: int) -> bool:
-    """Choose an open option that is not the chosen one; False if the page refused the key."""
+    """Choose an open option that is not the chosen one.
+
+    Returns False if the page refused the key.
+    """
     open_ones = [place for place, option in enumerate(facts.options) if option.open]
     before = [place for place in open_ones if place < wanted]
     after = [place for place in open_ones if place > wanted]
@@ -325,7 +348,10 @@ async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: Element
 async def _type_date(
     context: ActionContext, spot: Spot, own: str, facts: ElementFacts, action: Type
 ) -> Effect | ActionError:
-    """Date and time fields consist of parts: they are typed part by part from the first, in the order of the locale."""
+    """Date and time fields consist of parts.
+
+    They are typed part by part from the first, in the order of the locale.
+    """
     typed = keys_for(facts.kind, action.text, seconds=facts.seconds) if action.text else ""
     if typed is None:
         example = {"date": "2024-05-17", "time": "21:05", "month": "2024-05", "week": "2024-W20"}.get(
@@ -350,7 +376,7 @@ _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 async def _set_value(
     context: ActionContext, spot: Spot, nodes: Nodes, own: str, facts: ElementFacts, action: Type
 ) -> Effect | ActionError:
-    """Set a colour or range field, which Chromium has a picker or slider for in place of text."""
+    """Set a colour or range field, which takes no typed text."""
     called, text = _called(spot, facts), action.text.strip()
     if facts.disabled:
         return _disabled(called)

@@ -143,7 +143,7 @@ class Chord:
 
 
 def pastes(chord: Chord) -> bool:
-    """Whether the chord reads the clipboard, which a Chromium has one of for all its episodes."""
+    """Whether the chord reads the clipboard, which all episodes of a Chromium share."""
     held = {key.key for key in chord.held}
     return (chord.key.key.lower() == "v" and bool(held & {"Control", "Meta"})) or (
         chord.key.key == "Insert" and "Shift" in held
@@ -151,7 +151,11 @@ def pastes(chord: Chord) -> bool:
 
 
 def character(text: str) -> Key:
-    """The key of one character; those that the keyboard does not have are written without a key code. A line break is Enter, a tab Tab."""
+    """The key of one character.
+
+    Those that the keyboard does not have are written without a key code. A line break is Enter, a
+    tab Tab.
+    """
     named = {"\n": "Enter", "\r": "Enter", "\t": "Tab"}.get(text, text)
     return KEYS.get(named) or Key(text, "", 0, text)
 
@@ -186,7 +190,10 @@ def events(chord: Chord) -> list[dict[str, Any]]:
 
 
 def typed(text: str) -> list[dict[str, Any]]:
-    """The key events of typing ``text``; Shift goes down before what needs it and up after it."""
+    """The key events of typing ``text``.
+
+    Shift goes down before what needs it and up after it.
+    """
     sent: list[dict[str, Any]] = []
     down, up = held_down([KEYS["Shift"]])
     shift = False
@@ -214,7 +221,10 @@ def modifier_bits(keys: Iterable[Key]) -> int:
 
 
 def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
-    """Down and up of one key. With Control, Alt or Meta held nothing is written: it is a command."""
+    """Down and up of one key.
+
+    With Control, Alt or Meta held nothing is written: it is a command.
+    """
     if key.key in MODIFIERS:
         held = modifiers | MODIFIERS[key.key]
         return [

@@ -49,7 +49,10 @@ def pixels(at: tuple[float, float], viewport: tuple[int, int]) -> tuple[float, f
 
 
 def in_view(box: Box, viewport: tuple[int, int]) -> Box | None:
-    """The part of a box that the viewport shows; ``None`` if it is less than a pixel."""
+    """The part of a box that the viewport shows.
+
+    Returns ``None`` if it is less than a pixel.
+    """
     left, top = max(box[0], 0.0), max(box[1], 0.0)
     right, bottom = min(box[2], float(viewport[0])), min(box[3], float(viewport[1]))
     return (left, top, right, bottom) if right - left >= 1 and bottom - top >= 1 else None
@@ -58,7 +61,10 @@ def in_view(box: Box, viewport: tuple[int, int]) -> Box | None:
 async def locate(
     context: ActionContext, nodes: Nodes, target: MaybeTarget, *, scroll: bool = True
 ) -> Spot | ActionError:
-    """A place that belongs to the target; the page is scrolled to it if need be. A target by coordinates is its own place."""
+    """A place that belongs to the target.
+
+    The page is scrolled to it if need be. A target by coordinates is its own place.
+    """
     if target.at is not None:
         return Spot(pixels(target.at, context.viewport), None, None)
     handle = find(target, context.targets)
@@ -72,7 +78,7 @@ async def locate(
 
 
 async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
-    """The field that a spot stands for (itself, or what its label names), with its facts."""
+    """The field at a spot, or the one its label names; with its facts."""
     hit = spot.hit or await nodes.at(spot.point)
     if hit is None:
         return ActionError(ErrorCode.OFF_SCREEN, "there is nothing at that point")
@@ -85,7 +91,7 @@ async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | Action
 
 
 async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
-    """Scroll to an element and try the parts of its boxes, then those of its label."""
+    """Scroll to an element; try the parts of its boxes, then its label's."""
     node = handle.backend_node_id
     try:
         if scroll:
@@ -129,7 +135,10 @@ async def _try(
 
 
 async def _label_boxes(nodes: Nodes, node: int) -> list[Box]:
-    """Boxes of the visible label of a field that has no place of its own (pages draw their own checkboxes)."""
+    """Boxes of the visible label of a field without a box of its own.
+
+    Pages draw their own checkboxes.
+    """
     own = await nodes.object(node, await nodes.main_frame())
     label = own and await nodes.follow(own, "label")
     if not label:

@@ -24,7 +24,9 @@ REFUSALS = (
 
 
 def checked_url(url: str, current: str, context: ActionContext) -> str | ActionError:
-    """The whole address to load: relative ones are taken from the current page, and ``http://`` is put before a bare host.
+    """The whole address to load.
+
+    Relative ones are taken from the current page, and ``http://`` is put before a bare host.
 
     Only http and https: ``file:``, ``javascript:``, ``data:`` and the browser's own pages are refused, as are hosts that the task may
     not reach.
@@ -55,7 +57,11 @@ def checked_url(url: str, current: str, context: ActionContext) -> str | ActionE
 
 
 async def goto(context: ActionContext, action: Goto) -> Effect | ActionError:
-    """Begin to load an address. An answer of any status is a page; no answer is an error, and the tab shows the browser's own page for it."""
+    """Begin to load an address.
+
+    An answer of any status is a page; no answer is an error, and the tab shows the browser's own
+    page for it.
+    """
     url = checked_url(action.url, (await _history(context))[1], context)
     if isinstance(url, ActionError):
         return url

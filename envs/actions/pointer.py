@@ -42,7 +42,10 @@ unless another kind of event waits behind them."""
 
 
 async def move(cdp: Cdp, x: float, y: float) -> None:
-    """Move the mouse to a point of the viewport, in CSS pixels. The page hears of it with its next frame."""
+    """Move the mouse to a point of the viewport, in CSS pixels.
+
+    The page hears of it with its next frame.
+    """
     await _mouse(cdp, "mouseMoved", (x, y))
 
 
@@ -75,7 +78,7 @@ _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 
 
 async def click(cdp: Cdp, x: float, y: float, times: int = 1, grip: Grip = LEFT) -> None:
-    """Press and release the button at a point where the mouse is, ``times`` in a row (2 is a double click)."""
+    """Click where the mouse is, ``times`` in a row (2 is a double click)."""
     down, up = held_down(grip.held)
     messages: list[dict[str, Any]] = []
     for count in range(1, times + 1):
@@ -89,7 +92,10 @@ async def click(cdp: Cdp, x: float, y: float, times: int = 1, grip: Grip = LEFT)
 
 
 async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
-    """Turn the wheel at a point by so many CSS pixels. What it scrolls is shown from the next frame on."""
+    """Turn the wheel at a point by so many CSS pixels.
+
+    What it scrolls is shown from the next frame on.
+    """
     await cdp.send("Input.dispatchMouseEvent", {"type": "mouseWheel", "x": x, "y": y, "deltaX": dx, "deltaY": dy})
 
 
@@ -119,13 +125,20 @@ async def drag(cdp: Cdp, intercept: Interceptor, way: Sequence[Place], grip: Gri
 
 
 async def _carry(cdp: Cdp, data: dict[str, Any], way: list[Place]) -> None:
-    """Take an intercepted drag over its way and drop it at the end. Whether a drop is welcome is the page's answer to the event before."""
+    """Take an intercepted drag over its way and drop it at the end.
+
+    Whether a drop is welcome is the page's answer to the event before.
+    """
     for kind, (x, y) in [("dragEnter", way[0]), *(("dragOver", place) for place in way), ("drop", way[-1])]:
         await cdp.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data})
 
 
 async def _mouse(cdp: Cdp, kind: str, place: Place, **more: Any) -> None:
-    """One mouse event, awaited: Chromium merges moves that come faster than frames, and how many a page sees would depend on the load."""
+    """One mouse event, awaited.
+
+    Chromium merges moves that come faster than frames, and how many a page sees would depend on the
+    load.
+    """
     await cdp.send("Input.dispatchMouseEvent", {"type": kind, "x": place[0], "y": place[1], **more})
 
 
@@ -135,7 +148,10 @@ async def press(cdp: Cdp, chord: Chord) -> None:
 
 
 async def replace_text(cdp: Cdp, text: str) -> None:
-    """Select everything in the focused field and type ``text`` over it; an empty text clears the field."""
+    """Select everything in the focused field and type ``text`` over it.
+
+    An empty text clears the field.
+    """
     control, *a_key, release = events(Chord((KEYS["Control"],), KEYS["a"]))
     first = [control, {**a_key[0], "commands": ["selectAll"]}, *a_key[1:], release]
     await _write(cdp, first if text else [*first, *stroke(KEYS["Backspace"])], text)
@@ -159,7 +175,10 @@ async def _write(cdp: Cdp, first: list[dict[str, Any]], text: str) -> None:
 
 
 def _first_moves(start: Place, end: Place) -> list[Place]:
-    """Two small moves towards the end: the first begins a drag, the second lets a page see it."""
+    """Two small moves towards the end.
+
+    The first begins a drag, the second lets a page see it.
+    """
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = max((dx * dx + dy * dy) ** 0.5, DRAG_START)
     step = DRAG_START / length

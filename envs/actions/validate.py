@@ -46,7 +46,9 @@ def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
 
 
 def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> ActionError | None:
-    """Why an action cannot be carried out, as far as the observation tells; ``None`` if it may be tried.
+    """Why an action cannot be carried out, as far as the observation tells.
+
+    Returns ``None`` if it may be tried.
 
     Args:
         offers: Names of actions that the site takes beyond those that every site does.
@@ -75,7 +77,10 @@ def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
 
 
 def option_index(options: Sequence[str], label: str) -> int | None:
-    """Position of an option by its label: exact first, then without regard to case and spaces at the ends."""
+    """Position of an option by its label.
+
+    Exact first, then without regard to case and spaces at the ends.
+    """
     if label in options:
         return options.index(label)
     folded = [option.strip().casefold() for option in options]

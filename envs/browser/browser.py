@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from envs import background
+from envs.background import start_background
 from envs.browser.chromium import environment
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, ContextOptions, PageCrashed
@@ -70,12 +70,14 @@ class Browser:
         except BaseException:
             await process.stop()
             raise
-        background.start(browser.cpu_guard.run(), browser._guarding, f"CPU guard of Chromium {process.pid}")
+        start_background(browser.cpu_guard.run(), browser._guarding, f"CPU guard of Chromium {process.pid}")
         return browser
 
     @classmethod
     async def connect(cls, url: str, times: ConnectionTimes | None = None) -> Browser:
-        """Use a browser that somebody else started: its ``ws://…`` debugging address, or ``http://host:port`` of it. It is left running.
+        """Use a browser that somebody else started: its ``ws://…`` debugging address, or ``http://host:port`` of it.
+
+        It is left running.
 
         Raises:
             BrowserError: there is none.
@@ -170,7 +172,7 @@ class Browser:
                 return
         # Of somebody else (an external browser): let it go on without us.
         going = session.send("Runtime.runIfWaitingForDebugger")
-        background.start(going, self._strangers, f"a page of another client of {self.connection.name}")
+        start_background(going, self._strangers, f"a page of another client of {self.connection.name}")
 
 
 async def _debugger_address(url: str) -> str:

@@ -44,7 +44,10 @@ class ContextCache:
         return len(self.idle) + len(self.lent)
 
     def put(self, context: BrowserContext, browser: Browser, listener: Listener) -> None:
-        """A new context of this browser, with its way out; it is neither lent nor idle yet."""
+        """A new context of this browser, with its way out.
+
+        It is neither lent nor idle yet.
+        """
         self._browsers[context] = browser
         self._listeners[context] = listener
 
@@ -57,8 +60,10 @@ class ContextCache:
         return self._listeners[context].allow
 
     def take(self, site: Site, task: WebTask, *, full: bool) -> BrowserContext | None:
-        """An idle context for an episode: one that already shows the task's page; where there is no room for another one (``full``), any of the
-        site's."""
+        """An idle context for an episode: one that already shows the task's page.
+
+        Where there is no room for another one (``full``), any of the site's.
+        """
         own = [context for context in self.idle if context.owner == site.name]
         same = [context for context in own if context.path == task.path]
         chosen = same[-1] if same else own[0] if own and full else None
@@ -67,7 +72,10 @@ class ContextCache:
         return chosen
 
     def take_ready(self, options: ContextOptions, allow: AllowList) -> BrowserContext | None:
-        """A context that was opened beforehand as ``options`` want it; it is that site's from now on, and gets out as the site may."""
+        """A context that was opened beforehand as ``options`` want it.
+
+        It is that site's from now on, and gets out as the site may.
+        """
         chosen = next((context for context in self.ready if context.fits(options)), None)
         if chosen is not None:
             self.ready.remove(chosen)
@@ -76,14 +84,20 @@ class ContextCache:
         return chosen
 
     def withdraw(self, which: Callable[[BrowserContext], bool]) -> list[BrowserContext]:
-        """Take contexts that wait away, so that nobody gets them; they are to be closed, or forgotten with their browser."""
+        """Take contexts that wait away, so that nobody gets them.
+
+        They are to be closed, or forgotten with their browser.
+        """
         found = [context for context in (*self.idle, *self.ready) if which(context)]
         self.idle = [context for context in self.idle if context not in found]
         self.ready = [context for context in self.ready if context not in found]
         return found
 
     async def close(self, context: BrowserContext) -> None:
-        """Close a context and its way out; one that was closed with its browser or its pool meanwhile is closed."""
+        """Close a context and its way out.
+
+        One that was closed with its browser or its pool meanwhile is closed.
+        """
         browser, listener = self._browsers.pop(context, None), self._listeners.pop(context, None)
         try:
             if browser is not None:
@@ -100,7 +114,10 @@ class ContextCache:
             await listener.close()
 
     def clear(self) -> None:
-        """All browsers are ended, and the proxy with all ways out. Who has a context may still give it back."""
+        """All browsers are ended, and the proxy with all ways out.
+
+        Who has a context may still give it back.
+        """
         self.idle.clear()
         self.ready.clear()
         self._listeners.clear()
@@ -128,7 +145,9 @@ class BrowserSet:
             raise BrowserError("the pool is closed")
 
     async def pick_browser(self) -> Browser:
-        """The browser with the fewest contexts; started if there are too few. Concurrent callers start one, not one each.
+        """The browser with the fewest contexts; started if there are too few.
+
+        Concurrent callers start one, not one each.
 
         Raises:
             BrowserError: it cannot be started, or the pool is closed.
@@ -146,7 +165,10 @@ class BrowserSet:
             return min(fit, key=lambda browser: browser.load)
 
     async def open_context(self, options: ContextOptions) -> tuple[Browser, BrowserContext]:
-        """A new context, on another browser if the chosen one turns out to be gone: that it died is known a moment after it did."""
+        """A new context, on another browser if the chosen one turns out to be gone.
+
+        That it died is known a moment after it did.
+        """
         while True:
             browser = await self.pick_browser()
             browser.single_use = self._options.process_per_episode
@@ -167,12 +189,16 @@ class BrowserSet:
             return self._blocked_listener
 
     async def remove_if_over(self, browser: Browser) -> None:
-        """End a browser after one of its contexts was closed, if nothing more is to come on it."""
+        """End a browser whose last context was closed, if it takes no more."""
         if (browser.retired or self._options.process_per_episode) and not browser.load:
             await self.remove(browser)
 
     async def remove(self, browser: Browser) -> None:
-        """End a browser. The episode on it, the next episode and the watcher may all find that it is over: the first of them ends it."""
+        """End a browser.
+
+        The episode on it, the next episode and the watcher may all find that it is over: the first
+        of them ends it.
+        """
         if browser not in self.browsers:
             return
         self.browsers.remove(browser)
@@ -219,7 +245,10 @@ class BrowserSet:
                 await self._cache.forget(context)
 
     async def _watch(self) -> None:
-        """Retire browsers that are old or large; the next one is started by who needs it."""
+        """Retire browsers that are old or large.
+
+        The next one is started by who needs it.
+        """
         while not self.closed:
             await asyncio.sleep(WATCH_SECONDS)
             for browser in list(self.browsers):

@@ -24,6 +24,42 @@ CANDIDATES = (
     "/usr/lib/chromium/chromium",
 )
 
+AUTOMATION_ARGS = (
+    # Run without a window, over a pipe.
+    "--headless",
+    "--remote-debugging-pipe=cbor",
+    "--no-startup-window",
+    "--disable-dev-shm-usage",
+    # Its own sandbox needs rights that containers do not give; a task's pages are kept in by the egress proxy.
+    "--no-sandbox",
+    # No first-run pages, updates, accounts or reports.
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-background-networking",
+    "--disable-breakpad",
+    "--disable-client-side-phishing-detection",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-sync",
+    "--password-store=basic",
+    "--use-mock-keychain",
+    # Pages behave the same whether they are shown or not.
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-back-forward-cache",
+    # Nothing of the browser's own stops a page or a call.
+    "--disable-hang-monitor",
+    "--disable-ipc-flooding-protection",
+    "--disable-popup-blocking",
+    "--disable-prompt-on-repost",
+    # Pages look and sound the same, and have a mouse.
+    "--hide-scrollbars",
+    "--mute-audio",
+    "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
+)
+"""Flags of every automated Chromium; `LAUNCH_ARGS` and the egress flags come after them."""
+
 DISABLED_FEATURES = (
     # Frames of other origins live in their page's process: one snapshot reads them, one clock stops them.
     "IsolateOrigins",
@@ -57,7 +93,10 @@ FONTS = Path("/usr/share/fonts")
 
 @cache
 def environment() -> dict[str, str]:
-    """Environment variables of a Chromium: the same fonts by name on every machine that has Liberation's."""
+    """Environment variables of a Chromium.
+
+    The same fonts by name on every machine that has Liberation's.
+    """
     if any(FONTS.rglob("LiberationSans-Regular.*")):
         return {"FONTCONFIG_FILE": str(FONTS_CONF)}
     logger.warning(
@@ -68,12 +107,17 @@ def environment() -> dict[str, str]:
 
 
 def launch_args(proxy: str) -> tuple[str, ...]:
-    """Arguments of a Chromium whose way out is ``proxy``, the address of a listener of the egress proxy."""
+    """Command-line arguments of a Chromium that uses ``proxy``.
+
+    ``proxy`` is the address of a listener of the egress proxy.
+    """
     return (*LAUNCH_ARGS, *chromium_args(proxy, disable_features=DISABLED_FEATURES))
 
 
 def prompt_frames(executable: Path) -> tuple[str, ...]:
-    """Arguments with which pages whose clock is held draw a frame as soon as it is complete, not a tick of the display later.
+    """Arguments that make pages with a held clock draw frames at once.
+
+    At once: as soon as a frame is complete, not a tick of the display later.
 
     The compositor of a page reads the held clock, by which the deadline of a frame is over when it has begun (`envs.settle.clock`). With
     ``--run-all-compositor-stages-before-draw`` it waits for no deadline. The process that draws may not have that flag: it then does not wait for the
@@ -91,7 +135,10 @@ def prompt_frames(executable: Path) -> tuple[str, ...]:
 
 
 def _is_program(executable: Path) -> bool:
-    """Whether it is no script; false where it cannot be read, which who starts it says."""
+    """Whether it is no script.
+
+    Returns false where it cannot be read, which who starts it says.
+    """
     try:
         with executable.open("rb") as file:
             return file.read(len(ELF)) == ELF
@@ -100,8 +147,9 @@ def _is_program(executable: Path) -> bool:
 
 
 def find_chromium() -> Path:
-    """The Chromium executable: ``ROLLWRIGHT_CHROMIUM``, the raw headless shell, full Chromium, then what Playwright
-    downloaded.
+    """The Chromium executable.
+
+    ``ROLLWRIGHT_CHROMIUM``, the raw headless shell, full Chromium, then what Playwright downloaded.
 
     Raises:
         BrowserError: none is installed, or the variable names something that is no executable file.

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from envs import background
+from envs.background import start_background
 from envs.browser.states import ConnectionMachine, ConnectionState
 from envs.cdp.client import ATTACHED_AGAIN, CdpClient, CdpError, CdpSession, ConnectionLost
 from envs.types import BrowserError
@@ -36,7 +36,7 @@ NO_AUTO_ATTACH = {"autoAttach": False, "waitForDebuggerOnStart": False, "flatten
 
 @dataclass(frozen=True)
 class ConnectionTimes:
-    """Seconds (and attempts) after which a connection does something about a browser that does not answer."""
+    """Timeouts and retry limits of a connection to a browser."""
 
     connect: float = 5.0
     """For a socket, and for attaching: both take 5 ms on loopback."""
@@ -52,7 +52,10 @@ class ConnectionTimes:
 
 
 class Connection:
-    """The way to one browser. ``open`` it, then use ``browser`` and the sessions of targets; ``close`` it at the end."""
+    """The way to one browser.
+
+    ``open`` it, then use ``browser`` and the sessions of targets; ``close`` it at the end.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Connection:
             if not isinstance(error, BrowserError):
                 raise
             raise ConnectionLost(f"{self.name}: {error}") from error
-        background.start(self._keep(), self._tasks, f"connection of {self.name}").add_done_callback(self._kept)
+        start_background(self._keep(), self._tasks, f"connection of {self.name}").add_done_callback(self._kept)
 
     async def ready(self) -> None:
         """Wait until calls can be made. Callers put a deadline around it.
@@ -137,7 +140,10 @@ class Connection:
                 self._asked.clear()
 
     def child(self, session_id: str) -> CdpSession:
-        """The session of something that a page's own session attached to (a worker); it ends with its socket."""
+        """The session of something that a page's own session attached to (a worker).
+
+        It ends with its socket.
+        """
         session = CdpSession(session_id)
         assert self._client is not None
         session.bind(self._client, session_id)
@@ -170,7 +176,10 @@ class Connection:
     # ------------------------------------------------------------------------------------------------------ life
 
     async def _keep(self) -> None:
-        """Watch the socket; when it is gone, get another one, until the attempts are used up."""
+        """Watch the socket.
+
+        When it is gone, get another one, until the attempts are used up.
+        """
         while True:
             why = await self._watch()
             self._usable.clear()
@@ -203,7 +212,7 @@ class Connection:
         return False
 
     async def _watch(self) -> str:
-        """Until the socket is gone, or twice in a row there was no sign of life; says why."""
+        """Wait until the socket is gone or silent twice in a row; return why."""
         assert self._client is not None
         client, missed = self._client, 0
         while not client.lost.done():
@@ -277,7 +286,10 @@ class Connection:
             client.close(why)
 
     def _kept(self, task: asyncio.Task[None]) -> None:
-        """Give the browser up where keeping its connection failed: nobody would connect again, and callers would wait for ever."""
+        """Give the browser up where keeping its connection failed.
+
+        Nobody would connect again, and callers would wait for ever.
+        """
         if task.cancelled() or task.exception() is None:
             return
         self.machine.to(ConnectionState.CLOSED, f"keeping it failed: {task.exception()!r}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs import background
+from envs.background import start_background
 from envs.browser.connection import Connection
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.popups import FirstRequest, show_blank
@@ -77,7 +77,10 @@ class ContextOptions:
 
 
 class BrowserContext:
-    """Tabs that share storage with each other and with nobody else. Made by `open`, used by one session at a time."""
+    """Tabs that share storage with each other and with nobody else.
+
+    Made by `open`, used by one session at a time.
+    """
 
     def __init__(self, connection: Connection, context_id: str, options: ContextOptions) -> None:
         self.owner = options.owner
@@ -127,7 +130,7 @@ class BrowserContext:
         return context
 
     def fits(self, options: ContextOptions) -> bool:
-        """Whether it was opened as these options want it, whatever site and way out they name."""
+        """Whether it was opened with these options, whatever their site and proxy."""
         return replace(self._options, owner="", proxy="") == replace(options, owner="", proxy="")
 
     @property
@@ -162,7 +165,10 @@ class BrowserContext:
 
     @property
     def reusable(self) -> bool:
-        """Another episode may begin on it: it works, its clock has room, and the last episode left no window and no dialog open."""
+        """Another episode may begin on it.
+
+        It works, its clock has room, and the last episode left no window and no dialog open.
+        """
         if time.monotonic() - self._opened > CONTEXT_SECONDS:
             return False
         return not self.broken and len(self.tabs) == 1 and self.tabs[0].dialogs.pending is None
@@ -184,7 +190,7 @@ class BrowserContext:
         self._cut()
 
     async def guard(self, work: Coroutine[Any, Any, T], deadline: float, what: str) -> T:
-        """Await ``work``, but no longer than ``deadline`` seconds and not after the loss of the context or its socket.
+        """Await ``work`` until ``deadline`` seconds, or the context or its socket is lost.
 
         Nothing of it runs on afterwards.
 
@@ -214,7 +220,10 @@ class BrowserContext:
 
     @property
     def _gone(self) -> BrowserError | None:
-        """Why what is being done cannot be ended as it should: a new exception for whoever raises it."""
+        """Why what is being done cannot be ended as it should.
+
+        A new exception for whoever raises it.
+        """
         stored = self._lost or self._interrupted
         return None if stored is None else again(stored)
 
@@ -224,7 +233,10 @@ class BrowserContext:
             self._guarded.cancel()
 
     def tab_gone(self, target: str, error: BrowserError) -> bool:
-        """A target is not there any more; True if it was one of ours. The context is lost with its last tab, or if a page crashed."""
+        """A target is not there any more; True if it was one of ours.
+
+        The context is lost with its last tab, or if a page crashed.
+        """
         tab = next((tab for tab in self.tabs if tab.cdp.target_id == target), None)
         if tab is None:
             return False
@@ -241,14 +253,16 @@ class BrowserContext:
         return not self.lost and bool(self.tabs) and tab not in self.tabs
 
     def adopt(self, session: CdpSession, *, has_opener: bool) -> None:
-        """A page of this context opened another one: it becomes a tab, or is closed if there are too many.
+        """A page of this context opened another one.
+
+        It becomes a tab, or is closed if there are too many.
 
         Args:
             has_opener: The page and the new one can reach each other.
         """
         many = len(self.tabs) + len(self._setting_up) >= MAX_TABS
         work = self._refuse(session) if many else self._adopt(session, has_opener)
-        background.start(work, self._setting_up, "setting up a window that a page opened")
+        start_background(work, self._setting_up, "setting up a window that a page opened")
 
     async def settled(self) -> None:
         """Until all that pages opened is set up."""
@@ -279,7 +293,7 @@ class BrowserContext:
         await self._connection.browser.send("Storage.setCookies", params)
 
     def download_folder(self, within: Path | None) -> DownloadFolder:
-        """A folder for what an episode downloads, made in ``within`` or where the system keeps such."""
+        """A new download folder for an episode, in ``within`` or the system's place."""
         return DownloadFolder.make(self._connection.browser, self.context_id, within)
 
     async def new_tab(self) -> Tab:
@@ -340,7 +354,10 @@ class BrowserContext:
         self._connection.forget(session)
 
     async def _set_up(self, session: CdpSession) -> None:
-        """What a page is given before it loads anything; all of it again when the session gets a new socket."""
+        """What a page is given before it loads anything.
+
+        All of it again when the session gets a new socket.
+        """
         kept, device = _Kept(session), self._options.device
         domains = ("Page", "Network", "Animation", "DOM")
         await asyncio.gather(*(session.enable(f"{domain}.enable") for domain in domains))
@@ -372,7 +389,10 @@ class _Kept:
 
 
 async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, Any]]) -> None:
-    """Close a context that was asked for and is not wanted any more: the browser makes it all the same."""
+    """Close a context that was asked for and is not wanted any more.
+
+    The browser makes it all the same.
+    """
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             made = await asked

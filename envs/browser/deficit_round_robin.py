@@ -71,7 +71,10 @@ class DeficitRoundRobin(Generic[K]):
         return account.charged if account else 0.0
 
     def add(self, key: K) -> None:
-        """The key has work from now on. Nothing changes if it waits already or is out."""
+        """The key has work from now on.
+
+        Nothing changes if it waits already or is out.
+        """
         account = self._accounts.setdefault(key, _Account(0.0, self._round))
         if not account.out and key not in self._ring:
             self._grant_missed(account, at_most=0.0)  # what was owed to it when its work ended is lost
@@ -82,7 +85,10 @@ class DeficitRoundRobin(Generic[K]):
         self._ring.pop(key, None)
 
     def next(self) -> K | None:
-        """The key whose turn it is, which is then out until it is charged; ``None`` if none waits."""
+        """The key whose turn it is, which is then out until it is charged.
+
+        Returns ``None`` if none waits.
+        """
         while self._ring:
             key = next(iter(self._ring))
             account = self._accounts[key]
@@ -98,7 +104,9 @@ class DeficitRoundRobin(Generic[K]):
         return None
 
     def charge(self, key: K, cost: float, *, more: bool) -> None:
-        """What ``next`` gave is done and cost this much; with ``more`` work the key goes on as long as it has credit.
+        """What ``next`` gave is done and cost this much.
+
+        With ``more`` work the key goes on as long as it has credit.
 
         A key that was forgotten meanwhile is not charged.
         """
@@ -122,6 +130,6 @@ class DeficitRoundRobin(Generic[K]):
         self._accounts.pop(key, None)
 
     def _grant_missed(self, account: _Account, *, at_most: float) -> None:
-        """The quanta of the rounds that passed without the key, within the bounds of credit and debt."""
+        """Grant the quanta of missed rounds, within the bounds of credit and debt."""
         missed, account.round = self._round - account.round, self._round
         account.credit = max(-self._most_cost, min(account.credit + missed * self._quantum, at_most))

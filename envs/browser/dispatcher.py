@@ -173,7 +173,10 @@ class EpisodeQueues:
         return await self._dispatcher._pools[kind].run(self, operation, deadline)
 
     def close(self, error: BrowserError) -> None:
-        """Fail all operations, those that wait and those that run, with ``error``; later ones are refused. The second call does nothing."""
+        """Fail all operations, those that wait and those that run, with ``error``.
+
+        Later ones are refused. The second call does nothing.
+        """
         if self._closed is not None:
             return
         self._closed = error

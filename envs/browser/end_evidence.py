@@ -48,7 +48,10 @@ _ELEMENT, _DOCUMENT, _FRAGMENT = 1, 9, 11
 
 
 async def own_world(cdp: Cdp) -> int:
-    """A JavaScript world of the tab's document that the page knows nothing of: its execution context."""
+    """A JavaScript world of the tab's document that the page knows nothing of.
+
+    Its execution context.
+    """
     return await isolated_world(cdp, WORLD, await main_frame(cdp))
 
 
@@ -92,7 +95,10 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
 
 
 async def _compiles(cdp: Cdp, world: int, expression: str) -> bool:
-    """Whether an expression is JavaScript at all: what it throws is then a matter of the page."""
+    """Whether an expression is JavaScript at all.
+
+    What it throws is then a matter of the page.
+    """
     params = {"expression": f"() => {_ASKED % expression}", "contextId": world}
     return "exceptionDetails" not in await cdp.send("Runtime.evaluate", params)
 
@@ -109,7 +115,10 @@ def script_cause(details: dict[str, Any]) -> str:
 
 
 async def read_nodes(cdp: Cdp, styles: Sequence[str]) -> tuple[tuple[DomElement, ...], bool]:
-    """The elements of the tab's page, its frames and shadow trees in document order; and whether there are more, which are left out."""
+    """The elements of the tab's page, its frames and shadow trees in document order.
+
+    And whether there are more, which are left out.
+    """
     params = {"computedStyles": list(styles), "includePaintOrder": False}
     return elements_of(await cdp.send("DOMSnapshot.captureSnapshot", params), styles)
 
@@ -204,7 +213,9 @@ class DownloadFolder:
         await self._behave("deny")
 
     async def read(self) -> tuple[tuple[Download, ...], bool]:
-        """The files that have arrived, by name; those on their way are waited for. And whether there are some that have not arrived.
+        """The files that have arrived, by name; those on their way are waited for.
+
+        And whether there are some that have not arrived.
 
         Raises:
             BrowserError: they cannot be read.

@@ -101,7 +101,7 @@ class EpisodePage:
         return self.context.active
 
     async def begin(self, seed: int, path: str = "") -> tuple[PageStep, bool]:
-        """Load the page or use the one that is there, reset it to the seed, and look; also whether it was loaded.
+        """Load or reuse the page, reset it to the seed, and look; also whether loaded.
 
         ``path`` is where the page is entered, if not at the task's own. What a site of somebody else answers is looked at whatever its status:
         it may be a wall.
@@ -169,7 +169,10 @@ class EpisodePage:
         return replace(result, settled=settled, error=error.code if error else None)
 
     async def evidence(self, needs: Needs) -> Recorded:
-        """What the grading asks to be read of the page as it is. An open dialog is cancelled first: it would hold everything up."""
+        """What the grading asks to be read of the page as it is.
+
+        An open dialog is cancelled first: it would hold everything up.
+        """
         await self.clear_dialogs()
         tab, absent = self.tab, dict[str, str]()
         scripts = await self.run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
@@ -236,7 +239,10 @@ class EpisodePage:
         return self.screenshots and not isinstance(action, MOVING) and not empty and not busy
 
     async def _seen(self, effect: Effect, error: ActionError | None, *, speculate: bool) -> tuple[Settled, PageStep]:
-        """What came of an action. A tab may close itself meanwhile: then another one is shown."""
+        """What came of an action.
+
+        A tab may close itself meanwhile: then another one is shown.
+        """
         while True:
             tab = self.tab
             try:
@@ -351,7 +357,10 @@ class EpisodePage:
         return observation.model_copy(update=update)
 
     def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> PageStep:
-        """A dialog stops the page: nothing of it can be read until it is answered. The picture is the last one."""
+        """A dialog stops the page: nothing of it can be read until it is answered.
+
+        The picture is the last one.
+        """
         pending = self.tab.dialogs.pending
         assert pending is not None
         observation = Observation(
@@ -368,7 +377,10 @@ class EpisodePage:
 
 
 def unchanged(last: PageStep, error: ActionError | None) -> PageStep:
-    """What is seen after an action that did not touch the page, or was refused: nothing that the last step led to is reported again."""
+    """What is seen after an action that did not touch the page, or was refused.
+
+    Nothing that the last step led to is reported again.
+    """
     before = last.observation
     news = {
         "error": error.line() if error else None,

@@ -35,7 +35,9 @@ class FinalPage:
         return str(told["entries"][told["currentIndex"]]["url"])
 
     async def goto(self, url: str) -> None:
-        """Load an address anew and wait until the page is at rest. A page that says that it does not exist is a page.
+        """Load an address anew and wait until the page is at rest.
+
+        A page that says that it does not exist is a page.
 
         The document that is shown is left first: an address that differs in its fragment only, or not at all, would not be asked for. Neither
         are copies that the browser has kept. Cookies and what the tab has stored stay.
@@ -64,7 +66,10 @@ class FinalPage:
         return str(await self.evaluate("document.documentElement ? document.documentElement.outerHTML : ''"))
 
     async def inspected(self) -> Any:
-        """The page as `PoolOptions.inspect` has it, which after a step that ended with a dialog open is not known."""
+        """What `PoolOptions.inspect` gave.
+
+        It is not known after a step that ended with a dialog open.
+        """
         return await self._page.inspected()
 
     async def evaluate(self, expression: str) -> object:
@@ -89,7 +94,11 @@ class FinalPage:
 
 
 async def _leave(tab: Tab) -> None:
-    """Show the blank page. A document that asks whether to stay (``beforeunload``) is left all the same, with what was not saved."""
+    """Show the blank page.
+
+    A document that asks whether to stay (``beforeunload``) is left all the same, with what was not
+    saved.
+    """
     answers: list[asyncio.Task[None]] = []
 
     def opened() -> None:

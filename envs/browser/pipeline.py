@@ -66,7 +66,7 @@ class Stage(Generic[A, B]):
 
     @classmethod
     def in_threads(cls, name: str, work: Callable[[A], B], executor: Executor, *, workers: int = 1) -> Stage[A, B]:
-        """A stage whose work is a plain function (encoding an image, rendering a prompt) and runs beside the event loop."""
+        """A stage that runs a plain function in threads, such as encoding an image."""
 
         async def run(item: A) -> B:
             return await asyncio.get_running_loop().run_in_executor(executor, work, item)
@@ -126,7 +126,10 @@ class Pipeline(Generic[A, B]):
         return Pipeline((stage,))
 
     def then(self, stage: Stage[B, C]) -> Pipeline[A, C]:
-        """This pipeline with one more stage. The stages are shared: bounds hold over all pipelines that a stage is in."""
+        """This pipeline with one more stage.
+
+        The stages are shared: bounds hold over all pipelines that a stage is in.
+        """
         return Pipeline((*self.stages, stage))
 
     async def run(self, item: A) -> B:
@@ -148,7 +151,10 @@ class Pipeline(Generic[A, B]):
 
 
 async def _pass_on(before: Stage[Any, Any] | None, stage: Stage[Any, Any]) -> None:
-    """From the stage where an item is done to the queue of the next; the worker is free once there is a place."""
+    """From the stage where an item is done to the queue of the next.
+
+    The worker is free once there is a place.
+    """
     started = asyncio.get_running_loop().time()
     try:
         await stage.enter()

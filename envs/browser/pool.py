@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
-from envs import background
+from envs.background import start_background
 from envs.browser.browsers import BrowserSet, ContextCache
 from envs.browser.context import BrowserContext, ContextOptions, Device
 from envs.browser.dispatcher import Dispatcher
@@ -45,7 +45,10 @@ class BrowserPool:
     def __init__(
         self, options: PoolOptions | None = None, *, secrets: SiteSecrets | None = None, **changes: Any
     ) -> None:
-        """``changes`` are fields of `PoolOptions`, laid over ``options``; ``secrets`` are added to requests by the proxy and seen by nobody."""
+        """``changes`` are fields of `PoolOptions`, laid over ``options``.
+
+        ``secrets`` are added to requests by the proxy and seen by nobody.
+        """
         self.options = replace(options or PoolOptions(), **changes)
         self.counters = PoolCounters()
         self.dispatcher = Dispatcher()
@@ -80,7 +83,9 @@ class BrowserPool:
 
     @asynccontextmanager
     async def lease(self, site: Site) -> AsyncIterator[WebSession]:
-        """A session on ``site``, closed at the end. Chromium is started (again) if it is not there.
+        """A session on ``site``, closed at the end.
+
+        Chromium is started (again) if it is not there.
 
         Raises:
             BrowserError: Chromium cannot be started, or the pool is closed.
@@ -96,8 +101,9 @@ class BrowserPool:
     async def scratch_tab(
         self, where: Device | Site, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
     ) -> T:
-        """What ``work`` makes of a blank tab in a context of its own, which is closed afterwards. It takes no place of a session, so that
-        grading never waits for episodes.
+        """Run ``work`` on a blank tab in a context of its own, closed afterwards.
+
+        It takes no place of a session, so that grading never waits for episodes.
 
         Args:
             where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
@@ -125,7 +131,7 @@ class BrowserPool:
         return tuple(pid for browser in self._browser_set.browsers for pid in browser.pids)
 
     def metrics(self) -> dict[str, Any]:
-        """Counters, what became of the operations of each kind, and the state of each browser's connection."""
+        """Counters of the pool, of each kind of operation, and of each browser."""
         return {
             **asdict(self.counters),
             "requests_refused": {str(reason): count for reason, count in self.egress.refusals.items()},
@@ -149,19 +155,20 @@ class BrowserPool:
         """Stop everything. Sessions that are still out fail."""
         for task in self._background:
             task.cancel()
-        await asyncio.gather(
-            *self._background, return_exceptions=True
-        )  # their errors are logged by `background.log_failure`
+        await asyncio.gather(*self._background, return_exceptions=True)  # their errors are logged by `start_background`
         await self._browser_set.close()
 
     # ------------------------------------------------------------------------------------- used by sessions
 
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
-        """A context for an episode: an idle one that already shows the task's page, a new one while there is room, else
-        any of the site's."""
+        """A context for an episode.
+
+        An idle one that already shows the task's page, a new one while there is room, else any of
+        the site's.
+        """
         cache, again = self._cache, site.stateless_pages
         for gone in cache.withdraw(lambda context: not context.reusable):
-            self._leaving.add(background.start(self._close(gone), self._background, "closing a context"))
+            self._leaving.add(start_background(self._close(gone), self._background, "closing a context"))
         context = cache.take(site, task, full=self._places_taken >= self.options.max_sessions) if again else None
         if context is not None:
             cache.lent.add(context)
@@ -194,16 +201,19 @@ class BrowserPool:
         )
 
     def record_episode(self, site: Site, *, loaded: bool) -> None:
-        """An episode has begun; its page was ``loaded`` for it or was there. Only now is a context prepared for the next one: it would slow the
-        first observation of this one."""
+        """Count an episode that has begun, and open a context beforehand.
+
+        Its page was ``loaded`` for it or was there. Only now is a context prepared for the next one: it would slow the first observation of this
+        one.
+        """
         self.counters.episodes += 1
         self.counters.navigations += loaded
         if self.options.prewarm and not site.stateless_pages:
             options = replace(self._context_options(site), owner="")
-            background.start(self._prewarm(options), self._background, "opening a context beforehand")
+            start_background(self._prewarm(options), self._background, "opening a context beforehand")
 
     async def release(self, context: BrowserContext, site: Site) -> None:
-        """Take a context back, or close it if it is broken, old, or may not be used again."""
+        """Take a context back, or close it if it is broken, old or single-use."""
         browser = self._cache.browser_of(context)
         browser.episodes += 1
         old = context.episodes >= self.options.recycle_after
@@ -302,7 +312,7 @@ class BrowserPool:
                 await self._browser_set.remove_if_over(browser)
 
     async def _prewarm(self, options: ContextOptions) -> None:
-        """Have contexts of this kind ready for the next episodes, in place of those of another kind."""
+        """Open contexts with these options for the next episodes; close ready ones of another kind."""
         cache = self._cache
         while sum(context.fits(options) for context in cache.ready) + self._prewarming < self.options.prewarm:
             self._prewarming += 1

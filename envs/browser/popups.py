@@ -28,7 +28,10 @@ class FirstRequest:
 
     @classmethod
     async def catch(cls, cdp: Cdp) -> FirstRequest | None:
-        """Let a new window go as far as its first request, and stop it there; ``None`` if it makes none (an empty window). It can be set up then."""
+        """Let a new window go as far as its first request, and stop it there.
+
+        Returns ``None`` if it makes none (an empty window). It can be set up then.
+        """
         first = cls(cdp)
         await cdp.send("Fetch.enable", DOCUMENTS)
         # Takes effect at once, and is answered by the document: when no navigation is under way any more.
@@ -47,7 +50,10 @@ class FirstRequest:
             blank.cancel()
 
     async def repeat(self) -> asyncio.Future[dict[str, Any]]:
-        """Make the request again, and return when it is on its way; the future is the navigation's."""
+        """Make the request again, and return when it is on its way.
+
+        The future is the navigation's.
+        """
         request = self._request
         params = {"url": request["url"], "transitionType": "link", "referrer": request["headers"].get("Referer", "")}
         going = asyncio.ensure_future(self._cdp.send("Page.navigate", params))
@@ -76,7 +82,10 @@ class FirstRequest:
 
 
 async def show_blank(cdp: Cdp) -> None:
-    """Give a window that shows nothing yet an empty page: no picture can be made of it, and it may stay so (a download, a mail address)."""
+    """Give a window that shows nothing yet an empty page.
+
+    No picture can be made of it, and it may stay so (a download, a mail address).
+    """
     history = await cdp.send("Page.getNavigationHistory")
     if not history["entries"][history["currentIndex"]]["url"]:
         await cdp.send("Page.navigate", {"url": "about:blank"})

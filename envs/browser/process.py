@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from envs.browser.chromium import AUTOMATION_ARGS
 from envs.cdp.cbor import CBOR
 from envs.cdp.client import CdpClient, ConnectionLost
 from envs.cdp.pipe import Pipe
@@ -42,39 +43,9 @@ LOWEST_DESCRIPTOR = 10
 POLL_SECONDS = 0.01
 """Between looks at the file in which Chromium writes its port."""
 
-ARGS = (
-    "--headless",
-    "--no-sandbox",  # its own sandbox needs rights that containers do not give; a task's pages are kept in by the egress proxy
-    "--remote-debugging-pipe=cbor",
-    "--no-startup-window",
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--hide-scrollbars",
-    "--mute-audio",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-background-timer-throttling",
-    "--disable-backgrounding-occluded-windows",
-    "--disable-renderer-backgrounding",
-    "--disable-back-forward-cache",
-    "--disable-breakpad",
-    "--disable-client-side-phishing-detection",
-    "--disable-component-update",
-    "--disable-extensions",
-    "--disable-hang-monitor",
-    "--disable-ipc-flooding-protection",
-    "--disable-popup-blocking",
-    "--disable-prompt-on-repost",
-    "--disable-sync",
-    "--password-store=basic",
-    "--use-mock-keychain",
-    "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
-)
-"""What every automated Chromium is started with; what this project adds is in `envs.browser.chromium`."""
-
 
 class ChromiumProcess:
-    """Made by `start`."""
+    """One Chromium process tree that we started. Made by `start`."""
 
     def __init__(self, process: psutil.Process, profile: Path, pipe: Pipe) -> None:
         self._process = process
@@ -92,7 +63,7 @@ class ChromiumProcess:
             BrowserError: it ended, or did not answer in time; with what it said.
         """
         profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
-        arguments = [*ARGS, *args, f"--user-data-dir={profile}"]
+        arguments = [*AUTOMATION_ARGS, *args, f"--user-data-dir={profile}"]
         try:
             pid, (reading, writing) = _spawn(executable, arguments, {**os.environ, **(environment or {})}, profile)
         except BaseException:
@@ -109,7 +80,10 @@ class ChromiumProcess:
         return process
 
     def client(self) -> CdpClient:
-        """The way to the browser. There is one pipe: who asks again takes it from who asked before."""
+        """The way to the browser.
+
+        There is one pipe: who asks again takes it from who asked before.
+        """
         return CdpClient(self._pipe, CBOR, self._numbers)
 
     async def address(self) -> str:
@@ -146,7 +120,10 @@ class ChromiumProcess:
             return []
 
     def memory_mb(self) -> float:
-        """Proportional set size of all its processes (shared pages once) in MiB; resident size where the system does not tell."""
+        """Proportional set size of all its processes (shared pages once) in MiB.
+
+        Resident size where the system does not tell.
+        """
         return sum(_memory(process) for process in self.family()) / 2**20
 
     async def stop(self) -> None:
@@ -179,7 +156,10 @@ class ChromiumProcess:
 def _spawn(
     executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path
 ) -> tuple[int, tuple[int, int]]:
-    """Its process id, and our ends of the pipe: to read from and to write to."""
+    """Its process id, and our ends of the pipe.
+
+    To read from and to write to.
+    """
     try:
         with ExitStack() as kept, ExitStack() as theirs:  # each is closed also where the next one cannot be opened
             to_chromium, from_chromium = _pipe(theirs, kept), _pipe(kept, theirs)
@@ -203,7 +183,9 @@ def _spawn(
 
 
 def _pipe(*closed_by: ExitStack) -> tuple[int, int]:
-    """Reading and writing end, both above the descriptors that a child gets, so that none is overwritten by another.
+    """A new pipe's reading and writing ends.
+
+    Both are above the descriptors that a child gets, so that none is overwritten by another.
 
     Args:
         closed_by: What closes the reading end, and what closes the writing end.
@@ -225,7 +207,10 @@ def _pipe(*closed_by: ExitStack) -> tuple[int, int]:
 
 
 def _end(family: list[psutil.Process]) -> None:
-    """Kill them: there is nothing to save in a profile that is thrown away, and an orderly end takes a second."""
+    """Kill them.
+
+    There is nothing to save in a profile that is thrown away, and an orderly end takes a second.
+    """
     for member in family:
         try:
             member.kill()

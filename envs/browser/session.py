@@ -56,7 +56,9 @@ class WebSession:
 
     @property
     def server(self) -> ServerState | None:
-        """The state of the site's server for this episode, to be asked before the session is closed or reset; ``None`` where it has none.
+        """The site's server state for this episode; ``None`` where it has none.
+
+        To be asked before the session is closed or reset.
 
         Raises:
             BrowserError: the session is closed.
@@ -125,7 +127,9 @@ class WebSession:
             return result
 
     async def evidence(self, needs: Needs) -> Recorded:
-        """What the episode's grading asks to be read at its end. The page is left as it is, but for a dialog, which is cancelled.
+        """What the episode's grading asks to be read at its end.
+
+        The page is left as it is, but for a dialog, which is cancelled.
 
         Raises:
             BrowserError: the browser, the page or the deadline; or there is no episode.
@@ -137,8 +141,9 @@ class WebSession:
             return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
 
     async def look(self, work: Callable[[FinalPage], Awaitable[T]]) -> T:
-        """Look at the page, and at others of its site, after the episode's end: all of it within the deadline of a step. The episode cannot
-        go on afterwards.
+        """Look at the page, and at others of its site, after the episode's end.
+
+        All of it within the deadline of a step. The episode cannot go on afterwards.
 
         Raises:
             BrowserError: the browser or the deadline; or there is no episode. And what ``work`` raises.
@@ -156,13 +161,19 @@ class WebSession:
             return await self._guarded(context, looking(), f"look at the end of {page.task.task_id}")
 
     async def close(self) -> None:
-        """Give the page back. Every later call is refused, but for `close`, which does nothing again."""
+        """Give the page back.
+
+        Every later call is refused, but for `close`, which does nothing again.
+        """
         self._closed = True
         self._result = None
         await self._give_back()
 
     def _answered(self, action: Action, epoch: int, step_id: int | None) -> PageStep | None:
-        """The answer of a step that was carried out before; ``None`` if it is a new one."""
+        """The answer of a step that was carried out before.
+
+        Returns ``None`` if it is a new one.
+        """
         if epoch != self.epoch:
             raise BrowserError(f"the session is in epoch {self.epoch}, not {epoch}: it was reset meanwhile")
         if step_id is None or step_id == self.step_id:
@@ -200,8 +211,11 @@ class WebSession:
     async def _release(
         self, context: BrowserContext | None, page: EpisodePage | None, site_episode: SiteEpisode | None
     ) -> None:
-        """Each of these, whatever becomes of those before: the context, whose pages still write files and ask their server; then the files,
-        then the server's state."""
+        """Each of these, whatever becomes of those before.
+
+        The context, whose pages still write files and ask their server; then the files, then the
+        server's state.
+        """
         folder = page.downloads if page is not None else None
         async with AsyncExitStack() as ends:  # the last one first
             if site_episode is not None:

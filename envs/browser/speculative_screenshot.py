@@ -37,7 +37,7 @@ class SpeculativeScreenshots:
 
     @asynccontextmanager
     async def during(self, tab: Tab, *, worth: bool) -> AsyncIterator[Callable[[], None] | None]:
-        """Yields what begins the picture of a step on a tab, or ``None`` if that is not worth a try.
+        """Yield what begins a step's picture; ``None`` if it is not worth it.
 
         A picture whose `result` was not asked for is cancelled at the end.
         """
@@ -51,7 +51,9 @@ class SpeculativeScreenshots:
             await self._cancel()
 
     async def result(self, tab: Tab) -> bytes | None:
-        """The picture of this tab that was begun in this step; ``None`` if there is none, it failed, or it does not hold.
+        """The picture of this tab that was begun in this step.
+
+        Returns ``None`` if there is none, it failed, or it does not hold.
 
         Raises:
             BrowserError: the browser is gone, or the deadline.

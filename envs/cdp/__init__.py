@@ -109,7 +109,10 @@ async def main_frame(cdp: Cdp) -> str:
 
 
 async def isolated_world(cdp: Cdp, name: str, frame: str) -> int:
-    """Execution context of a JavaScript world that shares a frame's document with the page and nothing else: the page neither sees it nor can
-    change what is in it. Chromium gives the same one for the same name and frame, until the frame has another document."""
+    """Execution context of a frame's JavaScript world that is isolated from the page.
+
+    It shares the document with the page and nothing else: the page neither sees it nor can change what
+    is in it. Chromium gives the same one for the same name and frame, until the frame has another document.
+    """
     made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": name})
     return int(made["executionContextId"])

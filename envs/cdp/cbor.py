@@ -45,7 +45,7 @@ def write(message: dict[str, Any]) -> bytes:
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """A message of the browser, in which the ``result`` of a call is still to be read by `read_result`.
+    """Read a message of the browser; `read_result` then reads its ``result``.
 
     Raises:
         ValueError: it is none.
@@ -63,8 +63,11 @@ def read(raw: bytes) -> dict[str, Any]:
 
 
 def read_result(method: str, result: bytes, memory: dict[str, Any]) -> dict[str, Any]:
-    """What a method answered: as JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the columns of a snapshot
-    (`envs.cdp.tables`), whose numbers are not looked at. Halves of surrogate pairs, which JavaScript's strings may have, become U+FFFD.
+    """What a method answered.
+
+    As JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the columns of
+    a snapshot (`envs.cdp.tables`), whose numbers are not looked at. Halves of surrogate pairs,
+    which JavaScript's strings may have, become U+FFFD.
 
     Raises:
         ValueError: it cannot be read.
@@ -119,7 +122,10 @@ def _content(raw: bytes, _immutable: bool = False) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """The value as JSON would have it, changed in place: byte strings are text, whole numbers integers, and what is no number is ``None``."""
+    """The value as JSON would have it, changed in place.
+
+    Byte strings are text, whole numbers integers, and what is no number is ``None``.
+    """
     kind = type(value)
     if kind is float:
         if value.is_integer() and -INT64_LIMIT <= value < INT64_LIMIT:

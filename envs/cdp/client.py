@@ -210,7 +210,10 @@ class CdpSession:
         return await self._client.call(method, params, self._session_id, self.memory)
 
     async def enable(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Like `send`, and again whenever the session gets a new wire: for what a session sets up for its own lifetime."""
+        """Like `send`, and again whenever the session gets a new wire.
+
+        For what a session sets up for its own lifetime.
+        """
         self._enabled.append((method, params or {}))
         return await self.send(method, params)
 

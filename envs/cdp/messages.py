@@ -53,12 +53,12 @@ BAD_URL = ("invalid URL",)
 
 
 def refused_with(error: BaseException, messages: tuple[str, ...]) -> bool:
-    """Whether an error is the browser's own refusal of a call with one of these messages."""
+    """Whether the browser refused a call with one of these messages."""
     return isinstance(error, CdpError) and any(message in error.message for message in messages)
 
 
 def target_gone(error: BaseException) -> bool:
-    """Whether a call failed because what it was sent to, or the connection to the browser, is not there any more."""
+    """Whether a call failed because its target or the connection is gone."""
     if isinstance(error, CdpError) and error.code == NO_SESSION:
         return True
     return isinstance(error, ConnectionLost) or refused_with(error, TARGET_GONE)

@@ -49,8 +49,11 @@ class Pipe(asyncio.Protocol):
         self._writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._files[1])
 
     def send(self, message: bytes) -> None:
-        """Send a message, with all others of this turn of the loop: each write wakes the browser, which takes our core. To a browser that is gone
-        it is dropped: `ended` tells."""
+        """Send a message, with all others of this turn of the loop.
+
+        Each write wakes the browser, which takes our core. To a browser that is gone it is dropped:
+        `ended` tells.
+        """
         if not self._leaving:
             asyncio.get_running_loop().call_soon(self._write)
         self._leaving.append(message)

@@ -55,7 +55,10 @@ class WebSocket(asyncio.Protocol):
         return socket
 
     def send(self, message: bytes) -> None:
-        """Send a text message, with all others of this turn of the loop. Without a connection it is dropped: `ended` tells."""
+        """Send a text message, with all others of this turn of the loop.
+
+        Without a connection it is dropped: `ended` tells.
+        """
         if self._frames.state is not OPEN:
             return
         self._frames.send_text(message)

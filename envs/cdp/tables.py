@@ -40,7 +40,9 @@ class Tables:
         self._decoders = {ENVELOPE_TAG: self._column}
 
     def read(self, raw: bytes) -> dict[str, Any]:
-        """A snapshot; what it holds may be part of the next one too, and is not to be changed.
+        """A snapshot.
+
+        What it holds may be part of the next one too, and is not to be changed.
 
         Raises:
             CBORError: it is not whole.

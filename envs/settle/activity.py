@@ -56,7 +56,10 @@ class ActivityProbe:
         self._marked = None
 
     async def holds(self) -> bool:
-        """Whether nothing came and nothing ran; false without a mark. To be asked before a script of ours runs in the page."""
+        """Whether nothing came and nothing ran; false without a mark.
+
+        To be asked before a script of ours runs in the page.
+        """
         marked, self._marked = self._marked, None
         now = await self.read() if marked else {}
         if not marked or not now:
@@ -65,7 +68,11 @@ class ActivityProbe:
         return now == marked and 0 <= grown <= HEAP_BYTES and self._events_seen == self._requests.events_seen
 
     async def read(self) -> dict[str, float]:
-        """The counters; empty where the browser has none to tell (one without thread times, or a connection that is lost: the next call says so)."""
+        """The counters.
+
+        Empty where the browser has none to tell (one without thread times, or a connection that is
+        lost: the next call says so).
+        """
         try:
             if not self._counting:
                 await self._cdp.send(

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from envs import background as beside
+from envs.background import start_background
 from envs.cancel_scope import CancelScope
 from envs.cdp.messages import UNKNOWN_METHOD, refused_with
 from envs.settle.activity import ActivityProbe
@@ -122,17 +122,26 @@ class VirtualClock:
 
     @property
     def virtual(self) -> bool:
-        """Whether the clock is held. A browser that cannot is found out when it is to begin."""
+        """Whether the clock is held.
+
+        A browser that cannot is found out when it is to begin.
+        """
         return self._virtual
 
     @property
     def world(self) -> int | None:
-        """Execution context of the isolated world that the page is watched from; ``None`` until a document was looked at."""
+        """Execution context of the isolated world that the page is watched from.
+
+        Returns ``None`` until a document was looked at.
+        """
         return self._probe.world
 
     @property
     def looked(self) -> Look | None:
-        """What was there when the last `settle` ended, and is there still: nothing goes on while the clock stands. ``None`` if that is not known."""
+        """What was there when the last `settle` ended, and is there still.
+
+        Nothing goes on while the clock stands. ``None`` if that is not known.
+        """
         return self._looked if self._virtual and not self._dialog else None
 
     async def add_worker(self, name: str, cdp: Cdp) -> None:
@@ -150,7 +159,9 @@ class VirtualClock:
         return await self._activity.read()
 
     async def begin(self) -> None:
-        """Stop the clock at the epoch. To be called on the blank page, before anything is loaded; again is nothing.
+        """Stop the clock at the epoch.
+
+        To be called on the blank page, before anything is loaded; again is nothing.
 
         On a page whose process has a clock already (a window that a page opened, a page that is attached to again) the clock is taken as it is.
         """
@@ -191,7 +202,10 @@ class VirtualClock:
         self._time.fail(error)
 
     def attached_again(self) -> None:
-        """The session was bound to its page anew: what was set up on it is set up again by the next call."""
+        """The session was bound to its page anew.
+
+        What was set up on it is set up again by the next call.
+        """
         self._begun = False
         self._activity.attached_again()
 
@@ -202,7 +216,7 @@ class VirtualClock:
         seconds: float = REAL_SECONDS,
         drawing: Callable[[], None] | None = None,
     ) -> Settled:
-        """Give the page ``budget_ms`` of virtual time and what follows from it, and stop the clock.
+        """Give the page ``budget_ms`` of virtual time and what follows; stop the clock.
 
         Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be stopped.
 
@@ -247,7 +261,10 @@ class VirtualClock:
         return await (self._settle(budget_ms, drawing) if self._virtual else self._wait_for_quiet())
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
-        """Frame, budget, and again while there is more; see the module's docstring for why a frame is needed."""
+        """Frame, budget, and again while there is more.
+
+        See the module's docstring for why a frame is needed.
+        """
         heard_before = self.requests.heard_at
         until = self._time.now + budget_ms
         for turn in range(1 + ROUNDS):
@@ -277,7 +294,10 @@ class VirtualClock:
         return look
 
     def _read(self, look: Look, first: bool) -> None:
-        """Take over what the clock says: each request moves it, and another page of the process may have."""
+        """Take over what the clock says.
+
+        Each request moves it, and another page of the process may have.
+        """
         if first and look.now:
             self._since, self._time.now = min(self._since, look.now), look.now
 
@@ -318,7 +338,7 @@ class VirtualClock:
         return look
 
     async def _listen(self) -> None:
-        """Wait for the answer on a socket on which the page has spoken, and for the rest of it."""
+        """Wait for the whole answer on a socket on which the page spoke."""
         requests = self.requests
         end = requests.clock() + SOCKET_SECONDS
         while not self._never_silent or requests.unanswered:
@@ -331,7 +351,7 @@ class VirtualClock:
             await self.requests.wait_event(left)
 
     async def _wait_for_background(self) -> None:
-        """Both clocks go on, until nothing is seen of what the page does elsewhere for a while."""
+        """Let both clocks run until workers and stores are idle for a while."""
         requests = self.requests
         end = requests.clock() + BACKGROUND_SECONDS
         quiet, seen = 0, requests.finished_at
@@ -347,7 +367,10 @@ class VirtualClock:
         return SettleReason.NO_CLOCK
 
     async def _cut_off(self) -> SettleReason:
-        """Stop the clock of a page that does not come to rest, or first what keeps it from answering: the load of a document, or a script."""
+        """Stop the clock of a page that does not come to rest.
+
+        First what keeps it from answering is stopped: the load of a document, or a script.
+        """
         if await self._answers():
             return SettleReason.DEADLINE
         loading = self.requests.navigating()
@@ -383,7 +406,7 @@ class VirtualClock:
         if event["targetInfo"]["type"] == "worker" and self._open_session is not None:
             name = event["sessionId"]
             self._workers.add(name)  # at once: it is waited for also where the page settles before it is listened to
-            beside.start(self._add_own(name, self._open_session(name)), self._adding, f"worker {name} of a page")
+            start_background(self._add_own(name, self._open_session(name)), self._adding, f"worker {name} of a page")
 
     async def _add_own(self, name: str, cdp: Cdp) -> None:
         try:

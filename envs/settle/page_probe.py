@@ -100,7 +100,10 @@ class PageProbe:
         cdp.on("Page.frameNavigated", self._navigated)
 
     async def clock(self) -> float:
-        """What the page's clock says, ms since 1970; 0 where the document is being replaced. Not a `look`."""
+        """What the page's clock says, ms since 1970; 0 where the document is being replaced.
+
+        Not a `look`.
+        """
         return (await self._evaluate({"clock": True})).now
 
     async def look(self) -> Look:
@@ -108,7 +111,7 @@ class PageProbe:
         return await self._evaluate({"fields": self._fields})
 
     async def frame(self) -> Look:
-        """What is there when the next frame has been drawn, or now if none is for `FRAME_SECONDS`."""
+        """Look after the next drawn frame, or after `FRAME_SECONDS` without one."""
         try:
             async with asyncio.timeout(FRAME_SECONDS):
                 return await self._evaluate({"frame": True})

@@ -127,11 +127,11 @@ class RequestTracker:
         return [request for request in self.open.values() if not request.endless]
 
     def endless(self) -> bool:
-        """Whether a request is open that is not waited for and yet holds a clock that waits for requests."""
+        """Whether an endless request is open that holds the page's clock."""
         return any(request.endless and request.kind not in FREE for request in self.open.values())
 
     def navigating(self, *, frames: bool = False) -> bool:
-        """Whether a document of the main frame (of any frame) is being loaded, or was asked for."""
+        """Whether a document of the main frame (of any frame) is being loaded or requested."""
         return any(
             request.kind in ("Document", "Navigation") and (frames or self._main_frame in ("", request.frame))
             for request in self.open.values()
@@ -152,7 +152,7 @@ class RequestTracker:
         return max(0.0, min(ends, default=float("inf")) - self.clock())
 
     async def wait_event(self, seconds: float) -> bool:
-        """Wait for the next event, or until the time is over (never, if it is infinite); whether one came."""
+        """Wait for the next event for ``seconds``, which may be infinite; whether one came."""
         self.changed.clear()
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -162,7 +162,10 @@ class RequestTracker:
         return True
 
     def drain_notices(self) -> list[str]:
-        """What became of navigations, since this was last asked, that showed no page of the site: a file, an empty answer, an error."""
+        """Return and clear the notices of navigations that showed no page.
+
+        They led to a file, an empty answer, or an error.
+        """
         notices, self._notices = self._notices, []
         return notices
 
@@ -229,7 +232,10 @@ class RequestTracker:
             self._no_page(request, event.get("errorText", "") if not canceled else "")
 
     def _no_page(self, request: Request, error: str) -> None:
-        """A navigation ended without its document: with an error, or canceled because there is nothing to show, or because it was given up."""
+        """A navigation ended without its document.
+
+        With an error, or canceled because there is nothing to show, or because it was given up.
+        """
         if error:
             answer = "" if request.status is None else f" (HTTP {request.status})"
             self._notices.append(f"the page was not loaded: {error}{answer}")
@@ -290,7 +296,10 @@ class RequestTracker:
 
 
 def _keep(addresses: dict[str, None], address: str) -> None:
-    """Keep an address, and forget the oldest where there are too many: a page may make up a new one for each request."""
+    """Keep an address, and forget the oldest where there are too many.
+
+    A page may make up a new one for each request.
+    """
     addresses.pop(address, None)
     addresses[address] = None
     if len(addresses) > MAX_ADDRESSES:

@@ -32,7 +32,9 @@ class VirtualTime:
         cdp.on("Emulation.virtualTimeBudgetExpired", self._on_expired)
 
     async def stop_at(self, seconds: float) -> bool:
-        """Stop the clock; whether it is a new one, which then stands at ``seconds`` since 1970.
+        """Stop the clock.
+
+        Returns whether it is a new one, which then stands at ``seconds`` since 1970.
 
         Raises:
             BrowserError: the browser cannot (`UNKNOWN_METHOD`), or is gone.
@@ -77,7 +79,10 @@ class VirtualTime:
         return self._requests.endless() and not self._requests.waiting()
 
     async def _run(self, milliseconds: float) -> float:
-        """Let the clock run while no request is waited for; what is left of the span when only such are open that never end."""
+        """Let the clock run while no request is waited for.
+
+        Returns what is left of the span when only such are open that never end.
+        """
         expired = await self._allow("pauseIfNetworkFetchesPending", milliseconds)
         while not expired.done():
             if self._only_endless():

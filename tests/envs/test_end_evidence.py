@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envs.browser import WebSession
-from envs.browser import evidence as reading
+from envs.browser import end_evidence as reading
 from envs.browser.end_evidence import DownloadFolder, _files
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
