@@ -295,5 +295,5 @@ def test_a_dry_run_says_what_would_be_done(tmp_path: Path, capsys: pytest.Captur
 
 def test_the_parameter_form_explains_every_field() -> None:
     schema = parameter_schema(build_tasks).model_dump()
-    for name, field in schema["definitions"]["BuildTasksConfig"]["properties"].items():
+    for name, field in schema["definitions"]["General"]["properties"].items():
         assert len(field.get("description", "")) > 10 or "$ref" in str(field), f"{name} has no description"

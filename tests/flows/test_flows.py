@@ -52,7 +52,7 @@ def small_evaluation(root: Path, **changes: Any) -> EvaluateConfig:
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """``(a.b, schema of the field)`` of everything in the flow's one parameter, nested models resolved."""
+    """``(a.b, schema of the field)`` of everything in the flow's parameters, nested models resolved."""
     definitions = schema["definitions"]
 
     def walk(name: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -63,9 +63,9 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[s
             else:
                 yield f"{prefix}{key}", field
 
-    config = schema["properties"]["config"]
-    reference = config.get("$ref") or config["allOf"][0]["$ref"]
-    yield from walk(reference.rsplit("/", 1)[1], path)
+    for name, group in schema["properties"].items():
+        reference = group.get("$ref") or group["allOf"][0]["$ref"]
+        yield from walk(reference.rsplit("/", 1)[1], f"{path}{name}.")
 
 
 def artifact(key: str) -> dict[str, Any]:
