@@ -174,11 +174,11 @@ class Held:
         self.waits.set()
         context = SimpleNamespace(reusable=not broken, broken=broken)
         folder = SimpleNamespace(deny=lambda: self.back("deny"), remove=lambda: self.back("files"))
-        environment = SimpleNamespace(close=lambda error: self.given_back.append("queues"))
+        queues = SimpleNamespace(close=lambda error: self.given_back.append("queues"))
         pool = SimpleNamespace(release=lambda *_: self.back("context"))
         session: Any = WebSession(pool, SimpleNamespace(stateless_pages=stateless), step_deadline=1)  # type: ignore[arg-type]
         session._context, session._site_episode = context, SimpleNamespace(close=lambda: self.back("state"))
-        session._page = SimpleNamespace(environment=environment, downloads=folder)
+        session._page = SimpleNamespace(queues=queues, downloads=folder)
         self.session: WebSession = session
 
     async def back(self, what: str) -> None:
