@@ -25,7 +25,7 @@ from envs.types import ConfigError, TrainingError
 from flows.sweep import sweep
 from flows.train import train
 from tasks_lib.config import TrainConfig, resolve, resolve_path
-from tasks_lib.config.parameters import parameters_of
+from tasks_lib.config.parameters import parameters_of, values_of
 from tasks_lib.sweeps import deployed
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
@@ -145,7 +145,7 @@ class Worker:
             return Cancelled()
         if (end := self.ends.get(run.name)) is not None:
             return end
-        self.play(TrainConfig.model_validate(run.parameters["config"]))
+        self.play(TrainConfig.model_validate(values_of(run.parameters)))
         return Completed()
 
 
@@ -156,7 +156,7 @@ def deployment(prefect_api: None, monkeypatch: pytest.MonkeyPatch) -> str:
         client.create_deployment(
             flow_id=client.create_flow_from_name("train"),
             name="tiny",
-            parameters={"config": {"preset": "quickstart"}},
+            parameters={"general": {"preset": "quickstart"}},
             parameter_openapi_schema=parameter_schema(train).model_dump_for_openapi(),
             enforce_parameter_schema=True,
         )
@@ -188,8 +188,8 @@ def test_arms_are_flow_runs_of_a_deployment_some_at_a_time(deployment: str, tmp_
     ]
     for run in runs:
         (arm,) = (arm for arm in given.all_arms() if arm.run_id == run.name)
-        assert run.parameters == {"config": arm.config.model_dump(mode="json")}
-        assert run.parameters["config"]["root"] == str(tmp_path)
+        assert run.parameters == parameters_of(arm.config)
+        assert run.parameters["general"]["root"] == str(tmp_path)
         assert run.tags == ["sweep:swept"] and run.parent_task_run_id is not None and run.deployment_id is not None
 
 
@@ -308,7 +308,7 @@ def test_flow_runs_of_arms_that_were_dropped_or_changed_are_cancelled(
         ("other-seed1", "Scheduled"),
         ("other-seed2", "Scheduled"),
     ]
-    assert [run.parameters["config"]["iterations"] for run in flow_runs("sweep:other")] == [2, 2, 3, 3]
+    assert [run.parameters["general"]["iterations"] for run in flow_runs("sweep:other")] == [2, 2, 3, 3]
     assert arm_states(given) == {"other-seed1": "interrupted", "other-seed2": "interrupted", "other-seed0": "dropped"}
 
 
