@@ -59,8 +59,8 @@ def evaluate_version(
 
     result = run_as_task("evaluate", f"evaluate-v{version:06d}", measure)
     write_json(path, result)
-    told = {name: result[name] for name in ("version", "mean", "low", "high", "n", "split")}
-    emit("rollwright.evaluation.finished", rollouts.store.root.name, told)
+    figures = {name: result[name] for name in ("version", "mean", "low", "high", "n", "split")}
+    emit("rollwright.evaluation.finished", rollouts.store.root.name, figures)
     return result
 
 

@@ -72,7 +72,7 @@ async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
                 assert await episode(pool, site, task) == "seen"
                 assert browser not in pool._browser_set.browsers and pool.counters.browsers_lost == 1
             assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
-        assert pool.browser_pids() == () and not pool._cache._of and not pool._cache._listeners
+        assert pool.browser_pids() == () and not pool._cache._browsers and not pool._cache._listeners
 
 
 async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
@@ -184,7 +184,7 @@ async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
                 assert pool.metrics()["lent"] == 1 and pool.metrics()["idle"] == 0
                 elsewhere = await session.step(Goto(url=f"{(other if at is site else site).origin}/index.html"))
                 assert (elsewhere.observation.error or "").startswith("blocked_host")
-        assert len(pool._cache._listeners) == len(pool._cache._of) == 1
+        assert len(pool._cache._listeners) == len(pool._cache._browsers) == 1
 
 
 async def test_a_context_that_was_ready_for_too_long_is_not_used(
@@ -201,7 +201,7 @@ async def test_a_context_that_was_ready_for_too_long_is_not_used(
         )  # frames come only while its clock is ahead of ours
         assert await episode(pool, site, page_task("/index.html")) == "seen"
         async with asyncio.timeout(10):
-            while old in pool._cache._of:
+            while old in pool._cache._browsers:
                 await asyncio.sleep(0.01)
         assert pool.counters.contexts_broken == 0
 
@@ -221,7 +221,7 @@ async def test_a_context_that_was_idle_for_too_long_is_not_used_again(
             await session.reset(task, 0)
             assert pool.counters.contexts_opened == 2 and pool._cache.idle == []
         async with asyncio.timeout(10):
-            while old in pool._cache._of:
+            while old in pool._cache._browsers:
                 await asyncio.sleep(0.01)
         assert pool.counters.contexts_broken == 0
 

@@ -314,7 +314,7 @@ def test_flow_runs_of_arms_that_were_dropped_or_changed_are_cancelled(
 
 def test_an_arm_that_the_server_refuses_is_a_failed_one(deployment: str, tmp_path: Path) -> None:
     schema = parameter_schema(train).model_dump_for_openapi()
-    schema["definitions"]["TrainConfig"]["properties"]["seed"]["maximum"] = 0  # as of an older version
+    schema["definitions"]["General"]["properties"]["seed"]["maximum"] = 0  # as of an older version
     with get_client(sync_client=True) as client:
         client.create_deployment(
             flow_id=client.create_flow_from_name("train"),
