@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from envs.observation.hashes import action_signature
-from envs.rewards.chromiumrl import StepDiff, told
+from envs.rewards.chromiumrl import StepDiff, describe_diff
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.facts import FactResult
 from envs.rewards.judge import (
@@ -132,7 +132,7 @@ class EpisodeJudge:
 
     def _changes(self, step: Step) -> str:
         """What the step changed, as far as it was recorded."""
-        return told(StepDiff.model_validate_json(self._screenshot(step.dom_diff))) if step.dom_diff else ""
+        return describe_diff(StepDiff.model_validate_json(self._screenshot(step.dom_diff))) if step.dom_diff else ""
 
     def _cost(self, judgement: Judgement, fact: RubricFact) -> Cost:
         own = {each.id for _, each in self._facts}

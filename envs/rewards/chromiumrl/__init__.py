@@ -6,7 +6,7 @@ Pure functions of plain records; the only browser format known here is that of `
 from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture
 from envs.rewards.chromiumrl.quality import MARKS, Quality, episode_quality
 from envs.rewards.chromiumrl.records import DomNode, DomSnapshot
-from envs.rewards.chromiumrl.render_diff import told
+from envs.rewards.chromiumrl.render_diff import describe_diff
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.step_diff import DiffChange, DiffNode, StepDiff, step_diff
 from envs.rewards.chromiumrl.view import Mode
@@ -22,9 +22,9 @@ __all__ = [
     "Mode",
     "Quality",
     "StepDiff",
+    "describe_diff",
     "dom_similarity",
     "episode_quality",
     "snapshot_of_capture",
     "step_diff",
-    "told",
 ]

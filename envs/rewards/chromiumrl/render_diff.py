@@ -15,7 +15,7 @@ SHOWN = 80
 NOTHING = "nothing"
 
 
-def told(diff: StepDiff, most: int = MAX_CHARS) -> str:
+def describe_diff(diff: StepDiff, most: int = MAX_CHARS) -> str:
     """What a step changed, one thing a line, in at most ``most`` characters (and a line that counts the rest)."""
     lines = list(_lines(diff))
     kept, length = 0, 0

@@ -15,7 +15,7 @@ STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
 """States of a process that somebody has to let go on (SIGSTOP, a debugger)."""
 
 
-def told(path: Path) -> tuple[str, str]:
+def describe_owner(path: Path) -> tuple[str, str]:
     """Who holds the ``flock`` of a file, and what can be done about it, for an error; what nobody knows is said as such."""
     pid = _holder(path)
     if pid is None:

@@ -147,7 +147,7 @@ class Ledger:
     def _stuck(self, began: float) -> StorageError:
         if self._in_vain_since is None:
             self._in_vain_since = began
-        who, fix = holder.told(self.path)
+        who, fix = holder.describe_owner(self.path)
         waited = time.monotonic() - self._in_vain_since
         return StorageError(f"{self.path}: {who} has held the lock for {waited:.3g} s; {fix}")
 

@@ -284,22 +284,22 @@ def test_a_judge_abstains_while_the_lock_is_held_and_says_by_whom(
 
 def test_who_holds_a_lock_may_be_ourselves_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "spent"
-    assert holder.told(path)[0] == "another process", "no such file"
+    assert holder.describe_owner(path)[0] == "another process", "no such file"
     with path.open("w") as file:
-        assert holder.told(path)[0] == "another process", "nobody of this machine"
+        assert holder.describe_owner(path)[0] == "another process", "nobody of this machine"
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert holder.told(path)[0] == "this process itself"
+        assert holder.describe_owner(path)[0] == "this process itself"
     process = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None and process.stdout.readline() == b"holds\n"
-        who, fix = holder.told(path)
+        who, fix = holder.describe_owner(path)
         assert (
             who.startswith(f"process {process.pid} (") and "stopped" not in fix and f"kill -KILL {process.pid}" in fix
         )
     finally:
         process.kill()
         process.communicate()
-    assert holder.told(path)[0] == "another process"
+    assert holder.describe_owner(path)[0] == "another process"
 
 
 async def test_a_damaged_ledger_is_told_until_it_is_mended(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.browser.context import Device
 from envs.browser.tab import Tab
-from envs.rewards.chromiumrl import DomNode, DomSnapshot, StepDiff, dom_similarity, step_diff, told
+from envs.rewards.chromiumrl import DomNode, DomSnapshot, StepDiff, describe_diff, dom_similarity, step_diff
 from envs.rewards.chromiumrl import capture as capturing
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.chromiumrl.pairs import PROPERTIES
@@ -83,7 +83,7 @@ def test_all_styles_are_there_and_shorthands_are_what_css_says(changed: Change) 
         found = dom_similarity(page, same, mode)
         assert found.score == found.page_score == 1 and found.changed == 0
     diff = step_diff(page, same)
-    assert not (diff.added or diff.removed or diff.changed or diff.flagged_changes) and told(diff) == "nothing"
+    assert not (diff.added or diff.removed or diff.changed or diff.flagged_changes) and describe_diff(diff) == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_f_live_form_state(changed: Change) -> None:
         *(("attr:checked", "true"), ("attr:selected", "true"), ("attr:selected", "false")),
     }
     assert "secret" not in after.model_dump_json()
-    assert '"" -> "typed"' in told(step_diff(before, after))
+    assert '"" -> "typed"' in describe_diff(step_diff(before, after))
 
 
 def test_g_a_scroll_is_no_change_of_layout(changed: Change) -> None:
@@ -150,7 +150,7 @@ def test_k_what_was_only_inserted_counts_nothing(changed: Change) -> None:
     assert (theirs.text, theirs.layout, theirs.style) == (1, 1, 1)
     assert ours.text is not None and ours.text < 0.6 and ours.page_score > 0.9
     (added,) = step_diff(before, after).added
-    assert added.tag == "p" and 'added p: "buy now"' in told(step_diff(before, after))
+    assert added.tag == "p" and 'added p: "buy now"' in describe_diff(step_diff(before, after))
 
 
 def test_of_a_page_with_too_many_nodes_the_first_ones_are_there(
@@ -172,7 +172,7 @@ def test_told_is_bounded_and_counts_the_rest(changed: Change) -> None:
         "for (const cell of document.querySelectorAll('.cell')) cell.textContent += ' ' + 'x'.repeat(200)"
     )
     diff = step_diff(before, after)
-    whole, short = told(diff, 10_000), told(diff, 300)
+    whole, short = describe_diff(diff, 10_000), describe_diff(diff, 300)
     assert len(whole.splitlines()) >= 13 and "…" in whole
     lines = short.splitlines()
     assert len(short) < 330 and lines[-1] == f"and {len(whole.splitlines()) - len(lines) + 1} more"
