@@ -44,6 +44,9 @@ DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW,
 PICTURE, BACKFACE, CLIP, CLIP_PATH, TRANSFORM, TEXT_FILL, USER_MODIFY = range(12, 19)
 """Columns of a box's styles, as in `STYLES`."""
 
+MAX_TRANSPARENT = 0.02
+"""Opacity that cannot be told from none: black on white differs by five of 255 steps."""
+
 EDITORS = frozenset({"textbox", "searchbox", "combobox"})
 """Roles of elements whose content is what was typed or chosen, not words of the page."""
 
@@ -138,6 +141,7 @@ class Dom:
     _style_at: list[int] = field(default_factory=list)
     """`style_at`, once it was asked for box by box."""
     _hidden: list[bool] = field(default_factory=list)
+    _transparent: set[int] | None = None
     _hosts: list[int] | None = None
     _entered: bytearray | None = None
 
@@ -191,6 +195,17 @@ class Dom:
                     hidden[bisect_left(self.box_node, root) : bisect_left(self.box_node, after)] = True
             self._hidden.extend(hidden.tolist())
         return self._hidden
+
+    @property
+    def transparent(self) -> set[int]:
+        """Boxes that are transparent, by themselves or by an ancestor."""
+        if self._transparent is None:
+            faint = self.styled(OPACITY, lambda opacity: float(opacity) <= MAX_TRANSPARENT)
+            found = self._transparent = set(np.flatnonzero(faint).tolist())
+            for box, above in enumerate(self.box_parent if found else ()):
+                if above in found:
+                    found.add(box)
+        return self._transparent
 
     @property
     def hosts(self) -> list[int]:

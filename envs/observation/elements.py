@@ -17,9 +17,9 @@ from envs.observation.areas import areas, picture_of
 from envs.observation.dom import OVERFLOW, TEXT, USER_MODIFY, Dom
 from envs.observation.names import Namer
 from envs.observation.occlusion import Points, Scene, line_numbers
-from envs.observation.options import LINE_TOLERANCE, ObservationOptions, looks_shortened
+from envs.observation.options import LINE_TOLERANCE, SMALL, ObservationOptions, looks_shortened
 from envs.observation.roles import BUTTONS, Kinds, input_type
-from envs.observation.states import states
+from envs.observation.states import StateReader
 from envs.observation.text_utils import content, cut, shorten, shown, squash
 from envs.observation.visibility import Drawn
 from envs.types import Whole
@@ -88,6 +88,7 @@ def find(
     """
     full = options.rules == "full"
     namer = Namer(kinds, full=full)
+    describer = _Describer(kinds, namer, options, focus)
     reach = _Reach(kinds, scene)
     found, hidden = [], Counter[str]()
     points = reach.of_elements(list(kinds.kind))
@@ -98,7 +99,7 @@ def find(
     for node, kind in kinds.kind.items():
         at = points.get(node) or (reach.by_label(node, namer) if full else None)
         if at is not None:
-            found.append(_describe(kinds, namer, node, kind, at[1], at[0], options, focus))
+            found.append(describer.describe(node, at[1], at[0]))
             continue
         if not full:
             namer.read_labels(node, kind)
@@ -106,7 +107,7 @@ def find(
         if away is not None:
             hidden[away] += 1
             if options.offscreen and away != "covered":
-                found.append(_describe(kinds, namer, node, kind, reach.whole(node), None, options, focus))
+                found.append(describer.describe(node, reach.whole(node), None))
     if options.max_texts:
         room = max(0, options.max_elements - len(found))
         found += _short_texts(kinds, scene, namer, reach, options)[:room]
@@ -121,60 +122,52 @@ def _is_seen(drawn: Drawn, scene: Scene, node: int) -> bool:
     return field and drawn.stands_in(node, scene.box, scene.rects)
 
 
-def _describe(
-    kinds: Kinds,
-    namer: Namer,
-    node: int,
-    kind: str,
-    box: Box,
-    point: tuple[float, float] | None,
-    options: ObservationOptions,
-    focus: int,
-) -> Found:
-    dom = kinds.dom
-    choices = namer.options(node) if dom.name[node] == "SELECT" else []
-    label, value, on = namer.name(node, kind), namer.value(node, kind), namer.is_on(node, kind)
-    if options.rules == "full":
-        if dom.style(node, USER_MODIFY).startswith("read-write") and node not in dom.hosts:
-            label, value = "", label  # a link in an editor: its words were typed
-        written, value = namer.written(node, kind, label), squash(value)
-        fits = len(written) <= options.label_chars  # else all of a card's words stand among those of the page
+class _Describer:
+    """Says what an element is called, what it holds and in which state it is."""
+
+    def __init__(self, kinds: Kinds, namer: Namer, options: ObservationOptions, focus: int) -> None:
+        self._kinds, self._namer, self._options, self._focus = kinds, namer, options, focus
+        self._states = StateReader(kinds, namer)
+
+    def describe(self, node: int, box: Box, point: tuple[float, float] | None) -> Found:
+        """An element with this box, and this point to click; ``None`` when it has to be scrolled to."""
+        kinds, dom, namer, chars = self._kinds, self._kinds.dom, self._namer, self._options.label_chars
+        kind, name = kinds.kind[node], dom.name[node]
+        choices = tuple(content(dom, option) for option in namer.options(node)) if name == "SELECT" else ()
+        label, value, on = namer.name(node, kind), namer.value(node, kind), namer.is_on(node, kind)
+        written, states = "", tuple[str, ...]()
+        shown = label[:chars].rstrip(), cut(value, chars)
+        if self._options.rules == "full":
+            if dom.hosts and node not in dom.hosts and dom.style(node, USER_MODIFY).startswith("read-write"):
+                label, value = "", label  # a link in an editor: its words were typed
+            written, states = namer.written(node, kind, label), self._states.read(node, on)
+            shown = shorten(label, chars), shorten(squash(value), chars)
+        whole = _whole(label, written, squash(value), chars)
+        # What is written on a card and does not fit stands among the words of the page.
+        fits = len(written) <= chars or kind not in CARDS
         return Found(
             node,
             kind,
-            shorten(label, options.label_chars),
-            shorten(value, options.label_chars),
+            *shown,
             box,
             point,
             checked=on,
-            focused=node == focus,
+            focused=node == self._focus,
             disabled=node in kinds.disabled,
-            options=tuple(content(dom, option) for option in choices),
-            input_type=input_type(dom, node) if dom.name[node] == "INPUT" else "",
-            shortened=max(len(label), len(written)) > options.label_chars,
-            written=shorten(written, options.label_chars) if kind not in CARDS or fits else "",
-            states=states(kinds, namer, node, on),
-            whole=_whole(label, written, value, options.label_chars),
+            options=choices,
+            input_type=input_type(dom, node) if name == "INPUT" else "",
+            shortened=max(len(label), len(written)) > chars,
+            written=shorten(written, chars) if fits else "",
+            states=states,
+            whole=whole,
         )
-    return Found(
-        node,
-        kind,
-        label[: options.label_chars].rstrip(),
-        cut(value, options.label_chars),
-        box,
-        point,
-        checked=on,
-        focused=node == focus,
-        disabled=node in kinds.disabled,
-        options=tuple(content(dom, option) for option in choices),
-        input_type=input_type(dom, node) if dom.name[node] == "INPUT" else "",
-        shortened=len(label) > options.label_chars,
-        whole=_whole(label, "", squash(value), options.label_chars),
-    )
 
 
 def _whole(label: str, written: str, value: str, chars: int) -> Whole | None:
-    if not any(len(text) > chars or looks_shortened(text) for text in (label, written, value)):
+    texts = (label, written, value)
+    if max(map(len, texts)) < min(chars, SMALL.label_chars - 1):
+        return None  # as most are
+    if not any(len(text) > chars or looks_shortened(text) for text in texts):
         return None
     return Whole(text=label, written=written, value=value)
 

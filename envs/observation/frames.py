@@ -8,7 +8,6 @@ from envs.observation.dom import Dom
 from envs.observation.occlusion import Scene
 from envs.observation.options import URL_CHARS
 from envs.observation.text_utils import shorten
-from envs.observation.visibility import transparent
 
 MIN_FRAME = 20.0
 """CSS pixels that must be seen of a frame in both directions: less is there for its scripts, not for people."""
@@ -22,7 +21,7 @@ def seen_frames(dom: Dom, scene: Scene) -> tuple[str, ...]:
     """
     if len(dom.documents) == 1:
         return ()
-    clear, found = transparent(dom), dict[str, None]()
+    clear, found = dom.transparent, dict[str, None]()
     for first, url in zip(dom.documents[1:], dom.urls[1:], strict=True):
         frame = dom.parent[first]
         box = dom.box_of[frame] if frame >= 0 else -1

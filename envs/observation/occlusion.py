@@ -36,7 +36,7 @@ from envs.observation.dom import (
     Rects,
     pixels,
 )
-from envs.observation.visibility import style_clips, transparent
+from envs.observation.visibility import style_clips
 
 Points = NDArray[np.float64]
 """(n, 2): x, y in CSS pixels of the main viewport."""
@@ -279,7 +279,7 @@ def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     visible = ~np.array(dom.hidden) & (dom.style_at != 0)
     hit = visible & dom.styled(POINTER_EVENTS, lambda events: events != "none")
     opaque = visible & dom.styled(OPACITY, lambda opacity: opacity == "1")
-    opaque[list(transparent(dom))] = False
+    opaque[list(dom.transparent)] = False
     solid = dom.styled(BACKGROUND, lambda colour: colour.startswith("rgb("))
     solid[_boxes(dom, *REPLACED)] = True
     hit[_boxes(dom, "g")] = False

@@ -27,21 +27,40 @@ GAUGE_ROLES = frozenset({"progressbar", "meter"})
 HEADER_DEPTH = 4
 """Levels from a table's head, which says how it is sorted, down to the button in it."""
 
+ATTRIBUTES = (
+    *("aria-checked", "aria-current", "aria-expanded", "aria-haspopup", "aria-invalid", "aria-pressed"),
+    *("aria-readonly", "aria-required", "aria-selected", "aria-valuemax", "aria-valuemin"),
+    *("draggable", "oncontextmenu", "ondblclick", "readonly", "required"),
+)
+"""What gives an element a state, whatever its tag. ``aria-sort`` gives it one from above."""
 
-def states(kinds: Kinds, namer: Namer, node: int, on: bool) -> tuple[str, ...]:
-    """Words for a control's state, in at most `STATE_CHARS` characters together; what does not fit is left out with an ellipsis.
 
-    Args:
-        on: It is told to be checked anyway.
-    """
-    found: list[str] = []
-    room = STATE_CHARS
-    for state in _states(kinds, namer, node, on):
-        if len(state) >= room:
-            return (*found, "…")
-        room -= len(state)
-        found.append(state)
-    return tuple(found)
+class StateReader:
+    """Says in which states the controls of a page are."""
+
+    def __init__(self, kinds: Kinds, namer: Namer) -> None:
+        dom = self._dom = kinds.dom
+        self._kinds, self._namer = kinds, namer
+        self._sorts = bool(dom.having("aria-sort"))
+        self._candidates = dom.mixed | dom.invalid.keys() | kinds.disabled | set(dom.named("INPUT", "SUMMARY"))
+        self._candidates.update(*(dom.having(name) for name in ATTRIBUTES))
+
+    def read(self, node: int, on: bool) -> tuple[str, ...]:
+        """Words for a control's state, in at most `STATE_CHARS` characters together; what does not fit is left out with an ellipsis.
+
+        Args:
+            on: It is told to be checked anyway.
+        """
+        if node not in self._candidates and not self._sorts:
+            return ()
+        found: list[str] = []
+        room = STATE_CHARS
+        for state in _states(self._kinds, self._namer, node, on):
+            if len(state) >= room:
+                return (*found, "…")
+            room -= len(state)
+            found.append(state)
+        return tuple(found)
 
 
 def gauges(kinds: Kinds, namer: Namer) -> dict[int, str]:

@@ -22,7 +22,7 @@ from envs.observation.elements import MIN_SIDE, box_for
 from envs.observation.occlusion import Scene
 from envs.observation.roles import Kinds
 from envs.observation.text_utils import generated, shorten, shown, squash
-from envs.observation.visibility import invisible_text, transparent
+from envs.observation.visibility import invisible_text
 from envs.types import Element, Hidden
 
 PASSAGE_CHARS = (400, 200, 100, 40, 0)
@@ -247,7 +247,7 @@ def _seen(scene: Scene, asked: Flags) -> Flags:
     items, rects = items[large], rects[large]
     seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
     seen[scene.box[items[~scene.covered((rects[:, :2] + rects[:, 2:]) / 2, items)]]] = True
-    seen[list(transparent(scene.dom))] = False
+    seen[list(scene.dom.transparent)] = False
     return seen
 
 

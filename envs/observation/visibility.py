@@ -17,7 +17,6 @@ from envs.observation.dom import (
     CLIP,
     CLIP_PATH,
     LEFT,
-    OPACITY,
     PICTURE,
     POSITION,
     TEXT_FILL,
@@ -30,9 +29,6 @@ from envs.observation.dom import (
     pixels,
 )
 
-MAX_TRANSPARENT = 0.02
-"""Opacity that cannot be told from none: black on white differs by five of 255 steps."""
-
 MIN_SHARE = 0.25
 """How much of a drawing must lie in a transparent control to be the control's: less is something larger that it lies on."""
 
@@ -44,16 +40,6 @@ DRAWN_TAGS = (
 
 _LENGTH = re.compile(r"(-?[\d.]+(?:e-?\d+)?)(px|%)")
 _SHAPE = re.compile(r"(inset|circle|ellipse|polygon)\(([^()]*)\)")
-
-
-def transparent(dom: Dom) -> set[int]:
-    """Boxes that are transparent, by themselves or by an ancestor."""
-    own = set(np.flatnonzero(dom.styled(OPACITY, lambda opacity: float(opacity) <= MAX_TRANSPARENT)).tolist())
-    if own:
-        for box, above in enumerate(dom.box_parent):
-            if above in own:
-                own.add(box)
-    return own
 
 
 def style_clips(dom: Dom) -> Rects | None:
@@ -164,8 +150,8 @@ class Drawn:
 
     def __init__(self, dom: Dom) -> None:
         self._dom = dom
-        self.transparent = transparent(dom)
         self._clear = invisible_text(dom)
+        self._all = not dom.transparent and not self._clear.any()
         self._flags: Flags | None = None
 
     @property
@@ -188,15 +174,15 @@ class Drawn:
         plain = dom.style_at == 0
         flags[plain] = (text[plain] >= 0) & words[text[plain]] & ~unreadable[above[plain]]
         flags &= ~hidden
-        flags[list(self.transparent)] = False
+        flags[list(dom.transparent)] = False
         return flags
 
     def nothing_of(self, node: int) -> bool:
         """Whether an element has words and neither they nor anything else of it is drawn; or it is transparent as a whole."""
         dom, box = self._dom, self._dom.box_of[node]
-        if box < 0:
+        if self._all or box < 0:
             return False
-        if box in self.transparent:
+        if box in dom.transparent:
             return True
         inside = range(box, bisect_right(dom.box_node, dom.end[node]))
         if not self._clear[inside.start : inside.stop].any():
