@@ -7,7 +7,7 @@ The folder of a set::
     config.json            what it was started with; other values are refused
     shards/<source>/…      tasks, rejected rows and report of each shard
     replies/               what the writer answered, by content: a shard that is built again asks for nothing twice
-    writer_spent.json      requests and tokens of the writers of all shards; changed in place, under flock
+    writer_spent.sqlite    requests and tokens of the writers of all shards
     difficulty/… or tasks.jsonl or tasks.parquet, rejected.jsonl
     manifest.json          written last: without it the set is not finished
 """
@@ -90,7 +90,7 @@ class SetBuild:
     @property
     def spent_path(self) -> Path:
         """Where the writers of all shards count what they spend."""
-        return self.folder / "writer_spent.json"
+        return self.folder / "writer_spent.sqlite"
 
     def writer_account(self) -> dict[str, dict[str, int | None]]:
         """What the writers have spent, and what is left (``None``: no limit), of requests and tokens; empty if nothing is written.

@@ -141,7 +141,7 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
     }
     RunStore(tmp_path).spent_path().write_text("[300]")
     with pytest.raises(
-        DamagedLedger, match=r"judge_spent\.json: expected what was spent, not b'\[300\]'; .*delete the file"
+        DamagedLedger, match=r"judge_spent\.sqlite: this is no ledger of what was spent .*delete the file"
     ):
         line(judge=judge)
 

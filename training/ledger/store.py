@@ -242,7 +242,7 @@ class RunStore:
 
     def spent_path(self, regrading: str = "") -> Path:
         """What the run's judges have spent together, or those of one regrading."""
-        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.json"
+        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
 
     def blob_path(self, sha256: str) -> Path:
         """Where a blob lies; where it would as a picture, if there is none of that name."""
