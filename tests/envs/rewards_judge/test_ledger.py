@@ -25,7 +25,16 @@ from envs.rewards.judge import CallError, DamagedLedger, Judge, Judgement, Ledge
 from envs.rewards.judge import ledger as module
 from envs.rewards.judge.ledger import Budget
 from envs.types import StorageError
-from tests.envs.rewards_judge.fake_judge import FakeJudge, completion, config, episode, fake_judge, judged, says
+from tests.envs.rewards_judge.fake_judge import (
+    FakeJudge,
+    completion,
+    config,
+    episode,
+    fake_judge,
+    judged,
+    purpose_of,
+    says,
+)
 
 ROOT = Path(__file__).parents[3]
 NONE = Limits(None, None)
@@ -33,7 +42,7 @@ NONE = Limits(None, None)
 
 async def soon(fake: FakeJudge, request: dict[str, Any]) -> bytes:
     await asyncio.sleep(0.005)
-    return says("NOT BLOCKED" if "You look whether" in request["messages"][0]["content"] else "SUCCESS")
+    return says("NOT BLOCKED" if purpose_of(request) == "blocking" else "SUCCESS")
 
 
 async def start(fake: FakeJudge, ledger: Path, episodes: int, **limits: int) -> Process:

@@ -119,7 +119,9 @@ def test_instructions_of_parts_are_written(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
 
     def answer(fake: FakeJudge, request: Request) -> bytes:
-        said = "Look up item 1" if "kept demands:\n| Look it up" in text_of(request) else "Write down the answer 42"
+        said = (
+            "Look up item 1" if "kept requirements:\n| Look it up" in text_of(request) else "Write down the answer 42"
+        )
         return completion(json.dumps({"instruction": said}))
 
     source = FileSource(
