@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import signal
 import sqlite3
 import subprocess
@@ -75,8 +76,8 @@ def test_limits_say_what_is_used_up_and_what_is_left() -> None:
     assert NONE.account(Spent(requests=2))["requests"] == {"spent": 2, "left": None}
 
 
-@settings(max_examples=30)
-@given(st.lists(st.one_of(st.none(), st.integers(0, 10**12)), max_size=20), st.integers(0, 25))
+@settings(max_examples=20)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 10**12)), max_size=8), st.integers(0, 9))
 def test_the_file_holds_the_sums_of_what_was_claimed_and_paid(
     tmp_path_factory: pytest.TempPathFactory, events: list[int | None], most: int
 ) -> None:
@@ -105,72 +106,71 @@ def test_threads_with_ledgers_of_their_own_claim_each_request_once(tmp_path: Pat
     assert sum(counts) == 50 and Ledger(path).read() == Spent(requests=50)
 
 
-CLAIMS = """
-import sys
-from envs.rewards.judge import Ledger, Limits
-ledger = Ledger(sys.argv[1])
-if sys.argv[3:] == ["apart"]:  # reads in one transaction and writes in another, which is wrong
-    import time
-    def claim(limits):
-        refusal = limits.refusal(ledger.read())
-        time.sleep(0.02)
-        if refusal is None:
-            Ledger.claim(ledger, Limits(None, None))
-        return refusal
-    ledger.claim = claim
-print("begins", flush=True)
-sys.stdin.readline()
-while ledger.claim(Limits(int(sys.argv[2]), None)) is None:
-    print("claimed", flush=True)
-"""
+FORK = multiprocessing.get_context("fork")
 
 
-@contextmanager
-def claimers(count: int, *words: object) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that claim one request after the other, all from the same moment on."""
-    command = [sys.executable, "-c", CLAIMS, *map(str, words)]
-    started = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
-        for _ in range(count)
-    ]
-    try:
-        assert all(each.stdout is not None and each.stdout.readline() == "begins\n" for each in started)
-        for each in started:
-            assert each.stdin is not None
-            each.stdin.write("\n")
-            each.stdin.flush()
-        yield started
-    finally:
-        for each in started:
-            each.kill()
-            each.communicate()
+class SlowLimits(Limits):
+    """Decide slowly, so that processes which are not kept apart meet here."""
+
+    def refusal(self, spent: Spent) -> str | None:
+        time.sleep(0.005)
+        return super().refusal(spent)
+
+
+class LooksFirst(Ledger):
+    """Looks in one transaction and counts in another, which is wrong."""
+
+    def claim(self, limits: Limits) -> str | None:
+        return limits.refusal(self.read()) or super().claim(NONE)
+
+
+def claim_all(ledger: Ledger, most: int, pause: float, start: Any, said: Path) -> None:
+    """Claim until it is refused, and write a byte after each claim."""
+    start.wait()
+    with said.open("ab", buffering=0) as file:
+        while ledger.claim(SlowLimits(most, None)) is None:
+            file.write(b".")
+            time.sleep(pause)
+
+
+def claims(ledger: Ledger, most: int) -> list[int]:
+    """What each of five processes got that claim at once."""
+    start = FORK.Barrier(5)
+    said = [ledger.path.with_name(f"said-{number}") for number in range(5)]
+    started = [FORK.Process(target=claim_all, args=(ledger, most, 0.02, start, each)) for each in said]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(120)
+    assert all(process.exitcode == 0 for process in started)
+    return [each.stat().st_size for each in said]
 
 
 def test_processes_that_claim_at_once_get_exactly_the_budget(tmp_path: Path) -> None:
-    with claimers(5, tmp_path / "spent", 60) as started:
-        claimed = [each.communicate(timeout=120)[0].count("claimed") for each in started]
-        assert all(each.returncode == 0 for each in started)
-    assert sum(claimed) == 60 and Ledger(tmp_path / "spent").read() == Spent(requests=60)
+    claimed = claims(Ledger(tmp_path / "spent"), 40)
+    assert sum(claimed) == 40 and Ledger(tmp_path / "spent").read() == Spent(requests=40)
     assert sum(map(bool, claimed)) > 1, "more than one had a share, or nothing was proved"
 
 
 def test_without_one_transaction_the_budget_would_be_exceeded(tmp_path: Path) -> None:
     """The test above fails for a ledger that looks and counts apart."""
-    with claimers(5, tmp_path / "spent", 20, "apart") as started:
-        claimed = [each.communicate(timeout=120)[0].count("claimed") for each in started]
-    assert sum(claimed) > 20
+    assert sum(claims(LooksFirst(tmp_path / "spent"), 20)) > 20
 
 
 def test_a_process_killed_at_any_moment_loses_no_claim_and_counts_none_twice(tmp_path: Path) -> None:
-    """It says a claim after it has made it, so the one that it was killed in may have been counted unsaid."""
+    """It writes a byte after a claim, so the claim that it was killed in may have been counted without one."""
     ledger, before = Ledger(tmp_path / "spent"), 0
-    for number in range(6):
-        with claimers(1, ledger.path, 10**6) as (process,):
-            time.sleep(0.1 + 0.013 * number)
-            process.kill()
-            said = process.communicate()[0].count("claimed")
+    for number in range(10):
+        said = tmp_path / f"said-{number}"
+        process = FORK.Process(target=claim_all, args=(ledger, 10**6, 0, FORK.Barrier(1), said))
+        process.start()
+        while not said.exists():
+            time.sleep(0.001)
+        time.sleep(0.1 + 0.0131 * number)
+        process.kill()
+        process.join()
         spent = ledger.read().requests
-        assert said <= spent - before <= said + 1
+        assert said.stat().st_size <= spent - before <= said.stat().st_size + 1
         before = spent
     assert before > 0 and ledger.claim(Limits(before + 1, None)) is None and ledger.claim(Limits(before + 1, None))
 
