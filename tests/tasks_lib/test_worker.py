@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -305,7 +307,8 @@ async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_whe
     def answer(fake: FakeJudge, request: Request) -> bytes:
         nonlocal damaged
         if not damaged:
-            spent.write_text("[7")
+            with closing(sqlite3.connect(spent)) as other:  # between the transactions of the judge
+                other.executescript("BEGIN IMMEDIATE; DROP TABLE spent; CREATE TABLE spent (x); COMMIT")
             damaged = True
         return completion('{"key_points": ["the page looks nice"]}')
 
