@@ -27,7 +27,7 @@ from envs.observation import Observer, Reading
 from envs.observation.options import MESSAGE_CHARS
 from envs.observation.text_utils import shorten
 from envs.settle import Look, Settled, SettleReason, drawn_whole
-from envs.sites.base import ForeignSite, Site
+from envs.sites.base import Site
 from envs.types import (
     Action,
     BrowserError,
@@ -100,11 +100,10 @@ class EpisodePage:
     def tab(self) -> Tab:
         return self.context.active
 
-    async def begin(self, seed: int, path: str = "") -> tuple[PageStep, bool]:
+    async def begin(self, seed: int, path: str) -> tuple[PageStep, bool]:
         """Load or reuse the page, reset it to the seed, and look; also whether loaded.
 
-        ``path`` is where the page is entered, if not at the task's own. What a site of somebody else answers is looked at whatever its status:
-        it may be a wall.
+        ``path`` is where the page is entered: `SiteEpisode.path`.
 
         Raises:
             BrowserError: no answer, or a site of ours has no such page.
@@ -113,8 +112,8 @@ class EpisodePage:
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            url = site.origin + (path or task.path)
-            go = self.tab.visit if isinstance(site, ForeignSite) else self.tab.load
+            url = site.origin + path
+            go = self.tab.visit if site.foreign else self.tab.load
             settled = await self.run(OperationKind.NAVIGATION, lambda: go(url))
             await self._alerts(settled)
             context.path = task.path

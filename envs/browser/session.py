@@ -14,12 +14,12 @@ from envs.browser.episode import EpisodePage
 from envs.browser.final_page import FinalPage
 from envs.browser.page_step import PageStep
 from envs.cancel_scope import finish_shielded
-from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
+from envs.sites.base import Site, SiteEpisode
 from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
+from envs.types.evidence import ServerState
 
 if TYPE_CHECKING:
     from envs.browser.pool import BrowserPool
-    from envs.rewards import ServerState
 
 T = TypeVar("T")
 
@@ -79,8 +79,7 @@ class WebSession:
             await self._give_back()
             try:
                 async with asyncio.timeout(self._deadline):
-                    if isinstance(self._site, StatefulSite):
-                        self._site_episode = await _opened(self._site, task, seed)
+                    opened = self._site_episode = await _opened(self._site, task, seed)
                     self._context = await self._pool.acquire(self._site, task)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
@@ -92,10 +91,10 @@ class WebSession:
             if needs(task.rubric).downloads and not self._pool.options.external:
                 folder = self._page.downloads = self._context.download_folder(self._pool.options.downloads)
                 await self._guarded(self._context, folder.allow(), f"downloads of {task.task_id}")
-            if isinstance(self._site, LoggedInSite) and self._site.cookies:
+            if self._site.cookies:
                 log_in = self._context.log_in(self._site.cookies)
                 await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
-            begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
+            begin = self._page.begin(seed, opened.path)
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
             self._pool.record_episode(self._site, loaded=loaded)
             self._result = result
@@ -238,7 +237,7 @@ class WebSession:
             raise
 
 
-async def _opened(site: StatefulSite, task: WebTask, seed: int) -> SiteEpisode:
+async def _opened(site: Site, task: WebTask, seed: int) -> SiteEpisode:
     try:
         return await site.open_episode(task, seed)
     except SiteError as error:

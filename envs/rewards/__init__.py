@@ -2,7 +2,7 @@
 
 `bundle` does the arithmetic of parts, `rubric` grades by a rubric of facts, `facts` checks each type of fact against `evidence`, `formats` reads
 rubrics of other systems, `compose` puts the parts of all sources together and `grader` asks them. Nothing here drives a browser; a judge, a server's
-state and sources of parts come in through protocols, and `server_state` is the state of SQLite files and JSON over HTTP.
+state and sources of parts come in through protocols.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +14,7 @@ from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
 from envs.rewards.facts import FactResult, Judge
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
-from envs.rewards.server_answers import ServerState, record_answers
-from envs.sites.server_state import SiteState
+from envs.rewards.server_answers import record_answers
 
 if TYPE_CHECKING:
     from envs.rewards.chromiumrl import DiffChange, DiffNode, Mode, StepDiff
@@ -43,8 +42,6 @@ __all__ = [
     "Judge",
     "Mode",
     "PartSource",
-    "ServerState",
-    "SiteState",
     "StepDiff",
     "capture_page",
     "combine",

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from envs.types import Rubric, ServerAnswer, SiteError
+from envs.types.evidence import ServerState
 from envs.types.rubrics import HttpFact, SqlFact
-
-
-class ServerState(Protocol):
-    """The state of a site's server at the end of an episode."""
-
-    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
-        """All rows of a query. Raises ``SiteError`` when it cannot be asked."""
-        ...
-
-    async def get_json(self, path: str) -> Any:
-        """The JSON that the server answers at a path, ``None`` for a 404: the thing is not there. Raises ``SiteError`` for any other
-        failure."""
-        ...
 
 
 async def record_answers(rubric: Rubric, state: ServerState) -> tuple[ServerAnswer, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field, JsonValue
 
@@ -47,6 +47,26 @@ class Told(Record):
     all (it is no JavaScript, may only read, took too long)."""
     stopped: bool = False
     """It was stopped because it took too long."""
+
+
+class ServerState(Protocol):
+    """The state of a site's server at the end of an episode."""
+
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        """All rows of a query.
+
+        Raises:
+            SiteError: it cannot be asked.
+        """
+        ...
+
+    async def get_json(self, path: str) -> Any:
+        """The JSON that the server answers at a path; ``None`` for a 404: the thing is not there.
+
+        Raises:
+            SiteError: any other failure.
+        """
+        ...
 
 
 class ServerAnswer(Record):
