@@ -6,7 +6,7 @@ task's or a policy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,22 +68,6 @@ class Handle(Protocol):
     @property
     def backend_node_id(self) -> int:
         """Chromium's id of the node."""
-        ...
-
-
-class Targets(Protocol):
-    """The elements of the last observation."""
-
-    def by_index(self, index: int) -> Handle | None:
-        """The element with this number, which is also its mark on the screenshot."""
-        ...
-
-    def by_id(self, name: str) -> Handle | None:
-        """The element with this semantic id."""
-        ...
-
-    def handles(self) -> Sequence[Handle]:
-        """All of them, in reading order."""
         ...
 
 
@@ -151,7 +135,8 @@ class ActionContext:
     cdp: Cdp
     viewport: tuple[int, int]
     """width, height in CSS pixels."""
-    targets: Targets
+    handles: Mapping[int, Handle]
+    """The elements of the last observation by their numbers, which are also their marks."""
     tabs: Tabs
     dialogs: Dialogs
     intercept: Interceptor

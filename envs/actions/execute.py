@@ -69,10 +69,10 @@ async def execute(context: ActionContext, action: Action) -> Outcome:
         case Terminate():
             return Effect(stop=StopReason.TERMINATED, said=action.status)
         case Submit():
-            return refuse(action, context.targets, context.offers) or Effect(stop=StopReason.SUBMITTED)
+            return refuse(action, context.handles, context.offers) or Effect(stop=StopReason.SUBMITTED)
         case Dialog():
             return await _within(context, _answer_dialog(context, action), action)
-    refusal = refuse(action, context.targets) or _waiting_dialog(context)
+    refusal = refuse(action, context.handles) or _waiting_dialog(context)
     return refusal or await _until_dialog(context, _act(context, action), action)
 
 
@@ -193,7 +193,7 @@ async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
     start = await locate(context, nodes, action.start)
     if isinstance(start, ActionError):
         return start
-    found = find(action.end, context.targets)
+    found = find(action.end, context.handles)
     if found is not None and not isinstance(found, ActionError):
         await nodes.scroll_least(found.backend_node_id)
     end = await locate(context, nodes, action.end)

@@ -67,7 +67,7 @@ async def locate(
     """
     if target.at is not None:
         return Spot(pixels(target.at, context.viewport), None, None)
-    handle = find(target, context.targets)
+    handle = find(target, context.handles)
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from envs.actions.context import Handle, Targets
+from envs.actions.context import Handle
 from envs.actions.errors import ActionError, closest, closest_handles, short
 from envs.types import (
     Action,
@@ -34,18 +34,19 @@ NEEDS_USE = (Click, DoubleClick, TripleClick, Type, Select, Check, Clear, Upload
 """Actions that a disabled element does not take."""
 
 
-def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
+def find(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | ActionError | None:
     """The element that a target names; ``None`` if it names a point or nothing."""
     if isinstance(target.element, str):
-        return targets.by_id(target.element) or _unknown_id(target.element, targets.handles())
+        alike = (handle for handle in handles.values() if handle.name and handle.name == target.element)
+        return next(alike, None) or _unknown_id(target.element, tuple(handles.values()))
     if target.element is not None:
-        return targets.by_index(target.element) or _unknown_number("element", target.element, targets.handles())
+        return handles.get(target.element) or _unknown_number("element", target.element, handles)
     if target.mark is not None:
-        return targets.by_index(target.mark) or _unknown_number("mark", target.mark, targets.handles())
+        return handles.get(target.mark) or _unknown_number("mark", target.mark, handles)
     return None
 
 
-def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> ActionError | None:
+def refuse(action: Action, handles: Mapping[int, Handle], offers: Sequence[str] = ()) -> ActionError | None:
     """Why an action cannot be carried out, as far as the observation tells.
 
     Returns ``None`` if it may be tried.
@@ -60,7 +61,7 @@ def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> Acti
     if isinstance(action, Submit):
         return _unfit_page(action, offers)
     for target in targets_of(action):
-        found = find(target, targets)
+        found = find(target, handles)
         if isinstance(found, ActionError):
             return found
         refusal = None if found is None else _unfit(action, found)
@@ -134,8 +135,8 @@ def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
     return None
 
 
-def _unknown_number(what: str, number: int, handles: Sequence[Handle]) -> ActionError:
-    known = f"choose {handles[0].index} to {handles[-1].index}" if handles else "the page shows none"
+def _unknown_number(what: str, number: int, handles: Mapping[int, Handle]) -> ActionError:
+    known = f"choose {min(handles)} to {max(handles)}" if handles else "the page shows none"
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no {what} {number}", known)
 
 

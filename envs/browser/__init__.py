@@ -8,8 +8,7 @@ episodes. Nothing here knows a site, a task file, a reward or a policy: those co
 from typing import TYPE_CHECKING
 
 from envs.browser.chromium import find_chromium
-from envs.browser.context import Device
-from envs.browser.options import PoolCounters, PoolOptions
+from envs.browser.options import Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
 from envs.browser.session import WebSession

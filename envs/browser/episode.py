@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.actions import ActionContext, ActionError, Effect, Seen, execute, pointer, refuse
-from envs.browser.context import BrowserContext
+from envs.browser.context import BrowserContext, ContextTabs
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.page_step import PageStep
 from envs.browser.popups import show_blank
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
 from envs.browser.tab import Tab
-from envs.browser.targets import ContextTabs, ObservedTargets
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
@@ -138,14 +137,14 @@ class EpisodePage:
 
     async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
-        targets = ObservedTargets(self._reading)
-        refusal = refuse(action, targets, self.site.offers)
+        handles = self._reading.handles if self._reading else {}
+        refusal = refuse(action, handles, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         action_context = ActionContext(
             cdp=self.tab.cdp,
             viewport=self.context.viewport,
-            targets=targets,
+            handles=handles,
             tabs=ContextTabs(self.context),
             dialogs=self.tab.dialogs,
             intercept=self.tab.intercept,

@@ -13,8 +13,8 @@ import pytest
 from envs.browser import BrowserPool
 from envs.browser.browser import Browser
 from envs.browser.connection import Connection
-from envs.browser.context import BrowserContext, ContextOptions, Device
-from envs.browser.options import PoolOptions
+from envs.browser.context import BrowserContext
+from envs.browser.options import ContextOptions, Device, PoolOptions
 from envs.browser.popups import FirstRequest
 from envs.browser.states import ConnectionState
 from envs.cdp import CdpError

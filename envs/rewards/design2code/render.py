@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image as Pictures
 
-from envs.browser.context import Device
+from envs.browser.options import Device
 from envs.browser.pool import BrowserPool
 from envs.browser.tab import Tab
 from envs.rewards.design2code.blocks import COMPUTED, page_blocks
