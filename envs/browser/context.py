@@ -15,8 +15,7 @@ from envs.background import start_background
 from envs.browser.connection import Connection
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.options import ContextOptions
-from envs.browser.popups import FirstRequest, show_blank
-from envs.browser.tab import Tab
+from envs.browser.tab import FirstRequest, Tab, show_blank
 from envs.cancel_scope import CancelScope
 from envs.cdp.client import CdpSession
 from envs.egress import PROXY_BYPASS, harden, harden_page

@@ -17,9 +17,8 @@ from envs.browser.context import BrowserContext, ContextTabs
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.page_step import PageStep
-from envs.browser.popups import show_blank
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
-from envs.browser.tab import Tab
+from envs.browser.tab import Tab, show_blank
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 
 from envs.actions import format_action
-from envs.browser import BrowserPool, Stage
+from envs.browser import BrowserPool
 from envs.episodes import part_sources
 from envs.oracles import ORACLES, Oracle, follow, is_generated
 from envs.sites import APPLICATIONS, Site, make_site
@@ -48,6 +48,7 @@ from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
 from tasks_lib.episode.live import SlotStatus
+from tasks_lib.episode.pipeline import Stage
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.episode.turns import turn_pipeline

@@ -15,8 +15,8 @@ from envs.browser.browser import Browser
 from envs.browser.connection import Connection
 from envs.browser.context import BrowserContext
 from envs.browser.options import ContextOptions, Device, PoolOptions
-from envs.browser.popups import FirstRequest
 from envs.browser.states import ConnectionState
+from envs.browser.tab import FirstRequest
 from envs.cdp import CdpError
 from envs.observation import ObservationOptions
 from envs.settle import PROCESS_ARGS, SettleReason, VirtualClock
