@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks import Figure
 from envs.browser import BrowserPool
 from envs.rewards.design2code import Image, PageBlocks, TextBlock, design_score
-from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.render import PageRenderer
 
 BLOCKS, WIDTH, HEIGHT = 100, 1280, 720
 DIFFERENT = 0.25
@@ -59,7 +59,7 @@ async def drawn(reference: PageBlocks, built: PageBlocks) -> tuple[float, float]
     first, second = as_html(reference), as_html(built)
     both, one = [], []
     async with BrowserPool() as pool:
-        drawer = Drawer(pool)
+        drawer = PageRenderer(pool)
         await drawer.draw(first)  # the browser's own first time
         for _ in range(ROUNDS):
             start = time.perf_counter()

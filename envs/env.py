@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from envs.actions.parsing import Form, Parsed, parse
+from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
@@ -299,9 +299,9 @@ class WebEnv:
         if isinstance(action, Mapping):
             given = dict(action)
             known = given.get("type") in ACTIONS and "action" not in given
-            return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, Form.JSON), ""
+            return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, ActionFormat.JSON), ""
         if isinstance(action, Record) and hasattr(action, "type"):
-            return Parsed(action, Form.JSON), ""
+            return Parsed(action, ActionFormat.JSON), ""
         raise ConfigError(
             f"{action!r} is no action; give one of envs (Click(element=1)), a dictionary, or the text of a model"
         )

@@ -7,7 +7,7 @@ they must go. Nothing here waits for a page to settle, makes an observation, or 
 
 from typing import TYPE_CHECKING
 
-from envs.actions.context import ActionContext, Clock, Effect, Handle, Seen, Tabs, Targets
+from envs.actions.context import ActionContext, Clock, Effect, ElementHandle, LastLook, Tabs, Targets
 from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
@@ -27,11 +27,11 @@ __all__ = [
     "Clock",
     "Dialogs",
     "Effect",
-    "Handle",
+    "ElementHandle",
     "Interceptor",
+    "LastLook",
     "PendingDialog",
     "Reader",
-    "Seen",
     "Tabs",
     "Targets",
     "as_parsed",

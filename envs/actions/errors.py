@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from envs.actions.context import Handle
+from envs.actions.context import ElementHandle
 from envs.types import ErrorCode
 
 CLOSE_ENOUGH = 0.5
@@ -44,7 +44,7 @@ class ActionError:
         return f"{self.code}: {self.message}{hint}{meant}"
 
 
-def shown(handle: Handle) -> str:
+def shown(handle: ElementHandle) -> str:
     """An element as prompts show it: ``[3] button "Save"``."""
     return f'[{handle.index}] {handle.tag} "{short(handle.text)}"'
 
@@ -55,7 +55,7 @@ def closest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for score, _, name in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
-def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
+def closest_handles(wanted: str, handles: Iterable[ElementHandle]) -> tuple[str, ...]:
     """The elements whose semantic id or label is most like ``wanted``, best first, as `shown`."""
     scored = sorted(
         (-max(likeness(wanted, handle.name), likeness(wanted, handle.text)), place, shown(handle))

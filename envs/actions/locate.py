@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envs.actions.context import ActionContext, Handle
+from envs.actions.context import ActionContext, ElementHandle
 from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
 from envs.actions.validate import find, named
@@ -37,7 +37,7 @@ class Spot:
 
     point: tuple[float, float]
     """CSS pixels of the viewport."""
-    handle: Handle | None
+    handle: ElementHandle | None
     """``None`` for a target by coordinates."""
     hit: Hit | None
     """What is at the point; ``None`` if it was not asked."""
@@ -90,7 +90,7 @@ async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | Action
     return field, await nodes.facts(field)
 
 
-async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
+async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, scroll: bool) -> Spot | ActionError:
     """Scroll to an element; try the parts of its boxes, then its label's."""
     node = handle.backend_node_id
     try:
@@ -118,7 +118,7 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
 
 
 async def _try(
-    context: ActionContext, nodes: Nodes, handle: Handle, boxes: list[Box]
+    context: ActionContext, nodes: Nodes, handle: ElementHandle, boxes: list[Box]
 ) -> tuple[Spot | None, Hit | None]:
     """The first spot that belongs to the element, and what lies over it otherwise."""
     cover: Hit | None = None
@@ -147,7 +147,7 @@ async def _label_boxes(nodes: Nodes, node: int) -> list[Box]:
     return await nodes.boxes(objectId=label)
 
 
-async def _occluded(nodes: Nodes, handle: Handle, cover: Hit) -> ActionError:
+async def _occluded(nodes: Nodes, handle: ElementHandle, cover: Hit) -> ActionError:
     over = await nodes.object(cover.node, cover.frame)
     element = over and await nodes.follow(over, "element")
     facts = await nodes.facts(element) if element else None
@@ -155,6 +155,6 @@ async def _occluded(nodes: Nodes, handle: Handle, cover: Hit) -> ActionError:
     return ActionError(ErrorCode.OCCLUDED, f"{named(handle)} is covered by {what}", "close or move what covers it")
 
 
-def _gone(handle: Handle | None) -> ActionError:
+def _gone(handle: ElementHandle | None) -> ActionError:
     what = named(handle) if handle else "what was at that point"
     return ActionError(ErrorCode.STALE_ELEMENT, f"{what} is not in the page any more", "look at the page as it is now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.actions.context import Handle, Targets
+from envs.actions.context import ElementHandle, Targets
 from envs.actions.errors import ActionError, closest, closest_handles, short
 from envs.types import (
     Action,
@@ -34,7 +34,7 @@ NEEDS_USE = (Click, DoubleClick, TripleClick, Type, Select, Check, Clear, Upload
 """Actions that a disabled element does not take."""
 
 
-def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
+def find(target: MaybeTarget, targets: Targets) -> ElementHandle | ActionError | None:
     """The element that a target names; ``None`` if it names a point or nothing."""
     if isinstance(target.element, str):
         return targets.by_id(target.element) or _unknown_id(target.element, targets.handles())
@@ -97,12 +97,12 @@ def no_such_option(named: str, options: Sequence[str], label: str) -> ActionErro
     )
 
 
-def named(handle: Handle) -> str:
+def named(handle: ElementHandle) -> str:
     """How messages call an element."""
     return f"element {handle.index}"
 
 
-def _unfit(action: Action, handle: Handle) -> ActionError | None:
+def _unfit(action: Action, handle: ElementHandle) -> ActionError | None:
     tag = f"{named(handle)} is a {handle.tag}"
     if handle.disabled and isinstance(action, NEEDS_USE):
         return ActionError(
@@ -134,12 +134,12 @@ def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
     return None
 
 
-def _unknown_number(what: str, number: int, handles: Sequence[Handle]) -> ActionError:
+def _unknown_number(what: str, number: int, handles: Sequence[ElementHandle]) -> ActionError:
     known = f"choose {handles[0].index} to {handles[-1].index}" if handles else "the page shows none"
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no {what} {number}", known)
 
 
-def _unknown_id(name: str, handles: Sequence[Handle]) -> ActionError:
+def _unknown_id(name: str, handles: Sequence[ElementHandle]) -> ActionError:
     hint = "use an element's number or id" if handles else "the page shows none"
     like = closest_handles(name, handles)
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {short(name)!r}", hint, like)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from envs.cdp.wire import Format
+from envs.cdp.wire import WireFormat
 
 LONE_HALF = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which JavaScript's strings may have and text may not."""
@@ -34,4 +34,4 @@ def _whole(value: Any) -> Any:
     return value
 
 
-JSON = Format(write=orjson.dumps, read=read, read_result=lambda _method, result, _memory: result)
+JSON = WireFormat(write=orjson.dumps, read=read, read_result=lambda _method, result, _memory: result)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from envs.cancel_scope import finish_shielded
 from envs.egress.addresses import MAX_HOST, Reason, canonical_host
 from envs.egress.allow import AllowList
-from envs.egress.message import Request
+from envs.egress.message import ProxyRequest
 from envs.egress.relay import Relay, Upstream
 from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
@@ -90,7 +90,7 @@ class Listener:
         if not self._relays:
             self._empty.set()
 
-    def check(self, request: Request) -> None:
+    def check(self, request: ProxyRequest) -> None:
         """See `Gate`."""
         reason = self.allow.refuse(request.host, request.port, None if request.tunnel else "http")
         if reason is None and request.header("service-worker") == "script":
@@ -99,12 +99,12 @@ class Listener:
             raise Refused(reason)
         self.requests += 1
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: ProxyRequest) -> bytes:
         """See `Gate`."""
         host = canonical_host(request.host) or request.host
         return request.encode(self._proxy.secrets.add_to(host, request.port, request.headers))
 
-    async def connect(self, request: Request, upstream: Upstream) -> None:
+    async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
         """See `Gate`. What is connected to is the address that was checked, never the name."""
         loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{request.host} has no address")
@@ -117,7 +117,7 @@ class Listener:
                     failed = error
         raise failed
 
-    def count(self, reason: Reason, request: Request | None) -> None:
+    def count(self, reason: Reason, request: ProxyRequest | None) -> None:
         """See `Gate`."""
         host = request.host[:MAX_HOST] if request else ""
         known = (reason, host) in self._refused or len(self._refused) < MAX_HOSTS

@@ -6,7 +6,7 @@ The session asks after every step, in this order: the page's end and the policy'
 """
 
 from envs.ends.blocked import BlockSign, blocked, http_error
-from envs.ends.blocklist import Block, WallSeen, blocked_sites, blocks
+from envs.ends.blocklist import Block, WallSighting, blocked_sites, blocks
 from envs.ends.horizon import (
     Bucket,
     BucketedHorizon,
@@ -28,7 +28,7 @@ __all__ = [
     "RepetitionDetector",
     "ScheduledHorizon",
     "Sighting",
-    "WallSeen",
+    "WallSighting",
     "blocked",
     "blocked_sites",
     "blocks",

@@ -18,7 +18,7 @@ MAX_TIMES = 16
 """Longest block, in lengths of the first one: four doublings. Eight days from the default of twelve hours (WebGym's expiry)."""
 
 
-class WallSeen(Record):
+class WallSighting(Record):
     """An episode ended at a wall."""
 
     site: str = Field(min_length=1)
@@ -49,7 +49,7 @@ class Block(Record):
         return self.until + (self.until - self.since)
 
 
-def blocks(seen: Iterable[WallSeen], *, first: float) -> list[Block]:
+def blocks(seen: Iterable[WallSighting], *, first: float) -> list[Block]:
     """The last block of each site and kind of wall, whether it is over or not, by site and wall.
 
     Args:
@@ -59,14 +59,14 @@ def blocks(seen: Iterable[WallSeen], *, first: float) -> list[Block]:
     if first <= 0:
         raise ValueError(f"a block takes some time, not {first} s")
 
-    def key(each: WallSeen) -> tuple[str, str]:
+    def key(each: WallSighting) -> tuple[str, str]:
         return each.site, each.wall
 
     ordered = sorted(seen, key=lambda each: (*key(each), each.time, each.episode_id))
     return [_last(list(of_one), first) for _, of_one in groupby(ordered, key)]
 
 
-def _last(seen: list[WallSeen], first: float) -> Block:
+def _last(seen: list[WallSighting], first: float) -> Block:
     """Of one site and wall, in the order of time."""
     block = _block(seen[0], 1, first)
     for each in seen[1:]:
@@ -75,7 +75,7 @@ def _last(seen: list[WallSeen], first: float) -> Block:
     return block
 
 
-def _block(seen: WallSeen, times: int, first: float) -> Block:
+def _block(seen: WallSighting, times: int, first: float) -> Block:
     length = first * min(2.0 ** (times - 1), MAX_TIMES)
     return Block(
         site=seen.site, wall=seen.wall, since=seen.time, until=seen.time + length, times=times, evidence=seen.evidence

@@ -10,7 +10,7 @@ from envs.rewards import EpisodeEvidence, PartSource
 from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
 from envs.rewards.chromiumrl.source import PageTooLarge, ReferenceSource
 from envs.rewards.design2code import Clip
-from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.render import PageRenderer
 from envs.rewards.design2code.source import DesignSource
 from envs.sites import Design2CodeSite
 from envs.sites.base import Site
@@ -58,7 +58,7 @@ class LookSources:
         """
         self._sites = sites
         self._reference = ReferenceSource(pool, sites, blob, mode)
-        self.sources: tuple[PartSource, ...] = (DesignSource(Drawer(pool), self._page, clip), self._reference)
+        self.sources: tuple[PartSource, ...] = (DesignSource(PageRenderer(pool), self._page, clip), self._reference)
 
     async def measured(self, task: WebTask, evidence: EpisodeEvidence) -> EpisodeEvidence:
         """The evidence with the similarities to the task's reference, for rubrics that ask for them."""

@@ -11,7 +11,7 @@ from envs.lazy import lazy_names
 from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge
+from envs.rewards.facts import FactJudge, FactResult
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
 from envs.rewards.server_answers import ServerState, record_answers
@@ -38,9 +38,9 @@ __all__ = [
     "DomElement",
     "Download",
     "EpisodeEvidence",
+    "FactJudge",
     "FactResult",
     "Image",
-    "Judge",
     "Mode",
     "PartSource",
     "ServerState",

@@ -80,7 +80,7 @@ class FactResult(Record):
     """It hangs on what was left out: there is no value, and the episode abstains."""
 
 
-class Judge(Protocol):
+class FactJudge(Protocol):
     """A model that judges facts."""
 
     async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:

@@ -33,7 +33,7 @@ NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 
 
 class EpisodeJudge:
-    """`envs.rewards.Judge` of one episode. The first fact that is asked about begins the hearing; the others wait for it.
+    """`envs.rewards.FactJudge` of one episode. The first fact that is asked about begins the hearing; the others wait for it.
 
     What the judge says of a fact is the share of its votes. Where it cannot say, the fact is not available, and what it cost to ask is told all
     the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for

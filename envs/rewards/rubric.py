@@ -17,7 +17,7 @@ from itertools import chain
 
 from envs.rewards.bundle import not_met, score
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge, check, subscore, unavailable
+from envs.rewards.facts import FactJudge, FactResult, check, subscore, unavailable
 from envs.rewards.page_text import Pages
 from envs.types import (
     Cost,
@@ -47,7 +47,7 @@ async def grade(
     rubric: Rubric,
     evidence: EpisodeEvidence,
     *,
-    judge: Judge | None = None,
+    judge: FactJudge | None = None,
     expected_hash: str | None = None,
 ) -> RewardBundle:
     """Grade: what a program checks first, then the judge, about all of its facts at once. A question that fails makes its fact not available.
@@ -68,7 +68,7 @@ def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, Fac
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
 
 
-async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: Judge) -> dict[str, FactResult]:
+async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: FactJudge) -> dict[str, FactResult]:
     """The facts that a judge has to be asked about, all at once, by their ids."""
     async with asyncio.TaskGroup() as tasks:
         asked = {
@@ -119,7 +119,7 @@ def _placed(rubric: Rubric) -> Iterator[tuple[FactGroup | None, Fact]]:
     )
 
 
-async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence, judge: Judge) -> FactResult:
+async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence, judge: FactJudge) -> FactResult:
     started = time.perf_counter()
     try:
         return await judge.judge(fact, group, evidence)

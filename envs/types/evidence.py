@@ -35,7 +35,7 @@ class Download(Record):
     """Of the contents; empty when it was not computed."""
 
 
-class Told(Record):
+class PageReply(Record):
     """The answer of a page to one question: a value, or why there is none."""
 
     value: JsonValue = None
@@ -87,7 +87,7 @@ class Recorded(Record):
     downloads: tuple[Download, ...] | None = None
     downloads_cut: bool = False
     """Further files were still on their way when waiting for them ended."""
-    scripts: dict[str, Told] = Field(default_factory=dict)
+    scripts: dict[str, PageReply] = Field(default_factory=dict)
     """By expression."""
     server: tuple[ServerAnswer, ...] | None = None
     """What the site's server said of its state (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""

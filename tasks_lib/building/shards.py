@@ -25,7 +25,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.rewards.judge import Ledger
-from envs.tasks import Form
+from envs.tasks import TreeLayout
 from envs.tasks.assembly import (
     AnySource,
     GenerateSource,
@@ -213,7 +213,7 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
 def plan_of(config: BuildTasksConfig) -> SetPlan:
     """What the set of a configuration is to be."""
     shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
-    return SetPlan(config.run_dir, Layout(config.layout), Form(config.form), shown)
+    return SetPlan(config.run_dir, Layout(config.layout), TreeLayout(config.form), shown)
 
 
 def check_sources(config: BuildTasksConfig) -> dict[str, str]:

@@ -26,7 +26,7 @@ from envs.oracles import ORACLES, Oracle, follow, is_generated
 from envs.sites import APPLICATIONS, Site, make_site
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import check_difficulty
-from envs.tasks.generate import Checker, Draft, NoStartPage, checker, draft_of
+from envs.tasks.generate import Checker, NoStartPage, TaskDraft, checker, draft_of
 from envs.types import (
     AnswerFact,
     HttpFact,
@@ -267,7 +267,7 @@ async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
     return None if draft is not None else NO_SOLUTION
 
 
-def _draft(task: WebTask) -> tuple[Draft | None, bool]:
+def _draft(task: WebTask) -> tuple[TaskDraft | None, bool]:
     """The draft that a generated task was made from, or that the task was which it is a part of; and whether it is a part."""
     whole, tilde, _ = task.task_id.partition("~")
     kind, _, rest = whole.partition("/")
@@ -277,7 +277,7 @@ def _draft(task: WebTask) -> tuple[Draft | None, bool]:
     return draft_of(kind, int(seed), int(number)), bool(tilde)
 
 
-def _is_ours(task: WebTask, draft: Draft | None, part: bool) -> bool:
+def _is_ours(task: WebTask, draft: TaskDraft | None, part: bool) -> bool:
     """Whether the draft's plan is what the instruction asks for: else its failing says nothing of the task."""
     return draft is not None and (part or task.instruction in draft.wordings)
 

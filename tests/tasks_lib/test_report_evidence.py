@@ -30,7 +30,7 @@ from envs.types import (
     Trajectory,
     WebTask,
 )
-from envs.types.evidence import DomElement, Download, PageText, Recorded, ServerAnswer, Told
+from envs.types.evidence import DomElement, Download, PageReply, PageText, Recorded, ServerAnswer
 from tasks_lib.report import build_report
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut
@@ -95,7 +95,7 @@ RECORDED = Recorded(
     dom=(DomElement(tag="html"), DomElement(tag="body", parent=0)),
     dom_cut=True,
     downloads=(Download(name=f"{HACK}.csv", size=1234, sha256="ab" * 32),),
-    scripts={"1 + 1": Told(value=2), "missing.x": Told(trouble="ReferenceError: missing", threw=True)},
+    scripts={"1 + 1": PageReply(value=2), "missing.x": PageReply(trouble="ReferenceError: missing", threw=True)},
     server=(
         ServerAnswer(database="shop", asked="SELECT 1", rows=((1, "a"),)),
         ServerAnswer(database=None, asked="/orders", at=("last", 0), value=None, error="answered 500"),

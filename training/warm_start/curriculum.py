@@ -22,7 +22,7 @@ from torch import Tensor
 from envs.types import format_action
 from training.policy.prompt import element_line
 from training.warm_start import synthetic
-from training.warm_start.recipe import Recipe, Stage
+from training.warm_start.recipe import PretrainStage, Recipe
 from training.warm_start.synthetic import VIEWPORT, Sample
 
 # What LLaMA-Factory's template qwen2_vl puts around the turns; tests hold it to training.policy.renderer, token for token.
@@ -53,7 +53,7 @@ class Batch:
     patches: Tensor | None = None
 
 
-def batches(tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
+def batches(tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
     """The batches of a stage's steps, each with the name of its kind. ``seed`` is the run's, added to the stage's."""
     seed += stage.seed
     rng = random.Random(seed)

@@ -37,7 +37,7 @@ from training.quiet import quiet_model_libraries
 from training.trainer.watchdog import start_watchdog
 from training.warm_start.curriculum import GRID, Batch, batches, chat_segments, collate, random_patches
 from training.warm_start.reading_heads import lay_in
-from training.warm_start.recipe import Recipe, Stage, stage_path
+from training.warm_start.recipe import PretrainStage, Recipe, stage_path
 from training.warm_start.synthetic import SKILLS
 from training.warm_start.tiny_checkpoint import (
     NUMBER_TOKENS,
@@ -107,7 +107,7 @@ def load_model(checkpoint: Path) -> Any:
 
 
 def train(
-    model: Any, tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0
+    model: Any, tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Take a stage's steps; every 50 and at the end gives (steps taken, accuracy of answer tokens by kind of batch)."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
@@ -127,7 +127,7 @@ def train(
             recent.clear()
 
 
-def learning_rate(step: int, stage: Stage) -> float:
+def learning_rate(step: int, stage: PretrainStage) -> float:
     """Linear warm-up, then a cosine down to a twentieth at the last step."""
     if step < stage.warm_up:
         return stage.learning_rate * (step + 1) / stage.warm_up

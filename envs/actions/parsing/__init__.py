@@ -29,6 +29,6 @@ Names and arguments of other schemes (computer use: ``left_click``, ``coordinate
 """
 
 from envs.actions.parsing.forms import Parsed, parse, parse_action
-from envs.types.action_text import STRICT, Form, format_action
+from envs.types.action_text import STRICT, ActionFormat, format_action
 
-__all__ = ["STRICT", "Form", "Parsed", "format_action", "parse", "parse_action"]
+__all__ = ["STRICT", "ActionFormat", "Parsed", "format_action", "parse", "parse_action"]

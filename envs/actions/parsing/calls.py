@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from envs.actions.parsing.vocabulary import Reading, canonical, read_named, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, short
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
 
@@ -56,14 +56,14 @@ _ORDER = {
 """Names of positional arguments, by our name of an action or another scheme's where it differs; one that is not here takes an element."""
 
 
-def read_call(text: str, actions: Actions) -> Reading | None:
+def read_call(text: str, actions: Actions) -> NamedAction | None:
     """``name(arguments)``; ``None`` if the text is not of this form."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return None
     arguments = _arguments(match["name"].lower(), match["inside"].strip(), actions)
     if isinstance(arguments, Invalid):
-        return Reading(arguments)
+        return NamedAction(arguments)
     return read_named(match["name"], arguments, actions)
 
 

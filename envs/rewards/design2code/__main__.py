@@ -10,14 +10,14 @@ from pathlib import Path
 from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
-from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.render import PageRenderer
 
 
 async def draw_folder(folder: Path) -> int:
     """Write the pictures, and say how many."""
     files = sorted(folder.glob("*.html"))
     async with BrowserPool() as pool:
-        drawer = Drawer(pool)
+        drawer = PageRenderer(pool)
         for file in files:
             drawn = await drawer.draw(file.read_text(encoding="utf-8"))
             with Pictures.open(io.BytesIO(drawn.png)) as picture:  # the browser's is made fast, not small

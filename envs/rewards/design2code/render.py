@@ -38,7 +38,7 @@ WITHOUT_TEXT = """*, *::before, *::after, *::placeholder, *::marker {
   text-shadow: none !important; transition: none !important}"""
 
 
-class Drawn(NamedTuple):
+class RenderedPage(NamedTuple):
     """A page as it is seen."""
 
     picture: Image
@@ -51,16 +51,16 @@ class Drawn(NamedTuple):
     """The page is larger than `MAX_PIXELS`: what lies beyond was not looked at."""
 
 
-class Drawer:
+class PageRenderer:
     """Draws pages in contexts of a pool, each in one of its own."""
 
     def __init__(self, pool: BrowserPool, *, deadline: float = DEADLINE) -> None:
         self._pool = pool
         self._deadline = deadline
-        self._kept: dict[str, Drawn] = {}
+        self._kept: dict[str, RenderedPage] = {}
         self._under_way: dict[str, asyncio.Lock] = {}
 
-    async def draw(self, html: str) -> Drawn:
+    async def draw(self, html: str) -> RenderedPage:
         """The page of this HTML.
 
         Raises:
@@ -70,7 +70,7 @@ class Drawer:
             Device(VIEWPORT), lambda tab: draw(tab, html), deadline=self._deadline, what="drawing a page"
         )
 
-    async def reference(self, html: str) -> Drawn:
+    async def reference(self, html: str) -> RenderedPage:
         """The same, remembered: for pages that many others are compared with."""
         key = hashlib.sha256(html.encode()).hexdigest()
         async with self._under_way.setdefault(key, asyncio.Lock()):
@@ -82,7 +82,7 @@ class Drawer:
             return self._kept[key]
 
 
-async def draw(tab: Tab, html: str) -> Drawn:
+async def draw(tab: Tab, html: str) -> RenderedPage:
     """Load HTML into a tab whose context reaches nothing, and look at all of it."""
     cdp = tab.cdp
     await cdp.send("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -103,9 +103,9 @@ async def draw(tab: Tab, html: str) -> Drawn:
     )
 
 
-def _drawn(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> Drawn:
+def _drawn(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> RenderedPage:
     without = pixels(blank)
-    return Drawn(shown, without, png, page_blocks(raw, shown, without))
+    return RenderedPage(shown, without, png, page_blocks(raw, shown, without))
 
 
 async def _shoot(tab: Tab, size: tuple[int, ...]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from envs.rewards.compose import Component
-from envs.rewards.design2code.render import MAX_PIXELS, Drawer, Drawn
+from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import RewardPart, Submit, WebTask
@@ -27,7 +27,7 @@ class DesignSource:
 
     component: ClassVar = Component.VISUAL
 
-    def __init__(self, drawer: Drawer, reference: Callable[[WebTask], str], clip: Clip | None = None) -> None:
+    def __init__(self, drawer: PageRenderer, reference: Callable[[WebTask], str], clip: Clip | None = None) -> None:
         """
         Args:
             reference: HTML of the page whose picture a task shows.
@@ -66,7 +66,7 @@ def submitted(evidence: EpisodeEvidence) -> str | None:
     return last.action.html if last is not None and isinstance(last.action, Submit) and last.error is None else None
 
 
-def compared(reference: Drawn, built: Drawn, clip: Clip | None = None) -> DesignScore:
+def compared(reference: RenderedPage, built: RenderedPage, clip: Clip | None = None) -> DesignScore:
     """The score of a drawn page."""
     pictures = (reference.blank, built.blank) if clip is not None else (reference.picture, built.picture)
     return design_score(reference.blocks, built.blocks, pictures, clip)

@@ -16,7 +16,7 @@ from envs.rewards.webarena.config import (
     read_eval,
     read_task,
 )
-from envs.rewards.webarena.evaluate import AnswerJudge, Evaluation, Part, evaluate
+from envs.rewards.webarena.evaluate import AnswerJudge, EvaluatorResult, Part, evaluate
 from envs.rewards.webarena.helpers import HELPERS, Helper
 from envs.rewards.webarena.parts import WebArenaParts
 from envs.rewards.webarena.program import PageAccess, PageScriptError, look_at_pages
@@ -33,7 +33,7 @@ __all__ = [
     "SITES",
     "AnswerJudge",
     "EvalType",
-    "Evaluation",
+    "EvaluatorResult",
     "Helper",
     "PageAccess",
     "PageCheck",

@@ -20,14 +20,14 @@ _ROLE = """(() => {
 })()"""
 
 
-class Shown(Protocol):
+class ScriptPage(Protocol):
     """A page, as `envs.rewards.webarena.PageAccess`."""
 
     async def url(self) -> str: ...
     async def evaluate(self, expression: str) -> object: ...
 
 
-async def project_member_role(page: Shown, account_name: str) -> str:
+async def project_member_role(page: ScriptPage, account_name: str) -> str:
     """The role of an account on the page of a project's members; empty if it is no member, or if this is no such page.
 
     The benchmark counts accounts and roles of the whole page and takes those of one number; this takes the role of the account's row.

@@ -19,12 +19,12 @@ import orjson
 
 from envs.ends import bucket_of
 from envs.tasks.assembly.atomic import WholeFile, sha256_of, whole_file
-from envs.tasks.assembly.records import Rejected, ShardLine, ShardReport, ShardRequest, Stage
+from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardReport, ShardRequest
 from envs.tasks.assembly.shard import REJECTED, TASKS, read_report
 from envs.tasks.assembly.sources import GenerateSource
 from envs.tasks.parquet import save_parquet
 from envs.tasks.stream import json_row
-from envs.tasks.tree import Form, write_tree
+from envs.tasks.tree import TreeLayout, write_tree
 from envs.types import StorageError, TaskError, WebTask
 
 MANIFEST_VERSION = 1
@@ -47,7 +47,7 @@ class SetPlan:
 
     folder: Path
     layout: Layout
-    form: Form
+    form: TreeLayout
     config: dict[str, Any]
     """What is said of the build in the manifest."""
 
@@ -155,7 +155,7 @@ def _of_source(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeF
             left_out.add(line.task.task_id)
         row_of = line.task.model_dump(mode="json", exclude_none=True)
         task_id = line.task.task_id
-        refuse(Rejected(source=name, stage=Stage.DUPLICATE, task_id=task_id, reason=reason, task=row_of))
+        refuse(Rejected(source=name, stage=RejectionStage.DUPLICATE, task_id=task_id, reason=reason, task=row_of))
     whole = sum((Counter(report.whole) for report in reports), Counter[str]())
     merge.by_source[name] = {
         **{key: sum(getattr(report, key) for report in reports) for key in ("read", "written", "parts")},
@@ -193,7 +193,7 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
     if plan.layout is Layout.TREE:
         return write_tree(folder, tasks, plan.form)
     path = folder / f"tasks.{plan.form}"
-    if plan.form is Form.PARQUET:
+    if plan.form is TreeLayout.PARQUET:
         return {path: save_parquet(path, tasks)}
     with whole_file(path) as file:
         for task in tasks:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from envs.rewards.judge import Ledger
 from envs.tasks.assembly.atomic import sha256_of, whole_file
 from envs.tasks.assembly.finish import Outcome, finish
-from envs.tasks.assembly.records import Rejected, ShardReport, ShardRequest, Stage
+from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest
 from envs.tasks.assembly.sources import candidates
 from envs.tasks.authoring import RubricWriter, WriterConfig
 from envs.tasks.rows import TaskProblem
@@ -70,7 +70,7 @@ def _writer(request: ShardRequest) -> WriterConfig:
 
 
 async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardReport:
-    rejected: Counter[Stage] = Counter()
+    rejected: Counter[RejectionStage] = Counter()
     whole: Counter[str] = Counter()
     unanswered: list[str] = []
     counts: Counter[str] = Counter()
@@ -135,5 +135,6 @@ def _unread(request: ShardRequest, problems: list[TaskProblem]) -> list[Rejected
         rows.setdefault(where, []).append(f"{problem.field}: {problem.reason}")
     name = request.source.name
     return [
-        Rejected(source=name, stage=Stage.READ, where=where, reason="; ".join(found)) for where, found in rows.items()
+        Rejected(source=name, stage=RejectionStage.READ, where=where, reason="; ".join(found))
+        for where, found in rows.items()
     ]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from envs.tasks.authoring.draft import Draft, DraftFact
+from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact
 from envs.tasks.authoring.words import contains, content_words, numbers, overlap, quoted, tokens, word_set
 
 MAX_WORDS = 40
@@ -35,7 +35,7 @@ _ANSWERING = word_set(
 UNACHIEVABLE = frozenset({"n/a", "na", "not achievable", "unachievable", "impossible", "none"})
 
 
-def flaws(draft: Draft, instruction: str, reference: str | None, max_facts: int) -> list[str]:
+def flaws(draft: RubricDraft, instruction: str, reference: str | None, max_facts: int) -> list[str]:
     """What is wrong, as ``place: reason``; empty if nothing is."""
     facts = list(draft.facts())
     found = [f"{place}.{problem}" for place, fact in facts for problem in _of_fact(fact, instruction, reference)]
@@ -58,7 +58,7 @@ def not_to_be_graded(instruction: str | None, reference: str | None) -> str | No
     return None
 
 
-def _of_fact(fact: DraftFact, instruction: str, reference: str | None) -> Iterator[str]:
+def _of_fact(fact: RubricDraftFact, instruction: str, reference: str | None) -> Iterator[str]:
     said = tokens(instruction)
     if not content_words(fact.asked) or not contains(said, tokens(fact.asked)):
         yield f"asked: {fact.asked!r} are no words of the instruction"

@@ -17,7 +17,7 @@ from envs.rewards.judge.verdict import MalformedReply, read_object
 from envs.tasks.authoring.agreement import agree
 from envs.tasks.authoring.checks import flaws, not_to_be_graded
 from envs.tasks.authoring.config import WriterConfig
-from envs.tasks.authoring.draft import MAX_NAMED, Draft, read_draft, to_rubric
+from envs.tasks.authoring.draft import MAX_NAMED, RubricDraft, read_draft, to_rubric
 from envs.tasks.authoring.prompts import instruction_question, rubric_question
 from envs.tasks.authoring.words import content_words, numbers, quoted
 from envs.tasks.decompose import says
@@ -100,7 +100,7 @@ class RubricWriter:
             return Writing(None, (), refused=reason)
         calls: list[CallRecord] = []
 
-        def read(reply: str) -> Draft:
+        def read(reply: str) -> RubricDraft:
             draft = read_draft(reply)
             if found := flaws(draft, task.instruction or "", reference, self.config.max_facts):
                 raise MalformedReply("; ".join(found[:MAX_NAMED]))
@@ -166,7 +166,7 @@ class RubricWriter:
         return _Sample(None, refused=refused[-1][1])
 
     def _vote(
-        self, samples: Sequence[_Sample[Draft]], reference: str | None, calls: tuple[CallRecord, ...]
+        self, samples: Sequence[_Sample[RubricDraft]], reference: str | None, calls: tuple[CallRecord, ...]
     ) -> Writing[Rubric]:
         drafts = [sample.value for sample in samples if sample.value is not None]
         agreement = agree(drafts, self.config.samples, self.config.agreement)

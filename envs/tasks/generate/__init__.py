@@ -5,7 +5,7 @@ distinct tasks of them. Each comes with its solution (`moves`), which `check` ca
 from typing import TYPE_CHECKING
 
 from envs.lazy import lazy_names
-from envs.tasks.generate.drafts import Draft
+from envs.tasks.generate.drafts import TaskDraft
 from envs.tasks.generate.generate import TEMPLATES, World, draft_of, generate, generate_world, solution_of, worlds
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 
@@ -19,9 +19,9 @@ __all__ = [
     "TEMPLATES",
     "WORLDS",
     "Checker",
-    "Draft",
     "GeneratorSpec",
     "NoStartPage",
+    "TaskDraft",
     "World",
     "checker",
     "draft_of",

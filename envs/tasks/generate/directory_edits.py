@@ -9,7 +9,7 @@ from functools import partial
 from envs.sites.bundled.directory import DirectoryWorld, Person
 from envs.sites.bundled.words import FIRST_NAMES, LANGUAGES
 from envs.tasks.generate.directory import NO_CONTACTS, OWN_PROFILE, to_person
-from envs.tasks.generate.drafts import Draft, Template, group, listed, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, listed, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.types import Fact, FactGroup
 from envs.types.rubrics import HttpFact
@@ -79,10 +79,10 @@ def _add(people: Iterable[Person], source: random.Random) -> Plan:
     return tuple(plan)
 
 
-def _contacts(count: int, world: DirectoryWorld, source: random.Random) -> Draft:
+def _contacts(count: int, world: DirectoryWorld, source: random.Random) -> TaskDraft:
     people = source.sample(world.people, count)
     names = [person.name for person in people]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Add {listed(names)} to the contacts.",
             f"Put {listed(names)} among my contacts, and nobody else.",
@@ -94,11 +94,11 @@ def _contacts(count: int, world: DirectoryWorld, source: random.Random) -> Draft
     )
 
 
-def _noted(world: DirectoryWorld, source: random.Random) -> Draft:
+def _noted(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person, note = source.choice(world.people), source.choice(NOTES)
     query = f"SELECT note FROM contacts WHERE person = {person.id}"
     (there,) = _kept([person], [person.name])
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Add {person.name} to the contacts with the note "{note}".',
             f'Make {person.name} a contact of mine; the note is "{note}".',
@@ -112,13 +112,13 @@ def _noted(world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _by_role(low: int, high: int, world: DirectoryWorld, source: random.Random) -> Draft | None:
+def _by_role(low: int, high: int, world: DirectoryWorld, source: random.Random) -> TaskDraft | None:
     department = source.choice(world.departments)
     role = source.choice(sorted({person.role for person in world.of_department(department)}))
     people = [person for person in world.of_department(department) if person.role == role]
     if not low <= len(people) <= high:
         return None
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Add everybody in {department} whose role is {role} to the contacts.",
             f"Make all people of the department {department} with the role {role} contacts of mine.",
@@ -129,12 +129,12 @@ def _by_role(low: int, high: int, world: DirectoryWorld, source: random.Random) 
     )
 
 
-def _managers(world: DirectoryWorld, source: random.Random) -> Draft:
+def _managers(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     """Somebody and their manager; only the first is named."""
     person = source.choice([person for person in world.people if person.manager is not None])
     assert person.manager is not None
     both = [person, world.person(person.manager)]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Add {person.name} and the manager of {person.name} to the contacts.",
             f"Make {person.name} a contact of mine, and the person who manages {person.name} too.",
@@ -195,9 +195,9 @@ def _fill_in(values: Values) -> Plan:
     return (*plan, Push("Save profile"))
 
 
-def _profile(count: int, world: DirectoryWorld, source: random.Random) -> Draft:
+def _profile(count: int, world: DirectoryWorld, source: random.Random) -> TaskDraft:
     values = _values(count, world, source)
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Change my profile: {_said(values)}.",
             f"In my profile I want {_said(values)}. Leave the rest as it is.",
@@ -208,10 +208,10 @@ def _profile(count: int, world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _both(fields: int, count: int, world: DirectoryWorld, source: random.Random) -> Draft:
+def _both(fields: int, count: int, world: DirectoryWorld, source: random.Random) -> TaskDraft:
     values, people = _values(fields, world, source), source.sample(world.people, count)
     names = [person.name for person in people]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Change my profile: {_said(values)}. Also add {listed(names)} to the contacts.",
             f"Add {listed(names)} to the contacts; then set in my profile {_said(values)}.",

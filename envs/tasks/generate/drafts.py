@@ -16,7 +16,7 @@ PASS_THRESHOLD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TaskDraft:
     """A task before it has an id, a split and a wording."""
 
     wordings: tuple[str, ...]
@@ -29,7 +29,7 @@ class Draft:
     path: str = "/"
 
 
-Draw = Callable[[Any, random.Random], Draft | None]
+DraftFunction = Callable[[Any, random.Random], TaskDraft | None]
 """(world, source of chance) -> one of the template's drafts; ``None`` if this world has none."""
 
 
@@ -42,7 +42,7 @@ class Template:
     site: str
     difficulty: int
     """Facts of its tasks; where they differ, of most."""
-    draw: Draw
+    draw: DraftFunction
 
 
 def group(name: str, description: str, *facts: Fact, after: Iterable[str] = ()) -> FactGroup:

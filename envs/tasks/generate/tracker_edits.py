@@ -8,7 +8,7 @@ from functools import partial
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
 from envs.sites.bundled.words import FEATURES, LABELS, PROBLEMS
-from envs.tasks.generate.drafts import Draft, Template, group, listed, quoted, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, listed, quoted, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.tracker import to_ticket, untouched_but
 from envs.types import Fact
@@ -69,12 +69,12 @@ def _editing(changes: Changes) -> Plan:
     return (Follow("Edit"), *(Choose(name.capitalize(), value) for name, value in changes.items()), Push("Save"))
 
 
-def _set(count: int, world: TrackerWorld, source: random.Random) -> Draft:
+def _set(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     fields = source.sample(FIELDS, count)
     changes = _changes(ticket, fields, world, source)
     facts = [_field(ticket.id, *change) for change in changes.items()]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Change the ticket "{ticket.title}": set {_said(changes)}.',
             f'Open the ticket "{ticket.title}" and set {_said(changes)}.',
@@ -95,12 +95,12 @@ def _commented(ticket: int, text: str) -> Fact:
     return rows("comment", query, [(text,)], f"There is one new comment: {text}")
 
 
-def _close(world: TrackerWorld, source: random.Random) -> Draft | None:
+def _close(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
     ticket = source.choice(world.tickets)
     if ticket.status == "closed":
         return None
     note = source.choice(NOTES)
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Close the ticket "{ticket.title}" and leave the comment "{note}" on it.',
             f'Comment on the ticket "{ticket.title}" with exactly "{note}", and set its status to closed.',
@@ -119,12 +119,12 @@ def _close(world: TrackerWorld, source: random.Random) -> Draft | None:
     )
 
 
-def _whole(world: TrackerWorld, source: random.Random) -> Draft:
+def _whole(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     changes = _changes(ticket, FIELDS, world, source)
     note = source.choice(NOTES)
     labels = sorted(source.choice([pair for pair in _pairs() if pair != ticket.labels]))
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Update the ticket "{ticket.title}": set {_said(changes)}; its labels must be {listed(labels)} and no others; '
             f'then leave the comment "{note}".',
@@ -163,7 +163,7 @@ def _ticking(old: Sequence[str], new: Sequence[str]) -> list[Move]:
     return [Tick(label, label in new) for label in LABELS if (label in old) != (label in new)]
 
 
-def _new(world: TrackerWorld, source: random.Random) -> Draft:
+def _new(world: TrackerWorld, source: random.Random) -> TaskDraft:
     title = _new_title(world, source)
     project, body = source.choice(world.projects), source.choice(REASONS)
     me = world.people[0]
@@ -172,7 +172,7 @@ def _new(world: TrackerWorld, source: random.Random) -> Draft:
     labels = sorted(source.choice(_pairs()))
     number = world.next_id
     named = f"SELECT project FROM tickets WHERE id = {number} AND title = {quoted(title)}"
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Create a ticket in {project} with the title "{title}", priority {priority}, assignee {assignee}, the labels {listed(labels)} '
             f'and the description "{body}".',
@@ -218,7 +218,7 @@ def _new_title(world: TrackerWorld, source: random.Random) -> str:
     return title
 
 
-def _sweep(world: TrackerWorld, source: random.Random) -> Draft | None:
+def _sweep(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
     project = source.choice(world.projects)
     status, priority = source.choice(STATUSES), source.choice(PRIORITIES)
     found = [each for each in world.of_project(project) if (each.status, each.priority) == (status, priority)]
@@ -229,7 +229,7 @@ def _sweep(world: TrackerWorld, source: random.Random) -> Draft | None:
     plan: list[Move] = []
     for ticket in found:
         plan += [Follow(project), Follow(ticket.title), *_editing({"assignee": name})]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Assign every ticket of {project} with status {status} and priority {priority} to {name}.",
             f"All tickets in the project {project} that have status {status} and priority {priority} go to {name}: make {name} their assignee.",
@@ -245,7 +245,7 @@ def _sweep(world: TrackerWorld, source: random.Random) -> Draft | None:
     )
 
 
-def _several(count: int, world: TrackerWorld, source: random.Random) -> Draft:
+def _several(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
     tickets = source.sample(world.tickets, count)
     fields = ("priority", "assignee")
     all_changes = [_changes(ticket, fields, world, source) for ticket in tickets]
@@ -253,7 +253,7 @@ def _several(count: int, world: TrackerWorld, source: random.Random) -> Draft:
     plan: list[Move] = []
     for ticket, changes in zip(tickets, all_changes, strict=True):
         plan += [*to_ticket(ticket, source), *_editing(changes)]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Change these tickets. {'; '.join(said)}.",
             f"Please go through these tickets and change them. {'; '.join(said)}.",

@@ -32,7 +32,7 @@ class ImportedTask(Record):
     """The row as it came; for folders of files, their names and digests."""
 
 
-class Format(ABC):
+class TaskFormat(ABC):
     """A task set of others: read and written back."""
 
     name: str
@@ -99,7 +99,7 @@ class UnknownColumns:
 R = TypeVar("R", bound=ForeignRow)
 
 
-class RowFormat(Format, Generic[R]):
+class RowFormat(TaskFormat, Generic[R]):
     """A set that is JSON objects: a ``.jsonl`` file, a ``.json`` file (a list or one object), or a folder of ``.json`` files."""
 
     model: type[R]

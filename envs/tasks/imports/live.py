@@ -12,7 +12,7 @@ from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, frozen, sized
 from envs.types import Split
 
 
-class FactGroup(ForeignRow):
+class WebGymFactGroup(ForeignRow):
     """Facts of WebGym that are judged together; without any, the description is the fact."""
 
     id: Any = None
@@ -30,7 +30,7 @@ class WebGymRow(ForeignRow):
     domain: str | None = None
     subdomain: str | None = None
     difficulty: int | None = Field(default=None, ge=1)
-    evaluator_reference: list[str | FactGroup] | None = None
+    evaluator_reference: list[str | WebGymFactGroup] | None = None
     definite_answer: Any = None
     reference_answer: Any = None
     task_id: str | int | None = None

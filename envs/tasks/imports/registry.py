@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.rewards.formats import of_instruction
-from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask
+from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat
 from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
 from envs.tasks.imports.w8 import W8
@@ -26,10 +26,10 @@ FORMATS: Extensions[Any] = Extensions(
         for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
     },
 )
-"""What can be imported, by name: a `Format`, or a function from a path to tasks."""
+"""What can be imported, by name: a `TaskFormat`, or a function from a path to tasks."""
 
 
-class FunctionFormat(Format):
+class FunctionFormat(TaskFormat):
     """A function of an extension that reads tasks: ``def read(path: Path) -> Iterable[WebTask]``."""
 
     def __init__(self, name: str, function: Callable[[Path], Iterable[WebTask]]) -> None:
@@ -115,11 +115,11 @@ def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
     _format(sources[0]).write(Path(path), made)
 
 
-def _format(source: str) -> Format:
+def _format(source: str) -> TaskFormat:
     try:
         found = FORMATS.find(source)
     except ConfigError as error:
         raise TaskError(str(error)) from error
     if inspect.isclass(found):
         found = found()
-    return found if isinstance(found, Format) else FunctionFormat(source, found)
+    return found if isinstance(found, TaskFormat) else FunctionFormat(source, found)

@@ -16,7 +16,16 @@ from typing import Any
 
 from envs.ends import Bucket
 from envs.rewards.formats import from_w8, to_w8
-from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, UnknownColumns, frozen, place_of, sized, start_of
+from envs.tasks.imports.base import (
+    ONE_SEED,
+    ImportedTask,
+    TaskFormat,
+    UnknownColumns,
+    frozen,
+    place_of,
+    sized,
+    start_of,
+)
 from envs.tasks.rows import CHECKS, Found, OnProblem, TaskProblem, parse_object, refuse
 from envs.types import Rubric, Split, TaskError, WebTask
 from envs.types.rubrics import SubscoreFact
@@ -25,7 +34,7 @@ KEYS = {"fact_groups", "pass_threshold", "pass_requirements", "start_url", "inst
 RUBRIC, ABOUT, SAID = "rubric.json", "task.json", "instruction.md"
 
 
-class W8(Format):
+class W8(TaskFormat):
     """A tree of task folders. The difficulty is the number of facts, the kind the folder above (none of the difficulties' own).
 
     What is written back is the same folders; a rubric that was changed is written in W8's form, if it has a place there.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.rewards.judge import Judgement
 from envs.rewards.webarena import (
     EvalType,
-    Evaluation,
+    EvaluatorResult,
     PageScriptError,
     Part,
     WebArenaEval,
@@ -83,8 +83,8 @@ def grade(
     page: Any = None,
     helpers: Any = None,
     judge: Any = None,
-) -> Evaluation:
-    async def run() -> Evaluation:
+) -> EvaluatorResult:
+    async def run() -> EvaluatorResult:
         seen = await look_at_pages(task.eval, page, at, helpers) if page is not None else ()
         return await evaluate(task.eval, question=task.intent, answer=answer, last_url=at, seen=seen, judge=judge)
 
@@ -234,7 +234,7 @@ def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
         seen.append((shown, name))
         return "Guest"
 
-    def given(helper: Callable[..., Awaitable[str]]) -> Evaluation:
+    def given(helper: Callable[..., Awaitable[str]]) -> EvaluatorResult:
         return grade(
             tasks[9005],
             at=LAST_COMMENT,

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from envs.rewards.judge.verdict import MalformedReply
 from envs.tasks.authoring.agreement import agree, likeness
 from envs.tasks.authoring.checks import flaws, not_to_be_graded
-from envs.tasks.authoring.draft import Draft, DraftFact, read_draft, to_rubric
+from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact, read_draft, to_rubric
 from envs.tasks.authoring.words import content_words, numbers, overlap, tokens
 from envs.types import JudgeFact
 
 TASK = "Find the two cheapest black kettles under $1,500 sorted by price, and tell me the price of the first."
 
 
-def draft(*facts: tuple[str, str]) -> Draft:
-    return Draft.model_validate(
+def draft(*facts: tuple[str, str]) -> RubricDraft:
+    return RubricDraft.model_validate(
         {
             "fact_groups": [
                 {"description": "Find kettles", "facts": [{"text": text, "asked": asked} for text, asked in facts]}
@@ -155,11 +155,11 @@ def test_no_reply_is_an_exception_of_another_kind(text: str) -> None:
 
 
 def test_likeness_by_hand() -> None:
-    one = DraftFact(text="The list is sorted by price", asked="sorted by price")
-    other = DraftFact(text="Results are ordered by price", asked="sorted by price")
+    one = RubricDraftFact(text="The list is sorted by price", asked="sorted by price")
+    other = RubricDraftFact(text="Results are ordered by price", asked="sorted by price")
     # text: {list, sorted, price} and {result, ordered, price}: 1 of 5; asked: the same words
     assert likeness(one, other) == pytest.approx(0.6 * 1 / 5 + 0.4)
-    assert likeness(one, DraftFact(text="The kettle is black", asked="sorted by price")) == pytest.approx(0.4)
+    assert likeness(one, RubricDraftFact(text="The kettle is black", asked="sorted by price")) == pytest.approx(0.4)
 
 
 def test_facts_that_most_samples_have_stay() -> None:

@@ -23,9 +23,9 @@ from training.warm_start.pretrain import (
     token_losses,
     train,
 )
-from training.warm_start.recipe import Recipe, Stage
+from training.warm_start.recipe import PretrainStage, Recipe
 
-STAGE = Stage(steps=30, learning_rate=2e-3, warm_up=10)
+STAGE = PretrainStage(steps=30, learning_rate=2e-3, warm_up=10)
 RECIPE = Recipe(stages=(STAGE,))
 
 
@@ -40,7 +40,7 @@ def one_thread():
 @torch.no_grad()
 def mean_loss(model, tokenizer) -> float:
     """Over one batch of every kind of the first phase, of samples that training does not see."""
-    found = dict(batches(tokenizer, RECIPE, Stage(steps=30, learning_rate=1, phase_ends=(1, 1, 1)), 99))
+    found = dict(batches(tokenizer, RECIPE, PretrainStage(steps=30, learning_rate=1, phase_ends=(1, 1, 1)), 99))
     assert set(found) == {"repeat", "lookup", "many"}
     return sum(token_losses(model, batch)[0].mean().item() for batch in found.values()) / len(found)
 
@@ -65,7 +65,7 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others():
 
 
 def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
-    short = [Stage(steps=2, learning_rate=1e-3), Stage(steps=1, learning_rate=1e-3)]
+    short = [PretrainStage(steps=2, learning_rate=1e-3), PretrainStage(steps=1, learning_rate=1e-3)]
     recipe = Recipe(stages=tuple(short), held_out=2)
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
     last = stage_path(tmp_path, 2)
@@ -84,7 +84,7 @@ def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
 
 def test_the_curriculum_is_decided_by_the_seed_and_ends_with_images():
     _, tokenizer = initial_policy()
-    late = Stage(steps=16, learning_rate=1, phase_ends=(0, 0, 0))
+    late = PretrainStage(steps=16, learning_rate=1, phase_ends=(0, 0, 0))
 
     def kinds(seed):
         return [(kind, batch.ids.sum().item()) for kind, batch in islice(batches(tokenizer, RECIPE, late, seed), 4)]
@@ -99,7 +99,7 @@ def test_the_curriculum_is_decided_by_the_seed_and_ends_with_images():
 
 
 def test_the_learning_rate_rises_then_falls_to_a_twentieth():
-    stage = Stage(steps=1000, learning_rate=1.0)
+    stage = PretrainStage(steps=1000, learning_rate=1.0)
     rates = [learning_rate(step, stage) for step in range(1001)]
     assert rates[0] == pytest.approx(0.01) and max(rates) == rates[99] == pytest.approx(1.0)
     assert all(one >= next_ for one, next_ in pairwise(rates[100:]))
