@@ -55,7 +55,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening and end the connections. Closing twice is closing once."""
-        await self._proxy.run(self.shut())
+        await self._proxy.run(self.close_in_thread())
 
     # --- in the proxy's thread
 
@@ -66,7 +66,7 @@ class Listener:
         self.address = f"http://{LOOPBACK[0]}:{self._server.sockets[0].getsockname()[1]}"
         self._proxy.remember(self)
 
-    async def shut(self) -> None:
+    async def close_in_thread(self) -> None:
         """`close`, inside of the thread."""
         server, self._server = self._server, None
         if server is None:

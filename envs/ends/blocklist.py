@@ -44,7 +44,7 @@ class Block(Record):
     evidence: str = ""
 
     @property
-    def forgotten(self) -> float:
+    def remembered_until(self) -> float:
         """When nothing of it counts any more."""
         return self.until + (self.until - self.since)
 
@@ -71,7 +71,7 @@ def _last(seen: list[WallSighting], first: float) -> Block:
     block = _block(seen[0], 1, first)
     for each in seen[1:]:
         if each.time >= block.until:
-            block = _block(each, block.times + 1 if each.time < block.forgotten else 1, first)
+            block = _block(each, block.times + 1 if each.time < block.remembered_until else 1, first)
     return block
 
 

@@ -45,10 +45,10 @@ from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageE
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.config.differences import without_budgets
-from tasks_lib.folder.failed_start import first_start, free_name
+from tasks_lib.folder.failed_start import free_name, undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.folder.values import check_kind, with_new_keys
+from tasks_lib.folder.values import add_new_defaults, check_kind
 from tasks_lib.processes.retries import is_retriable
 from training.ledger.store import RunStore, read_json, write_json
 
@@ -165,7 +165,7 @@ class SetBuild:
         missing = self.missing_shards()
         total = sum(map(len, self.requests))
         if done := total - len(missing):
-            progress.say(f"{done} of {total} shards are there already")
+            progress.log(f"{done} of {total} shards are there already")
         futures = [(request, build_shard_on_worker.submit(request)) for request in missing]
         errors: list[RollwrightError] = []
         for number, (request, future) in enumerate(futures, start=done + 1):
@@ -173,7 +173,7 @@ class SetBuild:
             told = _describe_report(report) if report else str(errors[-1])
             progress.iteration(number, f"shard {request.shard} of {request.source.name}: {told}")
         if errors:
-            raise _worst(errors)
+            raise _most_lasting_error(errors)
 
     def merge(self) -> dict[str, Any]:
         """Put the shards together and write the manifest."""
@@ -206,7 +206,7 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
         ConfigError: it was started with other values, or a source is not there.
         StorageError: another process is working on it, or the folder holds something else.
     """
-    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+    with run_lock(config.run_dir), undo_failed_start(RunStore(config.run_dir)):
         yield SetBuild(config)
 
 
@@ -227,7 +227,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
     path, plan = config.run_dir / "config.json", plan_of(config)
     if path.exists():
         frozen = check_kind(path, plan.config)
-        before = with_new_keys(BuildTasksConfig, frozen["config"])
+        before = add_new_defaults(BuildTasksConfig, frozen["config"])
         lasting = [key for key in plan.config if key not in MAY_CHANGE]
         changed = [key for key in lasting if _comparable(key, plan.config[key]) != _comparable(key, before.get(key))]
         changed += [
@@ -317,7 +317,7 @@ def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -
         return None
 
 
-def _worst(errors: list[RollwrightError]) -> RollwrightError:
+def _most_lasting_error(errors: list[RollwrightError]) -> RollwrightError:
     """An error that another start does not mend, if there is one; else all open questions in one."""
     lasting = [error for error in errors if not isinstance(error, JudgeError)]
     if lasting:

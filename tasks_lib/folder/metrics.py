@@ -18,7 +18,7 @@ import orjson
 import psutil
 
 from training.groups import EpisodeSummary, GroupRecord
-from training.ledger.disk import writing
+from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class MetricsLog:
 
     def __init__(self, path: Path, tensorboard: Path) -> None:
         self._path = path
-        with writing(path):
+        with raise_disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             data = path.read_bytes()
@@ -119,7 +119,7 @@ class MetricsLog:
         from tensorboard.summary import Writer  # most processes write no metrics
 
         self._tensorboard = tensorboard
-        with writing(tensorboard):
+        with raise_disk_errors(tensorboard):
             self._writer = Writer(str(tensorboard))
 
     def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
@@ -132,15 +132,15 @@ class MetricsLog:
     def append(self, line: dict[str, Any], step: int) -> None:
         """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``. What is unknown (null) has no point."""
         data = orjson.dumps(line) + b"\n"
-        with writing(self._path, needed=len(data)), open(self._path, "ab") as file:
+        with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
             file.write(data)
-        with writing(self._tensorboard):
+        with raise_disk_errors(self._tensorboard):
             for tag, value in _scalars(line, line["kind"]):
                 self._writer.add_scalar(tag, value, step)
             self._writer.flush()
 
     def close(self) -> None:
-        with writing(self._tensorboard):
+        with raise_disk_errors(self._tensorboard):
             self._writer.close()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import Record, RewardBundle, StorageError
-from training.ledger.store import BACKUP, RunStore, first_fault, move_aside, write_json
+from training.ledger.store import BACKUP, RunStore, describe_first_error, move_aside_advice, write_json
 
 
 class Regraded(Record):
@@ -57,7 +57,7 @@ def read_regraded(path: Path) -> Regraded:
         raise StorageError(f"{path} does not exist; start that regrading again") from error
     except ValidationError as error:
         raise StorageError(
-            f"{path} is no reward of a regrading ({first_fault(error)}); {move_aside(path)} and start that regrading "
+            f"{path} is no reward of a regrading ({describe_first_error(error)}); {move_aside_advice(path)} and start that regrading "
             f"again: only this episode is graded"
         ) from error
 
@@ -72,7 +72,7 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
     except ValidationError as error:
         # Without it nothing would refuse other settings for a regrading that is done.
         raise StorageError(
-            f"{path} does not say how a regrading was started ({first_fault(error)}); {BACKUP}, or start a regrading "
+            f"{path} does not say how a regrading was started ({describe_first_error(error)}); {BACKUP}, or start a regrading "
             f"of another name"
         ) from error
 

@@ -39,7 +39,7 @@ from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.regrading.batches import RegradeConfig
-from tasks_lib.rollouts.cluster import api_url, own_server
+from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
 from tasks_lib.sweeps.config import SweepConfig
 
 Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
@@ -73,7 +73,7 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
     try:
         check_api()
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with hide_own_errors(), reuse_check(config, found), watched_server(api, own_server()):
+        with hide_own_errors(), reuse_check(config, found), watched_server(api, ephemeral_server_pid()):
             flow(**parameters_of(config))
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)

@@ -179,7 +179,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     async with checker() as check:
         for row in tasks:
             verdict: Verdict
-            task, verdict = _contradiction(row, root)
+            task, verdict = _find_contradiction(row, root)
             if verdict is None and played is not None and task.task_id not in played:
                 found.unplayed += 1
                 continue
@@ -194,7 +194,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     by_task: dict[str, list[tuple[str, Verdict]]] = {}
     for play, verdict in zip(in_browser, await _play_all(in_browser), strict=True):
         by_task.setdefault(play.task.task_id, []).append((play.split, verdict))
-    verdicts |= {task_id: _of_plays(played_seeds) for task_id, played_seeds in by_task.items()}
+    verdicts |= {task_id: _combine_verdicts(played_seeds) for task_id, played_seeds in by_task.items()}
     for verdict in verdicts.values():
         if verdict is None:
             found.solved += 1
@@ -205,7 +205,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     return found
 
 
-def _contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
+def _find_contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
     """The task with its hashes, and what is wrong with it whatever is played."""
     problems = [f"{name} {reason}" for name, reason in check_difficulty(task)]
     if not task.seeds:
@@ -224,11 +224,11 @@ def _contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
 def _seeds(task: WebTask) -> Iterator[tuple[str, int]]:
     """(split, seed) of what is played, spread over the seeds of each split."""
     for split, seeds in task.seeds.items():
-        for seed in _spread(seeds):
+        for seed in _spread_seeds(seeds):
             yield str(split), seed
 
 
-def _spread(seeds: SeedRange) -> Iterable[int]:
+def _spread_seeds(seeds: SeedRange) -> Iterable[int]:
     count = min(SEEDS_OF_SPLIT, len(seeds))
     return (seeds.start + number * len(seeds) // count for number in range(count))
 
@@ -357,7 +357,7 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
         return [each.result() for each in played]
 
 
-def _of_plays(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
+def _combine_verdicts(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
     """Of a task's episodes as (split, verdict): the first fault of a split of which no seed that was played was solved.
 
     An oracle is no proof: what it fails on beside seeds that it solves may be its own fault.

@@ -23,7 +23,15 @@ from envs.ends import Block, WallSighting, blocked_sites, blocks
 from envs.episodes import JUDGED_WALL
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.episode.live import worker_name
-from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fault, move_aside, read_json, write_json
+from training.ledger.store import (
+    BACKUP,
+    RunStore,
+    atomic_write_bytes,
+    describe_first_error,
+    move_aside_advice,
+    read_json,
+    write_json,
+)
 
 HOUR = 3600.0
 ONCE_IN = 60.0
@@ -75,7 +83,7 @@ class Blocklist:
                 continue  # deleted meanwhile: nothing of it counted
             except ValidationError as error:
                 raise StorageError(
-                    f"{path} is no entry of a blocklist ({first_fault(error)}); {move_aside(path)} and start the same "
+                    f"{path} is no entry of a blocklist ({describe_first_error(error)}); {move_aside_advice(path)} and start the same "
                     f"command again: only this one sight of a wall does not count then"
                 ) from error
         return found
@@ -119,7 +127,7 @@ class Blocklist:
 
     def _forget(self, seen: dict[Path, WallSighting], known: Sequence[Block], now: float, window: float) -> None:
         """Delete the files of walls that are forgotten, and of those that nobody confirmed in time."""
-        until = {(block.site, block.wall): block.forgotten for block in known}
+        until = {(block.site, block.wall): block.remembered_until for block in known}
         for path, each in seen.items():
             if until.get((each.site, each.wall), each.time + window) <= now:
                 path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ def told(block: Block) -> tuple[float, float, int]:
 
 def test_a_wall_blocks_its_site_until_it_expires() -> None:
     block = only(100)
-    assert told(block) == (100, 112, 1) and block.forgotten == 124
+    assert told(block) == (100, 112, 1) and block.remembered_until == 124
     assert blocked_sites([block], 111.9) == {"shop": block}
     assert blocked_sites([block], 112) == {}
 

@@ -33,7 +33,7 @@ from envs.types import (
 from envs.types.evidence import DomElement, Download, PageReply, PageText, Recorded, ServerAnswer
 from tasks_lib.report import build_report
 from tasks_lib.report.changes import change_rows, change_words
-from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut
+from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut_text
 from tasks_lib.report.facts import DECIDED
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore, write_json
@@ -337,7 +337,7 @@ def test_a_run_from_before_blobs_were_told_apart_is_read_as_before(store: RunSto
 
 
 def test_texts_and_tables_are_cut_with_how_much() -> None:
-    assert cut("abcd", 4) == "abcd" and cut("a" * 1500, 500) == "a" * 500 + "… (1,000 more characters)"
+    assert cut_text("abcd", 4) == "abcd" and cut_text("a" * 1500, 500) == "a" * 500 + "… (1,000 more characters)"
     evidence = Evidence(RunStore(Path("nowhere")), [], left=25)
     assert evidence.table([["0123456789", 1], ["x"], ["0123456789"]]) == {"rows": [["0123456789", 1], ["x"]], "more": 1}
     assert evidence.left == 25 - 18 - 1

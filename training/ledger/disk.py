@@ -72,7 +72,7 @@ def temporary_name(path: Path) -> Path:
 
 
 @contextmanager
-def writing(path: Path, needed: int | None = None) -> Iterator[None]:
+def raise_disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     """Turn a write fault of the block into a ``DiskError`` with the path. Anything else passes as it is.
 
     Args:
@@ -91,7 +91,7 @@ def writing(path: Path, needed: int | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def raise_read_errors(path: Path) -> Iterator[None]:
     """Turn a read fault of the block that may pass into a ``ReadError`` with the path. Anything else passes as it is.
 
     Args:

@@ -80,19 +80,19 @@ def batches(tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0)
 
 def chat_segments(samples: Sequence[Sample], prompt_weight: float, image: bool = False) -> list[Segment]:
     """One conversation: the page once, then a task and its answer for every sample."""
-    page, task = synthetic.render(samples[0])
+    page, task = synthetic.render_sample(samples[0])
     segments = [(SYSTEM + USER + (IMAGE if image else "") + page, 0.0)]
     for index, sample in enumerate(samples):
         if index:
             segments.append((f"\n{USER}", 0.0))
-            task = synthetic.render(sample)[1]
+            task = synthetic.render_sample(sample)[1]
         segments += [(task, prompt_weight), (f"{END}\n{ASSISTANT}", 0.0), (format_action(sample.action) + END, 1.0)]
     return segments
 
 
 def lookup_segments(rng: random.Random, tasks: Sequence[Sample], queries: int = 12) -> list[Segment]:
     """A page, then many of its labels each followed by its number, at growing distance: the pointer from label to number."""
-    page, _ = synthetic.render(tasks[0])
+    page, _ = synthetic.render_sample(tasks[0])
     elements = tasks[0].observation.elements
     role = element_line(elements[0]).split()[1]
     segments = [(SYSTEM + USER + page, 0.0)]

@@ -13,7 +13,7 @@ from tasks_lib.config import PROJECT
 from training.ledger.store import read_json
 from training.warm_start.curriculum import SHARES, batches
 from training.warm_start.pretrain import (
-    evaluate,
+    evaluate_skills,
     initial_policy,
     learning_rate,
     load_model,
@@ -21,7 +21,7 @@ from training.warm_start.pretrain import (
     pre_train,
     stage_path,
     token_losses,
-    train,
+    train_stage,
 )
 from training.warm_start.recipe import PretrainStage, Recipe
 
@@ -48,7 +48,7 @@ def mean_loss(model, tokenizer) -> float:
 def test_thirty_steps_lower_the_loss():
     model, tokenizer = initial_policy()
     before = mean_loss(model, tokenizer)
-    reports = list(train(model, tokenizer, RECIPE, STAGE))
+    reports = list(train_stage(model, tokenizer, RECIPE, STAGE))
     assert [step for step, _ in reports] == [30]
     assert mean_loss(model, tokenizer) < before - 0.5
 
@@ -56,7 +56,7 @@ def test_thirty_steps_lower_the_loss():
 def test_equal_seeds_give_equal_weights_and_other_seeds_others():
     def weights(seed):
         model, tokenizer = initial_policy()
-        list(train(model, tokenizer, RECIPE, STAGE.model_copy(update={"steps": 2}), seed))
+        list(train_stage(model, tokenizer, RECIPE, STAGE.model_copy(update={"steps": 2}), seed))
         return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
     made = weights(0)
@@ -76,7 +76,7 @@ def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
     record = read_json(last / "stage.json")
     assert record["stage"] == 2 and record["seed"] == 1 and Recipe.model_validate(record["recipe"]) == recipe
     _, tokenizer = initial_policy()
-    assert evaluate(load_model(last), tokenizer, per_skill=2).keys() == record["held_out"]["text"].keys()
+    assert evaluate_skills(load_model(last), tokenizer, per_skill=2).keys() == record["held_out"]["text"].keys()
     with pytest.raises(PolicyError, match="another recipe or seed"):
         pre_train(recipe, tmp_path, 2)
     assert main([str(tmp_path), "--seed", "1"]) == 1
