@@ -60,14 +60,14 @@ async def drawn(reference: PageBlocks, built: PageBlocks) -> tuple[float, float]
     both, one = [], []
     async with BrowserPool() as pool:
         drawer = PageRenderer(pool)
-        await drawer.draw(first)  # the browser's own first time
+        await drawer.render(first)  # the browser's own first time
         for _ in range(ROUNDS):
             start = time.perf_counter()
-            known, page = await asyncio.gather(drawer.draw(first), drawer.draw(second))
+            known, page = await asyncio.gather(drawer.render(first), drawer.render(second))
             design_score(known.blocks, page.blocks, (known.picture, page.picture))
             both.append(time.perf_counter() - start)
             start = time.perf_counter()
-            page = await drawer.draw(second)
+            page = await drawer.render(second)
             design_score(known.blocks, page.blocks, (known.picture, page.picture))
             one.append(time.perf_counter() - start)
     assert len(known.blocks.blocks) == BLOCKS

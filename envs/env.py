@@ -24,7 +24,7 @@ from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
 from envs.episodes import NO_TURN, EpisodeGrader, WebEpisode, part_sources
-from envs.episodes.looks import LookSources, PageEvidence
+from envs.episodes.looks import PageEvidence, VisualRewardSources
 from envs.registry import find_task, split_of
 from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page
@@ -210,7 +210,7 @@ class WebEnv:
             if pool is None:
                 inspect = capture_page if self.task.reference else None
                 pool = await stack.enter_async_context(BrowserPool(max_sessions=1, inspect=inspect))
-            looks = LookSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
+            looks = VisualRewardSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
             self._grader = EpisodeGrader(
                 self._weights,
                 [*part_sources(self._live.addresses, self._judge), *looks.sources, *self._extra],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from envs.actions.context import ActionContext, ElementHandle
 from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
-from envs.actions.validate import find, named
+from envs.actions.validate import find_target, handle_name
 from envs.cdp.messages import NO_BOX, NODE_GONE, refused_with
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
@@ -67,7 +67,7 @@ async def locate(
     """
     if target.at is not None:
         return Spot(pixels(target.at, context.viewport), None, None)
-    handle = find(target, context.targets)
+    handle = find_target(target, context.targets)
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None:
@@ -77,7 +77,7 @@ async def locate(
     return await _search(context, nodes, handle, scroll)
 
 
-async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
+async def find_control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
     """The field at a spot, or the one its label names; with its facts."""
     hit = spot.hit or await nodes.at(spot.point)
     if hit is None:
@@ -86,7 +86,7 @@ async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | Action
     own = await nodes.object(node, hit.frame)
     field = own and await nodes.follow(own, "control")
     if not field:
-        return _gone(spot.handle)
+        return _stale_element_error(spot.handle)
     return field, await nodes.facts(field)
 
 
@@ -99,7 +99,7 @@ async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, s
         boxes = await nodes.boxes(backendNodeId=node)
     except BrowserError as error:
         if refused_with(error, NODE_GONE):
-            return _gone(handle)
+            return _stale_element_error(handle)
         if not refused_with(error, NO_BOX):
             raise
         boxes = []
@@ -112,7 +112,7 @@ async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, s
         return await _occluded(nodes, handle, cover)
     return ActionError(
         ErrorCode.OFF_SCREEN,
-        f"{named(handle)} has no place on the screen",
+        f"{handle_name(handle)} has no place on the screen",
         "it is hidden or outside of what can be scrolled to",
     )
 
@@ -152,9 +152,11 @@ async def _occluded(nodes: Nodes, handle: ElementHandle, cover: Hit) -> ActionEr
     element = over and await nodes.follow(over, "element")
     facts = await nodes.facts(element) if element else None
     what = f'a {facts.tag} "{facts.text}"' if facts else "something else"
-    return ActionError(ErrorCode.OCCLUDED, f"{named(handle)} is covered by {what}", "close or move what covers it")
+    return ActionError(
+        ErrorCode.OCCLUDED, f"{handle_name(handle)} is covered by {what}", "close or move what covers it"
+    )
 
 
-def _gone(handle: ElementHandle | None) -> ActionError:
-    what = named(handle) if handle else "what was at that point"
+def _stale_element_error(handle: ElementHandle | None) -> ActionError:
+    what = handle_name(handle) if handle else "what was at that point"
     return ActionError(ErrorCode.STALE_ELEMENT, f"{what} is not in the page any more", "look at the page as it is now")

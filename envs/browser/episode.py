@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionContext, ActionError, Effect, LastLook, execute, pointer, refuse
+from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute, pointer
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
@@ -140,7 +140,7 @@ class EpisodePage:
     async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
         targets = ObservedTargets(self._reading)
-        refusal = refuse(action, targets, self.site.offers)
+        refusal = check_action(action, targets, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         action_context = ActionContext(

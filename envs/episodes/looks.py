@@ -39,7 +39,7 @@ class PageEvidence:
         return self.put(last.inspected.model_dump_json(exclude_defaults=True).encode())
 
 
-class LookSources:
+class VisualRewardSources:
     """The parts of rewards that need a browser. Its contexts are no episode's, so nothing of an episode is touched."""
 
     def __init__(

@@ -12,7 +12,7 @@ from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
 from envs.rewards.facts import FactJudge, FactResult
-from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
+from envs.rewards.formats import from_w8, from_webgym, load_rubric, read_rubric, rubric_of_instruction, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
 from envs.rewards.server_answers import ServerState, record_answers
 from envs.sites.server_state import SiteState
@@ -55,11 +55,11 @@ __all__ = [
     "grade",
     "grade_by_program",
     "load_rubric",
-    "of_instruction",
     "page_reward",
     "read_rubric",
     "record_answers",
     "reward_source",
+    "rubric_of_instruction",
     "score",
     "to_w8",
 ]

@@ -108,13 +108,13 @@ def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
     As in WebGym's own reader, ``evaluator_reference`` may be one text, a list of texts, or groups with or without ``facts``; of a group
     without, the description is the fact. Groups without ids of their own are numbered. Raises ``TaskError``.
     """
-    groups, answer = row.get("evaluator_reference"), right_answer(row)
+    groups, answer = row.get("evaluator_reference"), webgym_reference_answer(row)
     if groups:
         return with_reference(from_webgym(_numbered([groups] if isinstance(groups, str) else groups)), answer)
     return Rubric(fact_groups=(_reference(answer),), gates=(GROUNDED,), pass_threshold=1.0) if answer else None
 
 
-def right_answer(row: Mapping[str, Any]) -> str:
+def webgym_reference_answer(row: Mapping[str, Any]) -> str:
     """The right answer of a row of WebGym, from either of `ANSWERS`; empty without one.
 
     Raises:
@@ -134,7 +134,7 @@ def right_answer(row: Mapping[str, Any]) -> str:
     return next(iter(said.values()), "")
 
 
-def only_reference(rubric: Rubric) -> bool:
+def asks_only_reference(rubric: Rubric) -> bool:
     """Whether all that a rubric asks for is a reference answer: nobody has said yet what else must be so."""
     return [group.name for group in rubric.fact_groups] == [REFERENCE]
 
@@ -170,7 +170,7 @@ def _numbered(groups: list[Any]) -> list[Any]:
     return made
 
 
-def of_instruction(instruction: str) -> Rubric:
+def rubric_of_instruction(instruction: str) -> Rubric:
     """The rubric of a task of which nothing but its instruction is known: a judge says whether it was done. Raises ``TaskError``."""
     fact = {"type": "judge", "id": "done", "description": f"The task was done: {instruction}"}
     return _read(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from envs.rewards.compare import comparable, find_text, one_line
+from envs.rewards.compare import comparable, find_text, normalize_text
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import Element, Observation
 from envs.types.rubrics import ElementQuery
@@ -35,7 +35,7 @@ class Pages:
         shows again of it, in words of its own, counts."""
         key = (id(page), case_sensitive)
         if key not in self._lines:
-            self._lines[key] = [one_line(line, case_sensitive) for line in _words(page)]
+            self._lines[key] = [normalize_text(line, case_sensitive) for line in _words(page)]
         return self._lines[key]
 
     def find(self, page: Observation, query: ElementQuery) -> Iterator[Element]:
@@ -45,12 +45,12 @@ class Pages:
                 continue
             if (
                 not query.text
-                or find_text(query.text, query.match, [comparable(whole(element, "text"), query.match)]) is not None
+                or find_text(query.text, query.match, [comparable(full_text(element, "text"), query.match)]) is not None
             ):
                 yield element
 
 
-def whole(element: Element, name: str) -> str:
+def full_text(element: Element, name: str) -> str:
     """An element's ``text``, ``written`` or ``value``, as much of it as is recorded."""
     return getattr(element.whole, name, "") or str(getattr(element, name))
 
@@ -61,8 +61,8 @@ def _words(page: Observation) -> Iterator[str]:
     else:
         yield from _words_of_old_record(page)
     for element in page.elements:
-        yield whole(element, "text")
-        yield whole(element, "written")
+        yield full_text(element, "text")
+        yield full_text(element, "written")
         yield from element.options  # of which the text has the first ones only
     yield page.dialog
     yield from page.notices

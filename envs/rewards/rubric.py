@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from envs.rewards.bundle import not_met, score
+from envs.rewards.bundle import failed_requirements, score
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.facts import FactJudge, FactResult, check, subscore, unavailable
+from envs.rewards.facts import FactJudge, FactResult, check, subscore, unavailable_result
 from envs.rewards.page_text import Pages
 from envs.types import (
     Cost,
@@ -95,7 +95,7 @@ def combine(
     for gate in rubric.gates:
         parts.append(_part(f"gate/{gate.id}", gate, values[gate.id], 1.0, PartRole.GATE))
     cause, failed = _other_requirements(rubric, values, evidence)
-    if not_met(parts):
+    if failed_requirements(parts):
         cause = None  # it is 0, whatever a group or a floor would have been
     bundle_hash = found_hash or rubric_hash(rubric)
     return score(parts, cause, rubric.pass_threshold, failed=failed, rubric_hash=bundle_hash)
@@ -130,7 +130,7 @@ async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEviden
 def _confidence(fact: Fact, result: FactResult | None) -> FactResult:
     """The result after ``negate``."""
     if result is None:
-        return unavailable("it was not checked")
+        return unavailable_result("it was not checked")
     if fact.negate and result.value is not None:
         return result.model_copy(update={"value": 1.0 - result.value, "evidence": f"not: {result.evidence}"})
     return result

@@ -162,7 +162,7 @@ def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
         ValueError: the instruction gives away an answer.
     """
     assert task.rubric is not None
-    if (answer := _given_away(rubric, instruction, task.instruction or "")) is not None:
+    if (answer := _find_leaked_answer(rubric, instruction, task.instruction or "")) is not None:
         raise ValueError(f"instruction: gives away the answer {answer!r}")
     share = -(-task.horizon * rubric.fact_count // task.rubric.fact_count)
     return task.model_copy(
@@ -236,17 +236,17 @@ def _reached(name: str, before: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def _given_away(rubric: Rubric, instruction: str, parent: str) -> str | None:
+def _find_leaked_answer(rubric: Rubric, instruction: str, parent: str) -> str | None:
     """An expected answer that the instruction says and the task's own does not."""
     for fact in rubric.facts():
         if isinstance(fact, AnswerFact) and fact.match != "regex" and not fact.negate:
             for answer in fact.expected:
-                if says(instruction, answer) and not says(parent, answer):
+                if contains_words(instruction, answer) and not contains_words(parent, answer):
                     return answer
     return None
 
 
-def says(text: str, words: str) -> bool:
+def contains_words(text: str, words: str) -> bool:
     """Whether the words stand in the text as words, whatever their case and the white space between them."""
     wanted: Sequence[str] = [re.escape(word) for word in words.split()]
     return re.search(r"(?<!\w)" + r"\s+".join(wanted) + r"(?!\w)", text, re.IGNORECASE) is not None

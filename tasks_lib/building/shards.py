@@ -40,7 +40,7 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted
+from envs.tasks.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted_splits
 from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import PROJECT
@@ -250,7 +250,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
 def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """The manifest's counts as rows of a table."""
     rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
-    splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted(source.spec))}
+    splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted_splits(source.spec))}
     for group, counts in (
         ("by_difficulty", manifest["by_difficulty"]),
         ("by_split", {**splits, **manifest["by_split"]}),
@@ -277,7 +277,7 @@ def check_splits(config: BuildTasksConfig) -> list[str]:
     counts: Counter[Split] = Counter()
     for name, spec in specs.items():
         if spec.count > MAX_LOOKED_AT:
-            counts.update(wanted(spec))  # taken to have all; the finished set is counted (`split_warnings`)
+            counts.update(wanted_splits(spec))  # taken to have all; the finished set is counted (`split_warnings`)
             continue
         try:
             counts.update(split_counts(generate(spec), spec))

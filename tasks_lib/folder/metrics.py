@@ -73,7 +73,7 @@ def describe_success(found: Mapping[str, Any], digits: int = 3) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """A success without its interval: ``0.954``, or ``unknown``."""
     return "unknown" if value is None else f"{value:.3f}"
 

@@ -17,7 +17,7 @@ from rich.markup import escape
 from envs.types import Split, StopReason, TrainingError
 from tasks_lib.config import describe_split
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.folder.metrics import describe_success, share
+from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import emit, run_as_task
@@ -319,7 +319,8 @@ def describe_no_progress(iteration: int, records: Sequence[GroupRecord]) -> str:
 def _iteration_sentence(line: dict[str, Any]) -> str:
     groups, seconds = line["groups"], line["seconds"]
     return (
-        f"iteration {line['iteration']:3d}: success {share(line['success'])}, {groups['total'] - groups['zero_variance']}/{groups['total']} groups "
+        f"iteration {line['iteration']:3d}: success {format_share(line['success'])}, "
+        f"{groups['total'] - groups['zero_variance']}/{groups['total']} groups "
         f"to learn from, rollout {seconds['rollout']:.1f} s, train {seconds['train']:.1f} s, overhead {seconds['orchestrate']:.1f} s"
     )
 

@@ -14,7 +14,7 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 
-from tasks_lib.folder.metrics import share
+from tasks_lib.folder.metrics import format_share
 from tasks_lib.processes.server_watch import retry_until_reachable
 from tasks_lib.report import learning_curve_png
 from tasks_lib.report.data import read_run
@@ -44,7 +44,7 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
     publish_table(
         artifact_key(run_id, "iteration"),
         rows,
-        f"Iteration {line['iteration']}: success {share(line['success'])} with version {line['version'] - 1}",
+        f"Iteration {line['iteration']}: success {format_share(line['success'])} with version {line['version'] - 1}",
     )
 
 

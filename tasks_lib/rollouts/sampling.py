@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from envs.memory import Contribution, merged
+from envs.memory import Contribution, merge_memories
 from envs.tasks import Rows, TaskIndex
 from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
 from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
@@ -149,7 +149,7 @@ class GroupSampler:
             ]
             if found:
                 added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += found
-        return memories | {name: merged(memories.get(name, ()), found) for name, found in added.items()}
+        return memories | {name: merge_memories(memories.get(name, ()), found) for name, found in added.items()}
 
     def _keep(self, state: SamplerState) -> None:
         self._newest = state

@@ -32,7 +32,7 @@ from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.folder.checkpoints import check_checkpoint, with_template
 from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.folder.metrics import mark_unknown, share, success, success_by_kind
+from tasks_lib.folder.metrics import format_share, mark_unknown, success, success_by_kind
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.folder.values import freeze_config, git_commit, versions
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -354,7 +354,7 @@ def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[
 def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
     """Sampled and greedy success in a sentence."""
     return (
-        f"validation success {share(sampled['mean'])} sampled, {share(greedy['mean'])} greedy "
+        f"validation success {format_share(sampled['mean'])} sampled, {format_share(greedy['mean'])} greedy "
         f"(n = {sampled['n']} and {greedy['n']})"
     )
 

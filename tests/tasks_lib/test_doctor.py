@@ -24,7 +24,7 @@ from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch
 from training.ledger.journal import Journal, read_batch
 from training.ledger.store import RunStore, atomic_write_bytes, write_json
-from training.trainer.rows import read_batch as read_rows_of
+from training.trainer.rows import read_batch_file as read_rows_of
 from training.trainer.rows import read_rows
 
 PUBLISHED, PENDING = "groups/i000000/i000000-g0000.json", "groups/i000002/i000002-g0000.json"

@@ -15,7 +15,7 @@ from PIL import Image
 
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
-from tasks_lib.folder.metrics import MetricsLog, mark_unknown, share, success, success_by_kind
+from tasks_lib.folder.metrics import MetricsLog, format_share, mark_unknown, success, success_by_kind
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import iteration_line
 from tasks_lib.loops.synchronous import _iteration_sentence
@@ -239,7 +239,7 @@ def test_an_older_iteration_without_rewards_is_unknown(tmp_path: Path) -> None:
 
 
 def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (share(None), share(0.0), share(0.9544)) == ("unknown", "0.000", "0.954")
+    assert (format_share(None), format_share(0.0), format_share(0.9544)) == ("unknown", "0.000", "0.954")
     line = {
         "iteration": 0,
         "version": 1,

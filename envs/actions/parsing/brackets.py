@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
 from envs.types import Click, ErrorCode, Invalid, Select, Type
 from envs.types.actions import Actions
 
@@ -80,7 +80,8 @@ def read_brackets(text: str, actions: Actions) -> NamedAction | None:
     if name not in _WITH_TEXT:
         return NamedAction(
             Invalid(
-                reason=f"no such action: {short(name)}; there are {', '.join(actions)}", code=ErrorCode.UNKNOWN_ACTION
+                reason=f"no such action: {shorten_name(name)}; there are {', '.join(actions)}",
+                code=ErrorCode.UNKNOWN_ACTION,
             )
         )
     if match["text"] is None:
@@ -134,4 +135,4 @@ def _string(quoted: str) -> str | Invalid:
         return str(json.loads(quoted, strict=False))
     except ValueError as error:
         why = getattr(error, "msg", str(error))
-        return Invalid(reason=f"the text is not a JSON string ({why}): {short(quoted)}")
+        return Invalid(reason=f"the text is not a JSON string ({why}): {shorten_name(quoted)}")

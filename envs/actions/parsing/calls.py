@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
 
@@ -75,7 +75,7 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
         match = _ARGUMENT.match(inside, place)
         if match is None:
             return Invalid(
-                reason=f"{name}: cannot read the argument {short(inside[place:])}", code=ErrorCode.BAD_ACTION
+                reason=f"{name}: cannot read the argument {shorten_name(inside[place:])}", code=ErrorCode.BAD_ACTION
             )
         if match["key"]:
             named[match["key"]] = _value(match)

@@ -16,7 +16,7 @@ from itertools import islice
 from envs.actions.parsing.brackets import read_brackets, read_webarena
 from envs.actions.parsing.calls import read_call
 from envs.actions.parsing.objects import json_at_end, read_object, read_value
-from envs.actions.parsing.vocabulary import NamedAction, canonical, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, shorten_name
 from envs.types import Action, Invalid
 from envs.types.action_text import ActionFormat
 from envs.types.actions import ACTIONS, Actions
@@ -128,7 +128,7 @@ def _broken_from_the_start(turn: str) -> Invalid | None:
         return invalid if isinstance(invalid, Invalid) else None
     if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(said, first.end()):
         return None
-    return Invalid(reason=f"the call has no end: {short(said[first.start('call') :])}")
+    return Invalid(reason=f"the call has no end: {shorten_name(said[first.start('call') :])}")
 
 
 def _without_notes(turn: str) -> str:
@@ -293,4 +293,4 @@ def _unread(turn: str, actions: Actions) -> Invalid:
         reading = read_object(last, actions)
         if isinstance(reading.action, Invalid):
             return reading.action
-    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {short(turn)}')
+    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {shorten_name(turn)}')

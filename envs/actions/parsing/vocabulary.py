@@ -252,7 +252,7 @@ def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
         name = inside.pop("action", None) or inside.pop("type", None)
     if not isinstance(name, str):
         return NamedAction(
-            Invalid(reason=f"the action's name is no string: {short(repr(name))}", code=ErrorCode.UNKNOWN_ACTION)
+            Invalid(reason=f"the action's name is no string: {shorten_name(repr(name))}", code=ErrorCode.UNKNOWN_ACTION)
         )
     return _read_web_interaction(name, inside, actions) if tool == _MARKS_TOOL else read_named(name, inside, actions)
 
@@ -286,7 +286,9 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedA
             continue
         mine = key if key in known and key != "type" else table.get(key, key)
         if mine in data:
-            return NamedAction(Invalid(reason=f"{ours}: {short(mine)} is given twice", code=ErrorCode.BAD_ACTION))
+            return NamedAction(
+                Invalid(reason=f"{ours}: {shorten_name(mine)} is given twice", code=ErrorCode.BAD_ACTION)
+            )
         renamed += [key] if mine != key else []
         data[mine] = value
     data = {key: each for key, each in implied.items() if each is not None} | data
@@ -295,7 +297,7 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedA
     )
 
 
-def short(text: str, limit: int = 60) -> str:
+def shorten_name(text: str, limit: int = 60) -> str:
     """A quoted text, cut."""
     quoted = repr(text if len(text) <= limit else text[:limit] + "…")
     return (
@@ -313,9 +315,9 @@ def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
             try:
                 inner = json.loads(inner, strict=False)
             except (ValueError, RecursionError):
-                return Invalid(reason=f"{key} is not JSON: {short(inner)}", code=ErrorCode.BAD_JSON)
+                return Invalid(reason=f"{key} is not JSON: {shorten_name(inner)}", code=ErrorCode.BAD_JSON)
         if not isinstance(inner, dict):
-            return Invalid(reason=f"{key} is no object: {short(repr(inner))}", code=ErrorCode.BAD_JSON)
+            return Invalid(reason=f"{key} is no object: {shorten_name(repr(inner))}", code=ErrorCode.BAD_JSON)
         return {key: each for key, each in inner.items() if key not in _COMMENTS}
     return arguments
 

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import Literal
 
 from envs.rewards.chromiumrl.records import DomSnapshot
-from envs.rewards.chromiumrl.similarity import Comparison, attribute_changes, compare, style_changes
+from envs.rewards.chromiumrl.similarity import Comparison, attribute_changes, compare_views, style_changes
 from envs.rewards.chromiumrl.view import View, view
 from envs.types.record import Record
 
@@ -92,7 +92,7 @@ def step_diff(before: DomSnapshot, after: DomSnapshot) -> StepDiff:
     """Compare the page before and after a step; frames, shadow roots and live form state included."""
     old, new = view(before, "native"), view(after, "native")
     known = bool(before.document and after.document)
-    comparison = compare(old, new, "native", known and before.document == after.document)
+    comparison = compare_views(old, new, "native", known and before.document == after.document)
     if before.document != after.document if known else comparison.unrelated:
         return _across(old, new)
     moved = _moved(comparison)

@@ -13,13 +13,13 @@ from envs.browser import BrowserPool
 from envs.rewards.design2code.render import PageRenderer
 
 
-async def draw_folder(folder: Path) -> int:
+async def render_folder(folder: Path) -> int:
     """Write the pictures, and say how many."""
     files = sorted(folder.glob("*.html"))
     async with BrowserPool() as pool:
         drawer = PageRenderer(pool)
         for file in files:
-            drawn = await drawer.draw(file.read_text(encoding="utf-8"))
+            drawn = await drawer.render(file.read_text(encoding="utf-8"))
             with Pictures.open(io.BytesIO(drawn.png)) as picture:  # the browser's is made fast, not small
                 picture.convert("RGB").save(file.with_suffix(".png"), optimize=True)
     return len(files)
@@ -28,5 +28,5 @@ async def draw_folder(folder: Path) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    count = asyncio.run(draw_folder(parser.parse_args().folder))
+    count = asyncio.run(render_folder(parser.parse_args().folder))
     print(f"{count} pictures drawn")

@@ -60,14 +60,14 @@ class PageRenderer:
         self._kept: dict[str, RenderedPage] = {}
         self._under_way: dict[str, asyncio.Lock] = {}
 
-    async def draw(self, html: str) -> RenderedPage:
+    async def render(self, html: str) -> RenderedPage:
         """The page of this HTML.
 
         Raises:
             BrowserError: the browser, the page or the deadline.
         """
         return await self._pool.scratch_tab(
-            Device(VIEWPORT), lambda tab: draw(tab, html), deadline=self._deadline, what="drawing a page"
+            Device(VIEWPORT), lambda tab: render_page(tab, html), deadline=self._deadline, what="drawing a page"
         )
 
     async def reference(self, html: str) -> RenderedPage:
@@ -75,14 +75,14 @@ class PageRenderer:
         key = hashlib.sha256(html.encode()).hexdigest()
         async with self._under_way.setdefault(key, asyncio.Lock()):
             if key not in self._kept:
-                self._kept[key] = await self.draw(html)
+                self._kept[key] = await self.render(html)
                 while len(self._kept) > KEPT:
                     oldest = next(iter(self._kept))
                     del self._kept[oldest], self._under_way[oldest]
             return self._kept[key]
 
 
-async def draw(tab: Tab, html: str) -> RenderedPage:
+async def render_page(tab: Tab, html: str) -> RenderedPage:
     """Load HTML into a tab whose context reaches nothing, and look at all of it."""
     cdp = tab.cdp
     await cdp.send("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -97,13 +97,13 @@ async def draw(tab: Tab, html: str) -> RenderedPage:
     png = await _shoot(tab, size)
     await _hide_text(tab)
     shown, blank = await asyncio.gather(asyncio.to_thread(pixels, png), _shoot(tab, size))
-    drawn = await asyncio.to_thread(_drawn, raw, png, shown, blank)
+    drawn = await asyncio.to_thread(_rendered_page, raw, png, shown, blank)
     return drawn._replace(
         cut=main.get("contentWidth", 0) > MAX_PIXELS[0] or main.get("contentHeight", 0) > MAX_PIXELS[1]
     )
 
 
-def _drawn(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> RenderedPage:
+def _rendered_page(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> RenderedPage:
     without = pixels(blank)
     return RenderedPage(shown, without, png, page_blocks(raw, shown, without))
 

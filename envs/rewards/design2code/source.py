@@ -51,12 +51,12 @@ class DesignSource:
         if html is None:
             return (RewardPart(name=DESIGNS, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
         reference = await self._drawer.reference(await asyncio.to_thread(self._reference, task))
-        built = await self._drawer.draw(html)
+        built = await self._drawer.render(html)
         if reference.cut or built.cut:
             size = " x ".join(f"{most:,}" for most in MAX_PIXELS)
             said = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
             return (RewardPart(name=DESIGNS, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
-        part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()
+        part = (await asyncio.to_thread(compare_designs, reference, built, self._clip)).part()
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)
 
 
@@ -66,7 +66,7 @@ def submitted(evidence: EpisodeEvidence) -> str | None:
     return last.action.html if last is not None and isinstance(last.action, Submit) and last.error is None else None
 
 
-def compared(reference: RenderedPage, built: RenderedPage, clip: Clip | None = None) -> DesignScore:
+def compare_designs(reference: RenderedPage, built: RenderedPage, clip: Clip | None = None) -> DesignScore:
     """The score of a drawn page."""
     pictures = (reference.blank, built.blank) if clip is not None else (reference.picture, built.picture)
     return design_score(reference.blocks, built.blocks, pictures, clip)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envs.rewards.webarena import members
-from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_call
+from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_helper_call
 from envs.rewards.webarena.shop import ADMIN, NAMES, NEEDS_ADDRESS, NEEDS_LOGIN, SITE, Shop
 from envs.types.near import near
 from envs.types.webarena import PLACEHOLDER, PageCheck, WebArenaEval
@@ -33,7 +33,7 @@ def unknown_helper(evaluators: WebArenaEval) -> str:
     checks = evaluators.program_html
     for program in (each for check in checks for each in (check.url, check.locator) if each.startswith("func:")):
         try:
-            name, _ = read_call(program)
+            name, _ = read_helper_call(program)
         except UnknownHelper:
             return program
         if name not in KNOWN:
@@ -53,7 +53,7 @@ def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str,
         if not program.startswith("func:"):
             continue
         try:
-            name, _ = read_call(program)
+            name, _ = read_helper_call(program)
         except UnknownHelper as error:
             return f"a helper that can be called: {error}"
         if name not in KNOWN:

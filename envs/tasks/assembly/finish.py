@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from envs.rewards.formats import of_instruction, only_reference
+from envs.rewards.formats import asks_only_reference, rubric_of_instruction
 from envs.rewards.judge import CallError
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardRequest
-from envs.tasks.assembly.rubrics import right_answer, with_rubric
+from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.assembly.sources import Candidate
 from envs.tasks.authoring import RubricWriter, Writing
 from envs.tasks.content import content_key
@@ -72,12 +72,12 @@ class _Work:
         answer alone is written anew: the writer keeps the answer."""
         task = self.candidate.task
         writes = self.source.write_rubrics
-        if task.rubric is not None and not (writes and only_reference(task.rubric)):
+        if task.rubric is not None and not (writes and asks_only_reference(task.rubric)):
             return task
         if task.evaluators is not None or not writes:
             return task
         assert self.writer is not None
-        answer = right_answer(self.candidate.format, self.candidate.reference)
+        answer = read_reference_answer(self.candidate.format, self.candidate.reference)
         made = self._made(RejectionStage.RUBRIC, task, await self.writer.write(task, answer))
         if made is None:
             return None
@@ -147,4 +147,4 @@ def _unlisted(task: WebTask) -> bool:
     """Its one fact is that the task was done, or rightly answered: how difficult that is only the set can tell."""
     if task.rubric is None or task.instruction is None:
         return False
-    return only_reference(task.rubric) or task.rubric == of_instruction(task.instruction)
+    return asks_only_reference(task.rubric) or task.rubric == rubric_of_instruction(task.instruction)

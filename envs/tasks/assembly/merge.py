@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from envs.ends import bucket_of
-from envs.tasks.assembly.atomic import WholeFile, sha256_of, whole_file
+from envs.tasks.assembly.atomic import WholeFile, file_digest, whole_file
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardReport, ShardRequest
 from envs.tasks.assembly.shard import REJECTED, TASKS, read_report
 from envs.tasks.assembly.sources import GenerateSource
@@ -112,7 +112,7 @@ def is_whole(plan: SetPlan) -> bool:
             **{name: each["sha256"] for name, each in manifest["files"].items()},
             plan.rejected.name: manifest["rejected_sha256"],
         }
-        return all(sha256_of(plan.folder / name) == expected for name, expected in files.items())
+        return all(file_digest(plan.folder / name) == expected for name, expected in files.items())
     except (OSError, ValueError, KeyError):
         return False
 
@@ -255,7 +255,7 @@ def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Pat
         "reasons": reasons,
         "rejected_sha256": rejected.sha256,
         "files": {
-            path.relative_to(draft).as_posix(): {"tasks": count, "sha256": sha256_of(path)}
+            path.relative_to(draft).as_posix(): {"tasks": count, "sha256": file_digest(path)}
             for path, count in sorted(files.items())
         },
     }

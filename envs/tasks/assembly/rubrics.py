@@ -10,9 +10,9 @@ from envs.rewards import formats
 from envs.types import Rubric, WebTask, rubric_hash
 
 
-def right_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
+def read_reference_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
     """The answer that a row says is right, of sets whose tasks may have one and no rubric: WebGym's."""
-    return (formats.right_answer(row) or None) if source == "webgym" and row is not None else None
+    return (formats.webgym_reference_answer(row) or None) if source == "webgym" and row is not None else None
 
 
 def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.rewards.judge import Ledger
-from envs.tasks.assembly.atomic import sha256_of, whole_file
+from envs.tasks.assembly.atomic import file_digest, whole_file
 from envs.tasks.assembly.finish import Outcome, finish
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest
 from envs.tasks.assembly.sources import candidates
@@ -47,7 +47,7 @@ def read_report(request: ShardRequest) -> ShardReport | None:
     try:
         report = ShardReport.model_validate_json(request.path(REPORT).read_bytes())
         whole = (report.digest, report.tasks_sha256, report.rejected_sha256)
-        found = (request.digest, sha256_of(request.path(TASKS)), sha256_of(request.path(REJECTED)))
+        found = (request.digest, file_digest(request.path(TASKS)), file_digest(request.path(REJECTED)))
     except (OSError, ValidationError):
         return None
     return report if whole == found else None

@@ -144,7 +144,7 @@ def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem,
                 yield Candidate(number * source.shards + shard, task)
         case ImportSource():
             # Every shard reads everything (ids are checked across shards); problems are told by the first alone.
-            told = on_problem if shard == 0 else _untold
+            told = on_problem if shard == 0 else _ignore_problem
             items = import_tasks(
                 source.format, base / source.path, split=source.split, on_problem=told, judged=source.judged
             )
@@ -223,5 +223,5 @@ def _tree(path: Path) -> list[Path]:
     return [path]
 
 
-def _untold(problem: object) -> None:
+def _ignore_problem(problem: object) -> None:
     """Another shard tells it."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from envs.assignment import best_pairs
 from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact
-from envs.tasks.authoring.words import content_words, overlap
+from envs.tasks.authoring.words import content_words, word_overlap
 
 SAME = 0.5
 TEXT_SHARE = 0.6
@@ -67,10 +67,10 @@ def agree(drafts: Sequence[RubricDraft], samples: int, least: float) -> Agreemen
     return Agreement(drafts[chosen].only(places), "", *counts)
 
 
-def likeness(one: RubricDraftFact, other: RubricDraftFact) -> float:
+def fact_similarity(one: RubricDraftFact, other: RubricDraftFact) -> float:
     """How much two facts say the same, in [0, 1]."""
-    text = overlap(content_words(one.text), content_words(other.text))
-    return TEXT_SHARE * text + (1 - TEXT_SHARE) * overlap(content_words(one.asked), content_words(other.asked))
+    text = word_overlap(content_words(one.text), content_words(other.text))
+    return TEXT_SHARE * text + (1 - TEXT_SHARE) * word_overlap(content_words(one.asked), content_words(other.asked))
 
 
 def _claims(drafts: Sequence[RubricDraft]) -> list[_Claim]:
@@ -90,4 +90,4 @@ def _claims(drafts: Sequence[RubricDraft]) -> list[_Claim]:
 
 
 def _best(claim: _Claim, fact: RubricDraftFact) -> float:
-    return max(likeness(fact, known) for _, known in claim.facts.values())
+    return max(fact_similarity(fact, known) for _, known in claim.facts.values())

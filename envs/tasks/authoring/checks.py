@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact
-from envs.tasks.authoring.words import contains, content_words, numbers, overlap, quoted, tokens, word_set
+from envs.tasks.authoring.words import contains, content_words, numbers, quoted_texts, tokens, word_overlap, word_set
 
 MAX_WORDS = 40
 """Of a fact; longer ones hold several."""
@@ -35,12 +35,12 @@ _ANSWERING = word_set(
 UNACHIEVABLE = frozenset({"n/a", "na", "not achievable", "unachievable", "impossible", "none"})
 
 
-def flaws(draft: RubricDraft, instruction: str, reference: str | None, max_facts: int) -> list[str]:
+def find_flaws(draft: RubricDraft, instruction: str, reference: str | None, max_facts: int) -> list[str]:
     """What is wrong, as ``place: reason``; empty if nothing is."""
     facts = list(draft.facts())
     found = [f"{place}.{problem}" for place, fact in facts for problem in _of_fact(fact, instruction, reference)]
     for (_, one), (place, other) in combinations(facts, 2):
-        if overlap(content_words(one.text), content_words(other.text)) >= ALIKE:
+        if word_overlap(content_words(one.text), content_words(other.text)) >= ALIKE:
             found.append(f"{place}.text: says the same as {one.text!r}")
     if len(facts) > max_facts:
         found.append(f"fact_groups: {len(facts)} facts; at most {max_facts}")
@@ -49,7 +49,7 @@ def flaws(draft: RubricDraft, instruction: str, reference: str | None, max_facts
     return found
 
 
-def not_to_be_graded(instruction: str | None, reference: str | None) -> str | None:
+def explain_ungradable(instruction: str | None, reference: str | None) -> str | None:
     """Why no rubric can be written for a task; ``None`` if one can."""
     if instruction is None or not content_words(instruction):
         return "instruction: there are no words to make facts of"
@@ -68,7 +68,7 @@ def _of_fact(fact: RubricDraftFact, instruction: str, reference: str | None) -> 
         yield f"text: says the right answer, {reference!r}"
     elif invented := sorted(numbers(fact.text) - numbers(instruction)):
         yield f"text: names {', '.join(invented)}, which the instruction does not"
-    for words in quoted(fact.text):
+    for words in quoted_texts(fact.text):
         if not contains(said, tokens(words)):
             yield f"text: quotes {words!r}, which the instruction does not say"
     if len(fact.text.split()) > MAX_WORDS:

@@ -11,7 +11,7 @@ from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 
 if TYPE_CHECKING:
     from envs.tasks.generate.check import Checker, NoStartPage, checker
-    from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted
+    from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted_splits
 
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
     "generate_world",
     "solution_of",
     "split_counts",
-    "wanted",
+    "wanted_splits",
     "worlds",
 ]
 
@@ -38,6 +38,6 @@ __getattr__ = lazy_names(
     __name__,
     {
         "envs.tasks.generate.check": ("Checker", "NoStartPage", "checker"),
-        "envs.tasks.generate.splits": ("MAX_LOOKED_AT", "empty_splits", "split_counts", "wanted"),
+        "envs.tasks.generate.splits": ("MAX_LOOKED_AT", "empty_splits", "split_counts", "wanted_splits"),
     },
 )

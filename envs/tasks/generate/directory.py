@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from envs.sites.bundled.directory import DirectoryWorld, Person
-from envs.tasks.generate.drafts import TaskDraft, Template, at, counts, group, rows, says
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, number_fact, rows
 from envs.tasks.generate.moves import Fill, Follow, Plan, Push, Say
 
 NO_CONTACTS = rows("contacts-untouched", "SELECT person FROM contacts", (), "Nobody was added to the contacts")
@@ -47,9 +47,9 @@ def _ask(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     field, words = source.choice([*ASKED.items()])
     value = getattr(person, field)
     told = (
-        counts("answer", value, f"It is {value}")
+        number_fact("answer", value, f"It is {value}")
         if isinstance(value, int)
-        else says("answer", value, description=f"It is {value}")
+        else answer_fact("answer", value, description=f"It is {value}")
     )
     return TaskDraft(
         wordings=(
@@ -75,7 +75,7 @@ def _city(world: DirectoryWorld, source: random.Random) -> TaskDraft:
             group(
                 "answer",
                 f"The city where the manager of {person.name} works is told",
-                says("answer", city, description=f"It is {city}"),
+                answer_fact("answer", city, description=f"It is {city}"),
             ),
         ),
         plan=(*to_person(person, source), Follow(manager.name), Follow(manager.office), Say(city)),
@@ -91,7 +91,7 @@ def _managed(world: DirectoryWorld, source: random.Random) -> tuple[Person, Pers
 
 def _manager_page(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person, manager = _managed(world, source)
-    told = counts("answer", manager.extension, f"It is {manager.extension}")
+    told = number_fact("answer", manager.extension, f"It is {manager.extension}")
     return TaskDraft(
         wordings=(
             f"Open the page of the manager of {person.name} and answer with the manager's extension.",
@@ -125,7 +125,7 @@ def _first(world: DirectoryWorld, source: random.Random) -> TaskDraft:
             group(
                 "answer",
                 f"Who was in {department} for the {when} time is named",
-                says("answer", who.name, description=f"It is {who.name}, since {who.started}"),
+                answer_fact("answer", who.name, description=f"It is {who.name}, since {who.started}"),
             ),
         ),
         plan=(Follow(department), Say(who.name)),
@@ -145,7 +145,7 @@ def _count(world: DirectoryWorld, source: random.Random) -> TaskDraft:
             group(
                 "answer",
                 f"The number of people of {department} in {office.name} is told",
-                counts("answer", number, f"There are {number}"),
+                number_fact("answer", number, f"There are {number}"),
             ),
         ),
         plan=(Follow(office.name), Say(str(number))),

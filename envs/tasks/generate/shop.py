@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from envs.sites.bundled.shop import Product, ShopWorld
-from envs.tasks.generate.drafts import TaskDraft, Template, at, counts, group, line, rows, says
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, line, number_fact, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types.rubrics import TextFact
 
@@ -59,7 +59,7 @@ def _ask(world: ShopWorld, source: random.Random) -> TaskDraft:
     product = source.choice(world.products)
     name, (words, value) = source.choice([*ASKED.items()])
     wanted = value(product)
-    told = counts("answer", wanted, f"The {words} is {wanted:g}")
+    told = number_fact("answer", wanted, f"The {words} is {wanted:g}")
     return TaskDraft(
         wordings=(
             f"What is the {words} of the {product.name}? Answer with the number.",
@@ -74,7 +74,7 @@ def _ask(world: ShopWorld, source: random.Random) -> TaskDraft:
 
 def _extreme(world: ShopWorld, source: random.Random) -> TaskDraft:
     category, criterion, best, sort = _best(world, source)
-    told = says("answer", best.name, description=f"It is the {best.name}")
+    told = answer_fact("answer", best.name, description=f"It is the {best.name}")
     return TaskDraft(
         wordings=(
             f"Which product in {category} is the {criterion}? Answer with its name only.",
@@ -99,7 +99,7 @@ def _extreme_page(world: ShopWorld, source: random.Random) -> TaskDraft:
         ),
         groups=(
             group("page", f"The page of the {criterion} product in {category} is open", there),
-            group("answer", f"Its {what} is told", says("answer", value, description=f"The {what} is {value}")),
+            group("answer", f"Its {what} is told", answer_fact("answer", value, description=f"The {what} is {value}")),
         ),
         plan=(Follow(category), Choose("Sort by", sort), Push("Apply"), Follow(best.name), Say(value)),
         gates=UNTOUCHED,
@@ -164,7 +164,7 @@ def _order_page(world: ShopWorld, source: random.Random) -> TaskDraft:
             group(
                 "page", f"The order with the {name} is open", at("at", f"/orders/{order.id}", f"At order {order.id}")
             ),
-            group("answer", "The quantity is told", counts("answer", quantity, f"{quantity} were ordered")),
+            group("answer", "The quantity is told", number_fact("answer", quantity, f"{quantity} were ordered")),
         ),
         plan=(Follow("Orders"), Follow(f"Order {order.id}"), Say(str(quantity))),
         gates=UNTOUCHED,

@@ -9,7 +9,7 @@ from functools import partial
 from envs.sites.bundled.shop import DELIVERIES, Product, ShopWorld
 from envs.sites.bundled.shop.world import FIRST_ORDER, ORDERS
 from envs.sites.bundled.words import CITIES, FIRST_NAMES, LAST_NAMES, STREETS
-from envs.tasks.generate.drafts import TaskDraft, Template, group, listed, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.shop import EMPTY_BASKET, OLD_ORDERS, to_product
 from envs.types import Fact, FactGroup
@@ -24,7 +24,7 @@ Items = Sequence[tuple[Product, int]]
 
 def _into_basket(count: int, world: ShopWorld, source: random.Random) -> TaskDraft:
     items = _items(world, source, count)
-    things = listed(_some(*item) for item in items)
+    things = join_words(_some(*item) for item in items)
     return TaskDraft(
         wordings=(
             f"Put {things} into the basket.",
@@ -42,7 +42,7 @@ def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> T
     name = f"{source.choice(FIRST_NAMES)} {source.choice(LAST_NAMES)}"
     street = f"{source.choice(STREETS)} {source.randint(1, 99)}"
     city, delivery = source.choice(CITIES), source.choice(DELIVERIES)
-    things = listed(_some(*item) for item in items)
+    things = join_words(_some(*item) for item in items)
     wrapped = ", with gift wrapping" if gift else ""
     ours = f"order_id = {NEW}"
     lines = _lines(items, "order_lines", ours, "ordered")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
-from envs.tasks.generate.drafts import TaskDraft, Template, at, counts, group, line, rows, says
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, line, number_fact, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types import Fact
 
@@ -56,7 +56,7 @@ def _ask(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     field = source.choice(["assignee", "priority", "status"])
     value = str(getattr(ticket, field))
-    told = says("answer", value, description=f"Its {field} is {value}")
+    told = answer_fact("answer", value, description=f"Its {field} is {value}")
     asked = "Who is the assignee" if field == "assignee" else f"What is the {field}"
     return TaskDraft(
         wordings=(
@@ -73,7 +73,7 @@ def _count(world: TrackerWorld, source: random.Random) -> TaskDraft:
     project = source.choice(world.projects)
     first, second = _two_filters(world, source)
     found = _agree(world.of_project(project), first, second)
-    told = counts("answer", len(found), f"There are {len(found)}")
+    told = number_fact("answer", len(found), f"There are {len(found)}")
     words = f"with {first[0]} {first[1]} and {second[0]} {second[1]}"
     return TaskDraft(
         wordings=(

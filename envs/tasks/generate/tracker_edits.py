@@ -8,7 +8,7 @@ from functools import partial
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
 from envs.sites.bundled.words import FEATURES, LABELS, PROBLEMS
-from envs.tasks.generate.drafts import TaskDraft, Template, group, listed, quoted, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows, sql_literal
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.tracker import to_ticket, untouched_but
 from envs.types import Fact
@@ -45,8 +45,8 @@ def _changes(ticket: Ticket, fields: Sequence[str], world: TrackerWorld, source:
     return {name: source.choice([value for value in values[name] if value != getattr(ticket, name)]) for name in fields}
 
 
-def _said(changes: Changes) -> str:
-    return listed(f"its {name} to {value}" for name, value in changes.items())
+def _describe_changes(changes: Changes) -> str:
+    return join_words(f"its {name} to {value}" for name, value in changes.items())
 
 
 def _field(ticket: int, name: str, value: str, suffix: str = "") -> Fact:
@@ -54,7 +54,7 @@ def _field(ticket: int, name: str, value: str, suffix: str = "") -> Fact:
     return rows(f"{name}{suffix}", query, [(value,)], f"Its {name} is {value}")
 
 
-def _kept(ticket: int, changed: Sequence[str], labels: bool = False) -> Fact:
+def _unchanged_fact(ticket: int, changed: Sequence[str], labels: bool = False) -> Fact:
     """What nobody asked to change of a ticket is as it was."""
     columns = ", ".join(name for name in ("id", "project", "title", "body", *FIELDS) if name not in changed)
     query = f"SELECT {columns} FROM tickets WHERE id = {ticket} EXCEPT SELECT {columns} FROM before_tickets"
@@ -76,12 +76,12 @@ def _set(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
     facts = [_field(ticket.id, *change) for change in changes.items()]
     return TaskDraft(
         wordings=(
-            f'Change the ticket "{ticket.title}": set {_said(changes)}.',
-            f'Open the ticket "{ticket.title}" and set {_said(changes)}.',
+            f'Change the ticket "{ticket.title}": set {_describe_changes(changes)}.',
+            f'Open the ticket "{ticket.title}" and set {_describe_changes(changes)}.',
         ),
-        groups=(group("ticket", f'The ticket "{ticket.title}": {_said(changes)}', *facts),),
+        groups=(group("ticket", f'The ticket "{ticket.title}": {_describe_changes(changes)}', *facts),),
         plan=(*to_ticket(ticket, source), *_editing(changes)),
-        gates=(untouched_but(ticket.id), _kept(ticket.id, fields), _no_comment(ticket.id)),
+        gates=(untouched_but(ticket.id), _unchanged_fact(ticket.id, fields), _no_comment(ticket.id)),
     )
 
 
@@ -115,7 +115,7 @@ def _close(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
             Push("Comment"),
             *_editing({"status": "closed"}),
         ),
-        gates=(untouched_but(ticket.id), _kept(ticket.id, ["status"])),
+        gates=(untouched_but(ticket.id), _unchanged_fact(ticket.id, ["status"])),
     )
 
 
@@ -126,13 +126,14 @@ def _whole(world: TrackerWorld, source: random.Random) -> TaskDraft:
     labels = sorted(source.choice([pair for pair in _pairs() if pair != ticket.labels]))
     return TaskDraft(
         wordings=(
-            f'Update the ticket "{ticket.title}": set {_said(changes)}; its labels must be {listed(labels)} and no others; '
+            f'Update the ticket "{ticket.title}": set {_describe_changes(changes)}; its labels must be {join_words(labels)} and no others; '
             f'then leave the comment "{note}".',
-            f'On the ticket "{ticket.title}", leave the comment "{note}". Also set {_said(changes)}, with just the labels {listed(labels)}.',
+            f'On the ticket "{ticket.title}", leave the comment "{note}". Also set {_describe_changes(changes)}, with just the labels '
+            f"{join_words(labels)}.",
         ),
         groups=(
             group("fields", "The fields are set", *(_field(ticket.id, *change) for change in changes.items())),
-            group("labels", f"Its labels are {listed(labels)}", _labelled(ticket.id, labels)),
+            group("labels", f"Its labels are {join_words(labels)}", _labelled(ticket.id, labels)),
             group("comment", f'The comment "{note}" is there', _commented(ticket.id, note)),
         ),
         plan=(
@@ -144,7 +145,7 @@ def _whole(world: TrackerWorld, source: random.Random) -> TaskDraft:
             *_ticking(ticket.labels, labels),
             Push("Save"),
         ),
-        gates=(untouched_but(ticket.id), _kept(ticket.id, FIELDS, labels=True)),
+        gates=(untouched_but(ticket.id), _unchanged_fact(ticket.id, FIELDS, labels=True)),
     )
 
 
@@ -155,7 +156,7 @@ def _pairs() -> list[tuple[str, str]]:
 def _labelled(ticket: int, labels: Sequence[str]) -> Fact:
     wanted = [(label,) for label in labels]
     return rows(
-        "labels", f"SELECT label FROM labels WHERE ticket = {ticket}", wanted, f"Its labels are {listed(labels)}"
+        "labels", f"SELECT label FROM labels WHERE ticket = {ticket}", wanted, f"Its labels are {join_words(labels)}"
     )
 
 
@@ -171,12 +172,12 @@ def _new(world: TrackerWorld, source: random.Random) -> TaskDraft:
     assignee = source.choice([each for each in world.people if each != me])
     labels = sorted(source.choice(_pairs()))
     number = world.next_id
-    named = f"SELECT project FROM tickets WHERE id = {number} AND title = {quoted(title)}"
+    named = f"SELECT project FROM tickets WHERE id = {number} AND title = {sql_literal(title)}"
     return TaskDraft(
         wordings=(
-            f'Create a ticket in {project} with the title "{title}", priority {priority}, assignee {assignee}, the labels {listed(labels)} '
+            f'Create a ticket in {project} with the title "{title}", priority {priority}, assignee {assignee}, the labels {join_words(labels)} '
             f'and the description "{body}".',
-            f'File a new ticket in the project {project}: title "{title}"; description "{body}"; labels {listed(labels)}; '
+            f'File a new ticket in the project {project}: title "{title}"; description "{body}"; labels {join_words(labels)}; '
             f"assign it to {assignee} with priority {priority}.",
         ),
         groups=(
@@ -195,7 +196,7 @@ def _new(world: TrackerWorld, source: random.Random) -> TaskDraft:
                 _field(number, "assignee", assignee),
                 after=["ticket"],
             ),
-            group("labels", f"Its labels are {listed(labels)}", _labelled(number, labels), after=["ticket"]),
+            group("labels", f"Its labels are {join_words(labels)}", _labelled(number, labels), after=["ticket"]),
         ),
         plan=(
             Follow(project),
@@ -241,7 +242,10 @@ def _sweep(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
             for at, ticket in enumerate(found, 1)
         ),
         plan=tuple(plan),
-        gates=(untouched_but(*(ticket.id for ticket in found)), *(_kept(ticket.id, ["assignee"]) for ticket in found)),
+        gates=(
+            untouched_but(*(ticket.id for ticket in found)),
+            *(_unchanged_fact(ticket.id, ["assignee"]) for ticket in found),
+        ),
     )
 
 
@@ -249,7 +253,10 @@ def _several(count: int, world: TrackerWorld, source: random.Random) -> TaskDraf
     tickets = source.sample(world.tickets, count)
     fields = ("priority", "assignee")
     all_changes = [_changes(ticket, fields, world, source) for ticket in tickets]
-    said = [f'"{ticket.title}": set {_said(changes)}' for ticket, changes in zip(tickets, all_changes, strict=True)]
+    said = [
+        f'"{ticket.title}": set {_describe_changes(changes)}'
+        for ticket, changes in zip(tickets, all_changes, strict=True)
+    ]
     plan: list[Move] = []
     for ticket, changes in zip(tickets, all_changes, strict=True):
         plan += [*to_ticket(ticket, source), *_editing(changes)]
@@ -263,7 +270,10 @@ def _several(count: int, world: TrackerWorld, source: random.Random) -> TaskDraf
             for at, (ticket, changes, words) in enumerate(zip(tickets, all_changes, said, strict=True), 1)
         ),
         plan=tuple(plan),
-        gates=(untouched_but(*(ticket.id for ticket in tickets)), *(_kept(ticket.id, fields) for ticket in tickets)),
+        gates=(
+            untouched_but(*(ticket.id for ticket in tickets)),
+            *(_unchanged_fact(ticket.id, fields) for ticket in tickets),
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.sites import miniwob
 from envs.sites.design2code import INSTRUCTION
-from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat, numbered, sized
+from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat, numbered, size_fields
 from envs.tasks.rows import OnProblem, TaskProblem, refuse
 from envs.types import Split, TaskError, WebTask
 
@@ -67,7 +67,7 @@ class Design2Code(TaskFormat):
             path=f"/{stem}.png",
             instruction=INSTRUCTION,
             seeds={split: ONE_SEED},
-            **sized(1),
+            **size_fields(1),
         )
 
 

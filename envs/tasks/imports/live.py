@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from envs.rewards.formats import webgym_rubric
-from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, frozen, sized, start_of
+from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, rubric_fields, size_fields, start_of
 from envs.types import Split
 
 
@@ -69,7 +69,7 @@ class WebGym(RowFormat[WebGymRow]):
 
     def fields(self, row: WebGymRow) -> dict[str, Any]:
         """Fields of the task. A row without an id is named by a digest of its instruction and site."""
-        rubric = frozen(webgym_rubric, row.model_dump())
+        rubric = rubric_fields(webgym_rubric, row.model_dump())
         made = hashlib.blake2b(
             f"{row.website}\n{row.task_name}".encode(errors="surrogatepass"), digest_size=8
         ).hexdigest()
@@ -78,7 +78,7 @@ class WebGym(RowFormat[WebGymRow]):
             **start_of(row.website, "website"),
             "kind": row.subdomain or row.domain or self.name,
             "instruction": row.task_name,
-            **sized(rubric["rubric"].fact_count if row.evaluator_reference else row.difficulty or 1),
+            **size_fields(rubric["rubric"].fact_count if row.evaluator_reference else row.difficulty or 1),
             **rubric,
         }
 
@@ -118,7 +118,7 @@ class Mind2Web(RowFormat[Mind2WebRow]):
             "path": "/",
             "kind": row.subdomain,
             "instruction": row.confirmed_task,
-            **sized(LEVELS[level]),
+            **size_fields(LEVELS[level]),
         }
 
 
@@ -148,7 +148,7 @@ class OnlineMind2Web(RowFormat[OnlineMind2WebRow]):
             **start_of(row.website, "website"),
             "kind": row.level,
             "instruction": row.confirmed_task,
-            **sized(LEVELS[row.level]),
+            **size_fields(LEVELS[row.level]),
         }
 
 

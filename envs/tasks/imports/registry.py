@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.rewards.formats import of_instruction
+from envs.rewards.formats import rubric_of_instruction
 from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat
 from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
@@ -95,7 +95,7 @@ def _judged(item: ImportedTask) -> ImportedTask:
     graded = task.rubric is not None or task.evaluators is not None or task.reference or item.source in BY_THEIR_PAGES
     if graded or not task.instruction:
         return item
-    rubric = of_instruction(task.instruction)
+    rubric = rubric_of_instruction(task.instruction)
     changed = {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
     return item.model_copy(update={"task": task.model_copy(update=changed)})
 

@@ -21,9 +21,9 @@ from envs.tasks.imports.base import (
     ImportedTask,
     TaskFormat,
     UnknownColumns,
-    frozen,
-    place_of,
-    sized,
+    rubric_fields,
+    size_fields,
+    split_address,
     start_of,
 )
 from envs.tasks.rows import CHECKS, Found, OnProblem, TaskProblem, parse_object, refuse
@@ -88,7 +88,7 @@ class W8(TaskFormat):
         if not isinstance(url, str) or not url:
             raise ValueError(f"start_url: is missing; give the page that the task starts at in {ABOUT}")
         above = [name for name in folder.parts[:-1] if name not in set(Bucket)]
-        rubric = frozen(lambda data: from_w8(data, RUBRIC), reference[RUBRIC])
+        rubric = rubric_fields(lambda data: from_w8(data, RUBRIC), reference[RUBRIC])
         place = start_of(url, "start_url")
         page = _reference_page(reference, place["site"])
         if not page and _needs_reference(rubric["rubric"]):
@@ -102,7 +102,7 @@ class W8(TaskFormat):
             kind=above[-1] if above else self.name,
             instruction=_instruction(reference),
             seeds={split: ONE_SEED},
-            **sized(rubric["rubric"].fact_count),
+            **size_fields(rubric["rubric"].fact_count),
             **rubric,
         )
 
@@ -160,9 +160,9 @@ def _needs_reference(rubric: Rubric) -> bool:
 def _about_now(item: ImportedTask) -> dict[str, Any]:
     """``task.json`` with what was changed in the task."""
     about, task = dict(item.reference.get(ABOUT, {})), item.task
-    if place_of(_key(item.reference, "start_url")) != (task.site, task.path):
+    if split_address(_key(item.reference, "start_url")) != (task.site, task.path):
         about["start_url"] = f"https://{task.site}{task.path}"
-    if _reference_page(item.reference, place_of(_key(item.reference, "start_url"))[0]) != task.reference:
+    if _reference_page(item.reference, split_address(_key(item.reference, "start_url"))[0]) != task.reference:
         about["reference"] = task.reference
     elsewhere = SAID in item.reference and not _key(item.reference, "instruction")
     if task.instruction != _instruction(item.reference) and not elsewhere:

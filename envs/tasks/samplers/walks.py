@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from envs.ends import Bucket
 from envs.tasks.index import BUCKETS, Rows, TaskIndex
-from envs.tasks.samplers.base import Sampler, joined
+from envs.tasks.samplers.base import Sampler, concatenate_rows
 from envs.types import TaskError
 from envs.types.near import near
 
@@ -171,7 +171,7 @@ class _Walk:
             parts.append(part)
             start += len(part)
             count -= len(part)
-        return joined(parts)
+        return concatenate_rows(parts)
 
     def _order_of(self, number: int) -> Rows:
         if number != self._pass:

@@ -17,5 +17,5 @@ def shared_drawer() -> Iterator[Callable[[str], RenderedPage]]:
     with asyncio.Runner() as runner:
         pool = BrowserPool()
         drawer = PageRenderer(pool)
-        yield lambda html: runner.run(drawer.draw(html))
+        yield lambda html: runner.run(drawer.render(html))
         runner.run(pool.close())

@@ -60,25 +60,25 @@ def test_each_part_falls_with_its_own_fault() -> None:
             html = (FOLDER / f"{number}.html").read_text(encoding="utf-8")
             assert before in html and moved in html
             reference = await drawer.reference(html)
-            same = compared(reference, await drawer.draw(html))
+            same = compared(reference, await drawer.render(html))
             assert [getattr(same, name) for name in PARTS] == [1.0] * 5 and same.final == 1.0
 
             def lowered(score: DesignScore) -> set[str]:
                 return {name for name in PARTS if getattr(score, name) < 1 - 1e-9}
 
-            other_text = compared(reference, await drawer.draw(html.replace(before, after)))
+            other_text = compared(reference, await drawer.render(html.replace(before, after)))
             assert "text" in lowered(other_text) and not {"block_match", "colour"} & lowered(other_text)
             shifted = html.replace(moved, moved + " position: relative; left: 60px; top: -20px;")
-            assert lowered(compared(reference, await drawer.draw(shifted))) == {"position", "visual"}
+            assert lowered(compared(reference, await drawer.render(shifted))) == {"position", "visual"}
             coloured = html.replace("</style>", "h1, h2 { color: #0000c0 !important }</style>")
-            assert lowered(compared(reference, await drawer.draw(coloured))) == {"colour", "visual"}
+            assert lowered(compared(reference, await drawer.render(coloured))) == {"colour", "visual"}
             hidden = html.replace(moved, moved + " display: none !important;")
-            assert {"block_match", "visual"} <= lowered(compared(reference, await drawer.draw(hidden))) - {
+            assert {"block_match", "visual"} <= lowered(compared(reference, await drawer.render(hidden))) - {
                 "text",
                 "colour",
             }
             shade = html.replace("</style>", "body { background: #d0e0d0 !important }</style>")
-            assert lowered(compared(reference, await drawer.draw(shade))) == {"visual"}
+            assert lowered(compared(reference, await drawer.render(shade))) == {"visual"}
 
     drawing(work)
 
@@ -91,7 +91,7 @@ def test_blocks_are_text_nodes_with_their_lines() -> None:
         '<iframe srcdoc="<p>framed" style="border:0;position:absolute;left:400px;top:300px"></iframe>'
         "<div><template shadowrootmode=open><p>shadow</p></template></div>"
     )
-    blocks = {block.text: block for block in drawing(lambda drawer: drawer.draw(html)).blocks.blocks}
+    blocks = {block.text: block for block in drawing(lambda drawer: drawer.render(html)).blocks.blocks}
     assert set(blocks) == {
         *("one two three four five six", "plain", "bold", "rest", "SHOUT", "a \U0001f600 b & c", "item"),
         *("other notation", "half", "framed", "shadow"),
@@ -166,7 +166,7 @@ def test_a_page_reaches_nothing_and_runs_nothing() -> None:
         f'<svg><image href="{at}/i"/></svg><p onclick="0" style="background: url({at}/bg)">and this</p>'
     )
     try:
-        drawn = drawing(lambda drawer: drawer.draw(html))
+        drawn = drawing(lambda drawer: drawer.render(html))
     finally:
         listener.close()
     assert came == []
@@ -191,10 +191,10 @@ def test_odd_pages_are_drawn(shared_drawer: Callable[[str], RenderedPage]) -> No
     class Drew:
         """Draws what was drawn before."""
 
-        async def draw(self, html: str) -> RenderedPage:
+        async def render(self, html: str) -> RenderedPage:
             return huge if html == "huge" else small
 
-        reference = draw
+        reference = render
 
     task = import_tasks()[0]
     for reference, built in (("huge", "small"), ("small", "huge"), ("small", "small")):
@@ -218,8 +218,8 @@ def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
     async def work(drawer: PageRenderer) -> None:
         slow = PageRenderer(drawer._pool, deadline=0.001)
         with pytest.raises(BrowserError, match=r"drawing a page took longer than 0\.001 s"):
-            await slow.draw("<p>x")
-        assert texts(await drawer.draw("<p>x")) == ["x"]
+            await slow.render("<p>x")
+        assert texts(await drawer.render("<p>x")) == ["x"]
         first, second = await asyncio.gather(drawer.reference("<p>y"), drawer.reference("<p>y"))
         assert first is second
 
@@ -232,14 +232,14 @@ async def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -
     try:
         async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
             await session.reset(import_tasks()[0], 0)
-            assert texts(await PageRenderer(pool).draw("<p>x")) == ["x"]
+            assert texts(await PageRenderer(pool).render("<p>x")) == ["x"]
             assert (await session.step(Submit(html="<p>"))).done
             assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
     finally:
         await site.close()
     pool = BrowserPool(process_per_episode=True)
     try:
-        assert texts(await PageRenderer(pool).draw("<p>x")) == ["x"]
+        assert texts(await PageRenderer(pool).render("<p>x")) == ["x"]
         assert pool.browser_pids() == ()
     finally:
         await pool.close()

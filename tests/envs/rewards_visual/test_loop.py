@@ -17,7 +17,7 @@ import pytest
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
-from envs.episodes.looks import LookSources, PageEvidence
+from envs.episodes.looks import PageEvidence, VisualRewardSources
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
 from envs.rewards.chromiumrl.source import NOT_RECORDED
@@ -69,7 +69,7 @@ def play(
         await site.start()
         try:
             async with BrowserPool(pool_options(rollout, PolicyConfig())) as pool:
-                looks = LookSources(pool, {site.name: site}, store.blob, clip)
+                looks = VisualRewardSources(pool, {site.name: site}, store.blob, clip)
                 stage = RewardStage(
                     RewardConfig(),
                     clock,  # type: ignore[arg-type]

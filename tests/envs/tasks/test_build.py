@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from envs.ends import Bucket
-from envs.rewards.formats import only_reference
+from envs.rewards.formats import asks_only_reference
 from envs.tasks import load_tasks, read_tasks, save_tasks
 from envs.tasks.assembly import (
     FileSource,
@@ -26,7 +26,7 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.assembly.rubrics import right_answer, with_rubric
+from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
 from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.tasks.generate.check import checker
@@ -253,7 +253,7 @@ def test_tasks_that_nothing_says_how_to_grade_are_given_to_the_judge(tmp_path: P
     by_id = {each.task_id: each for each in load_tasks(tmp_path / "set" / "tasks.jsonl")}
     assert by_id["webgym/t-1"].difficulty == 4, "it has facts of its own"
     counted = by_id["webgym/t-6"]
-    assert counted.difficulty == 2 and counted.rubric is not None and only_reference(counted.rubric)
+    assert counted.difficulty == 2 and counted.rubric is not None and asks_only_reference(counted.rubric)
     judged = by_id["webgym/t-3"]
     assert judged.rubric is not None and [fact.id for fact in judged.rubric.facts()] == ["done", "grounded"]
     assert judged.difficulty == 2 and judged.rubric_hash, "the row's level"
@@ -303,9 +303,15 @@ def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_pat
 
 
 def test_right_answers_and_horizons() -> None:
-    assert right_answer("webgym", {"reference_answer": "x"}) == "x" and right_answer("webgym", None) is None
-    assert right_answer("webgym", {"reference_answer": " "}) is None and right_answer("webgym", {}) is None
-    assert right_answer("webvoyager", {"reference_answer": "x"}) is None
+    assert (
+        read_reference_answer("webgym", {"reference_answer": "x"}) == "x"
+        and read_reference_answer("webgym", None) is None
+    )
+    assert (
+        read_reference_answer("webgym", {"reference_answer": " "}) is None
+        and read_reference_answer("webgym", {}) is None
+    )
+    assert read_reference_answer("webvoyager", {"reference_answer": "x"}) is None
     rubric = graded(1).rubric
     assert rubric is not None and rubric.fact_count == 4
     assert with_rubric(task(1, difficulty=1, horizon=10), rubric).horizon == 20
