@@ -1,4 +1,6 @@
-"""Design2Code without CLIP. From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words
+"""Design2Code without CLIP.
+
+From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words
 different. From HTML: a page of 100 blocks on 1288 x 1400 pixels and its reference, drawn by the browser and compared.
 """
 

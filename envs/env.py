@@ -159,7 +159,10 @@ def make_pool(**options: Any) -> BrowserPool:
 
 
 class WebEnv:
-    """One episode at a time of one task. Made by `open_env`; ``reset``, then ``step`` until ``done``, then ``reset`` again."""
+    """One episode at a time of one task.
+
+    Made by `open_env`; ``reset``, then ``step`` until ``done``, then ``reset`` again.
+    """
 
     def __init__(
         self,
@@ -264,7 +267,9 @@ class WebEnv:
         return await self._result(episode)
 
     async def step(self, action: AnyAction) -> StepResult:
-        """Carry out an action. One that cannot be carried out is no exception: the next observation says why.
+        """Carry out an action.
+
+        One that cannot be carried out is no exception: the next observation says why.
 
         A browser that fails ends the episode with the reward ``None``.
 

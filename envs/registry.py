@@ -50,7 +50,9 @@ FAMILIES: dict[str, Callable[[], dict[str, WebTask]]] = {
 
 
 def list_tasks(family: str = "") -> list[str]:
-    """The ids that `open_env` takes, of one family or of all. ``live/<host>`` takes any host, so it lists none.
+    """The ids that `open_env` takes, of one family or of all.
+
+    ``live/<host>`` takes any host, so it lists none.
 
     Raises:
         TaskError: there is no such family.

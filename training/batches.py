@@ -66,7 +66,9 @@ def build_batch(
     settings: AlgorithmConfig,
     damaged: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainingBatch:
-    """The batch that turns version ``version - 1`` into ``version``. A batch may come out without rows.
+    """The batch that turns version ``version - 1`` into ``version``.
+
+    A batch may come out without rows.
 
     Rows keep the order of the groups, their episodes and their steps, so that equal input gives equal bytes; the trainer shuffles.
 

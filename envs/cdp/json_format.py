@@ -15,7 +15,10 @@ LONE_HALF = re.compile("[\ud800-\udfff]")
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """A message of the browser. Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD."""
+    """A message of the browser.
+
+    Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD.
+    """
     try:
         message: dict[str, Any] = orjson.loads(raw)
     except orjson.JSONDecodeError:

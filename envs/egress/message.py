@@ -1,4 +1,7 @@
-"""HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112)."""
+"""HTTP/1.1 message parsing and encoding for the egress proxy.
+
+HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class Body(Protocol):
     done: bool
 
     def take(self, data: bytes) -> int:
-        """How many of these bytes, from the first, belong to the body. Raises `BadMessage` for broken framing."""
+        """How many of these bytes, from the first, belong to the body.
+
+        Raises `BadMessage` for broken framing.
+        """
         ...
 
 

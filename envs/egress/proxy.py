@@ -1,4 +1,4 @@
-"""The proxy: listeners on loopback, each with the allow list of one lease, served by one thread.
+"""Egress proxy: one listener with its own allow list per lease, in one thread.
 
 The thread has an event loop of its own, so that a busy loop of the caller does not delay pages. A listener costs one socket, so a lease gets its
 own, and what its pages were refused is counted there. Nothing of a request but host, port and method is kept, and nothing of it is logged.

@@ -1,4 +1,4 @@
-"""One connection of the browser to the proxy: its requests, one after another, and what comes back.
+"""Relays one browser connection through the proxy, request by request.
 
 Bodies are passed on as they arrive, in pieces of at most 256 KiB (asyncio's read size); when one side cannot take more, the other is not read.
 So a response of any size costs the same memory, and a stream of events is not held back. The connection to the site's server is
@@ -47,7 +47,10 @@ class Gate(Protocol):
         ...
 
     async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
-        """Connect to where the request goes. Raises `Refused` for what its name resolves to, `OSError` when nothing answers."""
+        """Connect to where the request goes.
+
+        Raises `Refused` for what its name resolves to, `OSError` when nothing answers.
+        """
         ...
 
     def count(self, reason: Reason, request: ProxyRequest | None) -> None:

@@ -1,4 +1,6 @@
-"""When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
+"""Episode termination: horizons, repetition, blocked pages, broken sites.
+
+When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
 after it. Pure functions of values.
 
 The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `blocked`, `http_error`

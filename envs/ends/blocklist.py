@@ -1,4 +1,6 @@
-"""Sites that showed a wall and are left alone for a while. Pure functions over what was seen; the files are `tasks_lib.worker.blocklist`'s.
+"""Sites that showed a wall and are left alone for a while.
+
+Pure functions over what was seen; the files are `tasks_lib.worker.blocklist`'s.
 
 A wall (`envs.ends.BlockSign`, or what only the judge saw) blocks its site for some time. Seen again while it is blocked, it changes nothing:
 many episodes meet the same wall at once. Seen again soon after, the site is blocked for twice as long as the last time, up to `MAX_TIMES` as

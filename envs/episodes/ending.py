@@ -1,4 +1,7 @@
-"""When an episode ends besides by the page's own word: what is asked of the page after each look, and of the steps in a row."""
+"""Decides after each step whether an episode has to end.
+
+When an episode ends besides by the page's own word: what is asked of the page after each look, and of the steps in a row.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What pages look like and what they are made of, in the loop: kept while an episode is played, compared with references in the reward stage."""
+"""DOM and screenshot evidence of an episode, and rewards that compare it with references.
+
+What pages look like and what they are made of, in the loop: kept while an episode is played, compared with references in the reward stage.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,11 @@ from envs.types import BrowserError, JudgeError, SiteError, WebTask
 
 @dataclass(frozen=True, slots=True)
 class PageEvidence:
-    """Keeps documents and what steps change in them as blobs beside the trajectory (``rollout.dom_diffs``). The frames come from a pool that
-    captures the document at each look."""
+    """Keeps documents and what steps change in them as blobs beside the trajectory (``rollout.dom_diffs``).
+
+    The frames come from a pool that
+    captures the document at each look.
+    """
 
     put: Callable[[bytes], str]
     """Stores a blob and gives its name."""
@@ -40,7 +46,10 @@ class PageEvidence:
 
 
 class VisualRewardSources:
-    """The parts of rewards that need a browser. Its contexts are no episode's, so nothing of an episode is touched."""
+    """The parts of rewards that need a browser.
+
+    Its contexts are no episode's, so nothing of an episode is touched.
+    """
 
     def __init__(
         self,

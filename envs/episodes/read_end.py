@@ -1,4 +1,4 @@
-"""What an episode reads at its end because its task's grading asks for it, before the browser is given back."""
+"""Reads what a task's grading needs from the page before the browser is released."""
 
 from __future__ import annotations
 

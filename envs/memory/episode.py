@@ -20,7 +20,10 @@ SURE_SECRET = 4
 
 
 class EpisodeMemory:
-    """Entries by key, in the order in which they were written last. Made for one episode, from what its group was given."""
+    """Entries by key, in the order in which they were written last.
+
+    Made for one episode, from what its group was given.
+    """
 
     def __init__(self, start: Memory = ()) -> None:
         self._start = {entry.key: entry.value for entry in start}
@@ -44,7 +47,10 @@ class EpisodeMemory:
         return None
 
     def hide(self, secret: str) -> None:
-        """From now on no entry may hold this text; those that do are dropped. Texts of white space hide nothing."""
+        """From now on no entry may hold this text; those that do are dropped.
+
+        Texts of white space hide nothing.
+        """
         if secret.strip():
             self._secrets.append(secret)
             self._now = {key: value for key, value in self._now.items() if not self._contains_secret(key, value)}

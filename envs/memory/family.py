@@ -1,4 +1,4 @@
-"""The memory of a task family: what its episodes changed, put together in a fixed order."""
+"""Merges the memory changes of a task family's episodes, in a fixed order."""
 
 from __future__ import annotations
 

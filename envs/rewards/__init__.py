@@ -1,4 +1,6 @@
-"""From what an episode left behind to a reward bundle. Graded after the browser has been given back.
+"""From what an episode left behind to a reward bundle.
+
+Graded after the browser has been given back.
 
 `bundle` does the arithmetic of parts, `rubric` grades by a rubric of facts, `facts` checks each type of fact against `evidence`, `formats` reads
 rubrics of other systems, `compose` puts the parts of all sources together and `grader` asks them. Nothing here drives a browser; a judge, a server's

@@ -74,7 +74,10 @@ def failed_requirements(parts: Sequence[RewardPart]) -> list[str]:
 
 
 def _cause(parts: Sequence[RewardPart]) -> str | None:
-    """Why the parts give no score. Where a gate or a required part fails, it is 0 whatever the others are."""
+    """Why the parts give no score.
+
+    Where a gate or a required part fails, it is 0 whatever the others are.
+    """
     if failed_requirements(parts):
         return None
     for part in parts:

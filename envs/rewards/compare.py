@@ -22,7 +22,10 @@ def normalize_text(text: str, case_sensitive: bool = False) -> str:
 
 
 def comparable(text: str, match: Match, case_sensitive: bool = False) -> str:
-    """A text as `find_text` compares it. A pattern is not folded, so the text it is searched in is not either (``ß`` would be ``ss``)."""
+    """A text as `find_text` compares it.
+
+    A pattern is not folded, so the text it is searched in is not either (``ß`` would be ``ss``).
+    """
     return normalize_text(text, case_sensitive or match is Match.REGEX)
 
 
@@ -58,7 +61,10 @@ def _numbers(text: str) -> Iterator[float]:
 
 
 def compare(value: object, op: Compare, wanted: object) -> bool:
-    """Whether a value stands to another as ``op`` says. True is not 1 here; what has no order is neither above nor below anything."""
+    """Whether a value stands to another as ``op`` says.
+
+    True is not 1 here; what has no order is neither above nor below anything.
+    """
     if op in (Compare.EQ, Compare.NE):
         return (isinstance(value, bool) == isinstance(wanted, bool) and value == wanted) == (op is Compare.EQ)
     if isinstance(value, bool) or not isinstance(value, int | float) or not isinstance(wanted, int | float):

@@ -12,8 +12,11 @@ __all__ = ["DomElement", "Download", "EpisodeEvidence"]
 
 
 class EpisodeEvidence(Record):
-    """What an episode left behind. ``None`` means that something was not recorded, which never depends on what the policy did; then facts
-    about it are not available. What was recorded and is not there makes a fact false."""
+    """What an episode left behind.
+
+    ``None`` means that something was not recorded, which never depends on what the policy did; then facts
+    about it are not available. What was recorded and is not there makes a fact false.
+    """
 
     seed: int = 0
     """Of the episode, whose world a reference page is loaded in."""

@@ -1,4 +1,4 @@
-"""Each type of fact, checked against what an episode left behind; and who checks what a program cannot.
+"""Checks each type of rubric fact against the evidence of an episode.
 
 A fact is *not available* when what it is about was not recorded, or whoever had to be asked could not say. That is never a matter of what the
 policy did: a page without the text makes a fact about text false. The one exception is what a page declares of itself: where it declares
@@ -84,7 +84,9 @@ class FactJudge(Protocol):
     """A model that judges facts."""
 
     async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
-        """Whether the fact is so. It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
+        """Whether the fact is so.
+
+        It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
 
         Raises:
             JudgeError: it could not say; the fact is then not available, with the error's message. A judge that was paid for
@@ -289,7 +291,10 @@ def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, found: Sequence
 
 
 def _not_seen(fact: DomPresentFact | DomAttributeFact | DomStyleFact, pages: Pages, seen: str) -> FactResult:
-    """Of a page that was recorded whole: the fact is false. Of a larger one it is not known."""
+    """Of a page that was recorded whole: the fact is false.
+
+    Of a larger one it is not known.
+    """
     more = f"the page has more than the {len(pages.evidence.dom or ()):,} elements that are recorded"
     return _no_unless(more if pages.evidence.dom_cut else "", f"{seen} {fact.selector}")
 

@@ -57,7 +57,10 @@ def load_rubric(path: Path) -> Rubric:
 
 
 def read_rubric(data: object, where: str = "rubric") -> Rubric:
-    """A rubric from what a JSON file holds, in any of the three forms. Raises ``TaskError`` as `load_rubric`."""
+    """A rubric from what a JSON file holds, in any of the three forms.
+
+    Raises ``TaskError`` as `load_rubric`.
+    """
     if isinstance(data, list) or (isinstance(data, dict) and "evaluator_reference" in data):
         return from_webgym(data, where)
     if isinstance(data, dict) and _is_w8(data):
@@ -79,7 +82,10 @@ def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
 
 
 def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") -> Rubric:
-    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``. Raises ``TaskError``."""
+    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``.
+
+    Raises ``TaskError``.
+    """
     groups = data["evaluator_reference"] if isinstance(data, Mapping) else data
     problems = [*_webgym_problems(groups)]
     if problems:
@@ -140,7 +146,10 @@ def asks_only_reference(rubric: Rubric) -> bool:
 
 
 def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
-    """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
+    """The rubric with one more group: the answer agrees with the reference answer.
+
+    Its description does not say the answer.
+    """
     if reference is None or not reference.strip():
         return rubric
     return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, _reference(reference.strip()))})

@@ -1,4 +1,4 @@
-"""Grades an ended episode: by program, by those who have to be asked, and by every source of parts that has a weight."""
+"""Grades an ended episode by rubric, judge and every weighted reward source."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ class Grader:
         *,
         judge: FactJudge | None = None,
     ) -> RewardBundle:
-        """The bundle of an episode. ``grading`` is written as it goes on, for whoever gives up waiting.
+        """The bundle of an episode.
+
+        ``grading`` is written as it goes on, for whoever gives up waiting.
 
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.

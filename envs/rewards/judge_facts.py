@@ -33,7 +33,9 @@ NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 
 
 class EpisodeJudge:
-    """`envs.rewards.FactJudge` of one episode. The first fact that is asked about makes the judge be asked; the others wait for it.
+    """`envs.rewards.FactJudge` of one episode.
+
+    The first fact that is asked about makes the judge be asked; the others wait for it.
 
     What the judge says of a fact is the share of its votes. Where it cannot say, the fact is not available, and what it cost to ask is told all
     the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for
@@ -83,7 +85,10 @@ class EpisodeJudge:
         return await self._judge.judge(episode, self._calls)
 
     async def give_up(self, cause: str) -> dict[str, FactResult]:
-        """Wait no longer. What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost."""
+        """Wait no longer.
+
+        What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost.
+        """
         if self._pending is None or self.judgement is not None:
             return {}
         self._pending.cancel()

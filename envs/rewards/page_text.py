@@ -1,4 +1,4 @@
-"""The pages of an episode as facts look at them; what several facts need is made once."""
+"""Text of an episode's pages as facts search it, computed once per page."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ class Pages:
         return (final, *reversed([step.observation for step in self.evidence.steps]))
 
     def lines(self, page: Observation, case_sensitive: bool) -> list[str]:
-        """The page's words line by line, then each element's label. What fields hold is left out: the policy put it there. What a page
-        shows again of it, in words of its own, counts."""
+        """The page's words line by line, then each element's label.
+
+        What fields hold is left out: the policy put it there. What a page
+        shows again of it, in words of its own, counts.
+        """
         key = (id(page), case_sensitive)
         if key not in self._lines:
             self._lines[key] = [normalize_text(line, case_sensitive) for line in _words(page)]

@@ -63,7 +63,10 @@ async def grade(
 
 
 def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, FactResult]:
-    """Every fact by its id, as far as a program can tell, before ``negate``. Pure, and a matter of CPU."""
+    """Every fact by its id, as far as a program can tell, before ``negate``.
+
+    Pure, and a matter of CPU.
+    """
     pages = Pages(evidence)
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
 

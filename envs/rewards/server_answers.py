@@ -1,4 +1,7 @@
-"""What a rubric asks of a site's server, asked at the end of the episode and kept, so that it can be graded after the state is gone."""
+"""Asks a site's server for a rubric's SQL and HTTP facts.
+
+What a rubric asks of a site's server, asked at the end of the episode and kept, so that it can be graded after the state is gone.
+"""
 
 from __future__ import annotations
 

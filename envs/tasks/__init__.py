@@ -1,4 +1,6 @@
-"""Tasks as files: rows read, checked, written, streamed and sharded (`files`, `stream`, `parquet`, `tree`), held in little memory (`index`), drawn
+"""Task files: read, check, write, stream, shard, index and sample.
+
+Tasks as files: rows read, checked, written, streamed and sharded (`files`, `stream`, `parquet`, `tree`), held in little memory (`index`), drawn
 (`samplers`), and taken from the sets of others (`imports`). Nothing here opens a browser. See ``docs/tasks.md``.
 """
 

@@ -1,4 +1,4 @@
-"""How an action is written as a model's text, and the names of the forms it is read in (`envs.actions.parsing`)."""
+"""Formats actions as model text, and names the formats that are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from envs.types.actions import Action, Click, Invalid, Select, Type
 
 
 class ActionFormat(StrEnum):
-    """How a turn was read; appears as it is in metrics. See the table of `envs.actions.parsing`."""
+    """How a turn was read; appears as it is in metrics.
+
+    See the table of `envs.actions.parsing`.
+    """
 
     BRACKETS = "brackets"
     WEBARENA = "webarena"

@@ -1,4 +1,4 @@
-"""What is read at the end of an episode because its grading asks for it, and what a grading asks for."""
+"""Evidence recorded at an episode's end, and what a grading requests."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ class PageText(Record):
 
 
 class Recorded(Record):
-    """What was read at the end of an episode, before its browser was given back. Only what `Needs` names is there."""
+    """What was read at the end of an episode, before its browser was given back.
+
+    Only what `Needs` names is there.
+    """
 
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
@@ -99,7 +102,10 @@ class Recorded(Record):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What has to be read at the end of an episode. Empty for most tasks, and then nothing is read. Made by `needs`."""
+    """What has to be read at the end of an episode.
+
+    Empty for most tasks, and then nothing is read. Made by `needs`.
+    """
 
     dom: bool = False
     styles: tuple[str, ...] = ()

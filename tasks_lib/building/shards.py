@@ -68,7 +68,10 @@ MAY_CHANGE = frozenset({"give_up"})
     persist_result=False,
 )
 def build_shard_on_worker(request: ShardRequest) -> ShardReport:
-    """Build a shard that is not there yet. Idempotent, so Dask and Prefect may run it again."""
+    """Build a shard that is not there yet.
+
+    Idempotent, so Dask and Prefect may run it again.
+    """
     return build_shard(request)
 
 
@@ -149,7 +152,9 @@ class SetBuild:
         return extended
 
     def run(self, progress: RunProgress) -> None:
-        """Build the missing shards on the cluster, and those that generators need besides. Inside a flow with ``rollout_task_runner``.
+        """Build the missing shards on the cluster, and those that generators need besides.
+
+        Inside a flow with ``rollout_task_runner``.
 
         Raises:
             JudgeError: the writer's endpoint left questions open; all other shards are there.
@@ -309,7 +314,10 @@ def _generators(manifest: dict[str, Any]) -> list[GenerateSource]:
 
 
 def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -> ShardReport | None:
-    """The report, or ``None`` and one more error. What is no error of ours ends the build at once."""
+    """The report, or ``None`` and one more error.
+
+    What is no error of ours ends the build at once.
+    """
     try:
         return future.result()
     except RollwrightError as error:

@@ -99,7 +99,9 @@ def mean(values: Sequence[float]) -> float:
 
 
 class MetricsLog:
-    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard. A line torn by a kill is cut off when opened.
+    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard.
+
+    A line torn by a kill is cut off when opened.
 
     So is a line in the middle that is damaged; then the file as it was is kept as ``metrics.jsonl.damaged``.
     """
@@ -130,7 +132,10 @@ class MetricsLog:
         return [line for line in lines if kind is None or line["kind"] == kind]
 
     def append(self, line: dict[str, Any], step: int) -> None:
-        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``. What is unknown (null) has no point."""
+        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``.
+
+        What is unknown (null) has no point.
+        """
         data = orjson.dumps(line) + b"\n"
         with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
             file.write(data)
@@ -179,7 +184,10 @@ def _scalars(value: Any, path: str) -> Iterable[tuple[str, float]]:
 
 
 class MemoryMonitor:
-    """Samples the resident memory of this process and all below it together. Five seconds apart: a sample costs some 50 ms of CPU."""
+    """Samples the resident memory of this process and all below it together.
+
+    Five seconds apart: a sample costs some 50 ms of CPU.
+    """
 
     def __init__(self, interval: float = 5.0) -> None:
         self.peak_mb = 0.0

@@ -63,7 +63,10 @@ def read_regraded(path: Path) -> Regraded:
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
-    """The starts of a regrading; none of one from before they were kept. ``StorageError`` when they are damaged."""
+    """The starts of a regrading; none of one from before they were kept.
+
+    ``StorageError`` when they are damaged.
+    """
     path = store.regrading_path(name)
     if not path.exists():
         return RegradingLog()
@@ -83,7 +86,10 @@ def write_start(store: RunStore, name: str, start: RegradingStart) -> None:
 
 
 def write_end(store: RunStore, name: str, now: float) -> None:
-    """Keep that everything of the last start is graded. Of a regrading without a start, or that is marked already, nothing changes."""
+    """Keep that everything of the last start is graded.
+
+    Of a regrading without a start, or that is marked already, nothing changes.
+    """
     starts = read_log(store, name).starts
     if starts and starts[-1].ended is None:
         ended = starts[-1].model_copy(update={"ended": now})

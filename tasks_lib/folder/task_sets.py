@@ -173,7 +173,10 @@ def check_uploads(tasks: Iterable[WebTask], root: Path) -> list[str]:
 
 
 def _copy_uploads(names: Sequence[str], root: Path, store: RunStore) -> None:
-    """Copy folders of files into the run, and write down what they hold. Done again, it copies what is missing."""
+    """Copy folders of files into the run, and write down what they hold.
+
+    Done again, it copies what is missing.
+    """
     for name in names:
         shutil.copytree(root / name, store.task_files_path / name, dirs_exist_ok=True)
     if names:

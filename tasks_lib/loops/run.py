@@ -59,7 +59,9 @@ class TrainingRun:
         return version
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.
+        """The groups of an iteration.
+
+        ``draw`` counts up when a draw had nothing to learn from.
 
         They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
         """

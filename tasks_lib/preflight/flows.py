@@ -261,7 +261,10 @@ def _check_tasks(
 
 
 def _check_template(template: str) -> None:
-    """``ConfigError`` if LLaMA-Factory has no such chat template. Where its names are not known, none is refused."""
+    """``ConfigError`` if LLaMA-Factory has no such chat template.
+
+    Where its names are not known, none is refused.
+    """
     names = template_names()
     if names and template not in names:
         raise ConfigError(

@@ -152,7 +152,10 @@ def check_command(file: str) -> int:
 
 
 def file_to_check(arguments: Sequence[str]) -> str | None:
-    """What ``--check`` names on a command line; ``None`` without one. What stands beside it ends the process, as argparse does."""
+    """What ``--check`` names on a command line; ``None`` without one.
+
+    What stands beside it ends the process, as argparse does.
+    """
     parser = argparse.ArgumentParser(prog="python -m flows.build_tasks", add_help=False, allow_abbrev=False)
     parser.add_argument("--check", metavar="FILE")
     options, others = parser.parse_known_args(arguments)

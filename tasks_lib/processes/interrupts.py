@@ -42,7 +42,10 @@ def is_own_crash(record: logging.LogRecord) -> bool:
 
 
 def is_not_cancelled(record: logging.LogRecord) -> bool:
-    """A filter for `STATES`. It leaves out that a worker's task was cancelled, which Dask does only where it closes a worker."""
+    """A filter for `STATES`.
+
+    It leaves out that a worker's task was cancelled, which Dask does only where it closes a worker.
+    """
     return not record.getMessage().endswith("ended with CancelledError")
 
 

@@ -11,7 +11,10 @@ _WATCH = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), si
 
 
 def end_with_parent(pid: int) -> None:
-    """Have process ``pid`` ended when this process is gone. For children of libraries that do not look after their parent."""
+    """Have process ``pid`` ended when this process is gone.
+
+    For children of libraries that do not look after their parent.
+    """
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, False)
     subprocess.Popen(

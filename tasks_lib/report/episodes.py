@@ -227,7 +227,10 @@ def _changed(regradings: Sequence[RegradingData]) -> list[GradedEpisode]:
 
 
 def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
-    """What the reward was decided on. The judge's word comes first: it is short, and an episode has room for so much only."""
+    """What the reward was decided on.
+
+    The judge's word comes first: it is short, and an episode has room for so much only.
+    """
     return {
         "answer": _bounded(trajectory.answer),
         "judgement": evidence.judgement(trajectory.judgement),

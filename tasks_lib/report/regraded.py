@@ -170,7 +170,10 @@ class RegradingData:
 
     @property
     def changed(self) -> list[GradedEpisode]:
-        """Those that changed. Each change has its turn, so that the first few are of all."""
+        """Those that changed.
+
+        Each change has its turn, so that the first few are of all.
+        """
         seen: Counter[str] = Counter()
         order = []
         for each in self.episodes:
@@ -205,7 +208,10 @@ class RegradingData:
         return f"{', '.join(dict.fromkeys(names))} ({judge.get('style')}) at {judge.get('base_url')}"
 
     def other_settings(self, config: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """What was set otherwise than in the run: dotted name, now, in the run. What only one of them has is left out."""
+        """What was set otherwise than in the run: dotted name, now, in the run.
+
+        What only one of them has is left out.
+        """
         if not self.starts:
             return []
         rows: list[tuple[str, str, str]] = []
@@ -251,7 +257,10 @@ def decided(regraded: Regraded) -> list[str]:
 
 
 def read_regradings(run: RunData, store: RunStore) -> list[RegradingData]:
-    """All regradings of a run that have begun, the newest first. What cannot be read is added to ``run.problems``, a message for each."""
+    """All regradings of a run that have begun, the newest first.
+
+    What cannot be read is added to ``run.problems``, a message for each.
+    """
     where = {
         member.episode_id: (group.kind, describe_phase(group.phase, group.policy_version))
         for group in run.groups

@@ -70,7 +70,10 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None) -> Iterator[
 
 
 def worker_settings(workers: int) -> dict[str, Any]:
-    """Dask's settings for a local cluster's workers. OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded."""
+    """Dask's settings for a local cluster's workers.
+
+    OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded.
+    """
     return {
         "distributed.nanny.pre-spawn-environ": {
             **dask.config.get("distributed.nanny.pre-spawn-environ", {}),

@@ -149,7 +149,10 @@ def policy_digest(store: RunStore, version: int) -> str:
 
 
 def is_outdated(store: RunStore, version: int) -> bool:
-    """Whether the evaluation of a version is of other weights than it has now. Of one that says nothing of its weights it is not known."""
+    """Whether the evaluation of a version is of other weights than it has now.
+
+    Of one that says nothing of its weights it is not known.
+    """
     path = evaluated_path(store, version)
     remedy = f"{move_aside_advice(path)} and start the same command again"
     if version not in store.versions() or not path.exists():

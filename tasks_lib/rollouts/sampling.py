@@ -43,7 +43,10 @@ ONCE = (SequentialSampler, NoRepeatSampler)
 
 
 class SamplerState(Record):
-    """What the draws of an iteration begin from. The same on every machine that has the same earlier groups."""
+    """What the draws of an iteration begin from.
+
+    The same on every machine that has the same earlier groups.
+    """
 
     iteration: int
     sampler: dict[str, Any]

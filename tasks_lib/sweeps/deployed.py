@@ -185,8 +185,11 @@ def _unfinished_runs(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRu
 
 
 def _runs_of_earlier_starts(client: SyncPrefectClient, sweep: Sweep, log: Log) -> dict[str, FlowRun]:
-    """Flow runs of earlier starts that go on, by the arm's name. Those of arms that are not in the sweep any more, or that have other values now, are
-    cancelled."""
+    """Flow runs of earlier starts that go on, by the arm's name.
+
+    Those of arms that are not in the sweep any more, or that have other values now, are
+    cancelled.
+    """
     arms, found = {arm.run_id: arm for arm in sweep.arms}, dict[str, FlowRun]()
     for run in _unfinished_runs(client, sweep):
         arm = arms.get(run.name)

@@ -48,7 +48,10 @@ Log = Callable[[str], None]
 
 
 class Sweep:
-    """One sweep under its lock. Every change of an arm is written down at once: `save`."""
+    """One sweep under its lock.
+
+    Every change of an arm is written down at once: `save`.
+    """
 
     def __init__(self, config: SweepConfig) -> None:
         """Raises ``ConfigError`` if an arm, or a run with the name of one, has begun with other values."""
@@ -126,7 +129,9 @@ def open_sweep(config: SweepConfig) -> Iterator[Sweep]:
 
 
 def run_as_subflows(sweep: Sweep, train: Callable[[TrainConfig], Any], log: Log) -> None:
-    """Play the unfinished arms one after the other. An arm that fails is noted, and the next one begins.
+    """Play the unfinished arms one after the other.
+
+    An arm that fails is noted, and the next one begins.
 
     Args:
         train: The flow that plays one; it is a subflow where this is called from a flow.
@@ -191,7 +196,9 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
 
 
 def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord, ...]:
-    """What is known of arms that the sweep had and has no more. One that never began leaves no trace.
+    """What is known of arms that the sweep had and has no more.
+
+    One that never began leaves no trace.
 
     Without ``sweep.json`` it is what ``config.json`` and the arms' folders log: a choice that was made stays known.
 
@@ -208,7 +215,10 @@ def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord,
 
 
 def _of_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecord]:
-    """Records of all begun arms. An arm's values are those of the keys that are swept now, and what else it differs in."""
+    """Records of all begun arms.
+
+    An arm's values are those of the keys that are swept now, and what else it differs in.
+    """
     keys = {key for arm in arms for key in arm.values}
     base = dict(_flat(arms[0].config.model_dump(mode="json")))
     for run_id, values in _begun_configs(config).items():
@@ -249,7 +259,10 @@ def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) ->
 
 
 def _begun_configs(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
-    """Configurations of all arms that the sweep ever had, by name. ``ConfigError`` if the folder is of something else."""
+    """Configurations of all arms that the sweep ever had, by name.
+
+    ``ConfigError`` if the folder is of something else.
+    """
     path = RunStore(config.run_dir).config_path
     return check_kind(path, type(config).model_fields)["arms"] if read_frozen(path) is not None else {}
 

@@ -60,7 +60,10 @@ LOG_TAIL = 2000
 
 
 class WarmStart:
-    """One warm start, opened by the one flow process that may write its folder. Opening an existing one resumes it."""
+    """One warm start, opened by the one flow process that may write its folder.
+
+    Opening an existing one resumes it.
+    """
 
     def __init__(self, config: WarmStartConfig) -> None:
         config = with_template(config)

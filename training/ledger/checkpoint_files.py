@@ -61,7 +61,10 @@ def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
 
 
 def state_hashes(folder: Path) -> dict[str, dict[str, Any]]:
-    """As `file_hashes`, but of an archive ``{size, archive}``: the sha256 of its directory (`archive_digest`). Reads no part of it."""
+    """As `file_hashes`, but of an archive ``{size, archive}``: the sha256 of its directory (`archive_digest`).
+
+    Reads no part of it.
+    """
     return {
         str(path.relative_to(folder)): (
             {"size": path.stat().st_size, "archive": archive_digest(path)}
@@ -88,7 +91,10 @@ def archive_digest(path: Path) -> str:
 
 
 def check_archive(path: Path) -> None:
-    """Compare each part of a zip archive with its CRC-32 (about 2.5 GB/s). Raises as `archive_digest`."""
+    """Compare each part of a zip archive with its CRC-32 (about 2.5 GB/s).
+
+    Raises as `archive_digest`.
+    """
     try:
         with raise_read_errors(path), zipfile.ZipFile(path) as archive:
             broken = archive.testzip()

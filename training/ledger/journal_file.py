@@ -39,7 +39,9 @@ class JournalConnection(sqlite3.Connection):
 
 
 def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalConnection:
-    """A connection to a whole journal with these tables. A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
+    """A connection to a whole journal with these tables.
+
+    A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
 
     Args:
         older: Tables that older code made besides (``CREATE TABLE …``): a whole journal with them opens, without them.

@@ -34,7 +34,10 @@ LOG_TAIL_LINES = 20
 
 
 class TrainerProcess:
-    """The trainer's process group of one run. Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager."""
+    """The trainer's process group of one run.
+
+    Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager.
+    """
 
     def __init__(self, store: RunStore, process: subprocess.Popen[bytes]) -> None:
         self._store = store

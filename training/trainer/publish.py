@@ -127,7 +127,10 @@ def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callab
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
-    """Sync a folder's files, then give it its final name. What lies there is a leftover of a killed process: only a manifest counts."""
+    """Sync a folder's files, then give it its final name.
+
+    What lies there is a leftover of a killed process: only a manifest counts.
+    """
     for path in temporary.rglob("*"):
         _sync(path)
     shutil.rmtree(target, ignore_errors=True)

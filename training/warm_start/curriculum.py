@@ -54,7 +54,10 @@ class Batch:
 
 
 def batches(tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
-    """The batches of a stage's steps, each with the name of its kind. ``seed`` is the run's, added to the stage's."""
+    """The batches of a stage's steps, each with the name of its kind.
+
+    ``seed`` is the run's, added to the stage's.
+    """
     seed += stage.seed
     rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,6 @@
-"""Reads the action of a model turn's text, and writes one. Reading never raises: what cannot be read is an ``Invalid`` action with a reason.
+"""Reads the action of a model turn's text, and writes one.
+
+Reading never raises: what cannot be read is an ``Invalid`` action with a reason.
 
 **Which part is read.** A turn thinks first and acts last, in every format. So the action is the piece that *ends* the turn: a line, a JSON value,
 or what a closing tag or fence encloses there. Of several actions (lines, tool calls, items of a JSON list) the last one is done. Whatever is

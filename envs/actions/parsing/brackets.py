@@ -1,4 +1,6 @@
-"""The form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select [2] "label"``; the text is a JSON string.
+"""Reads actions in bracket form: ``click [3]``, ``type [1] "text"``.
+
+The form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select [2] "label"``; the text is a JSON string.
 
 The same for the other actions: ``hover [3]``, ``press [Enter]``, ``scroll [down]``, ``goto "http://…"``, ``back``, ``answer "42"``.
 """

@@ -86,7 +86,10 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
 
 
 def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
-    """Positional arguments by name. Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first."""
+    """Positional arguments by name.
+
+    Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first.
+    """
     ours = canonical(name, actions)
     order: tuple[str, ...] = _ORDER.get(name) or _ORDER.get(ours, ("element",) if ours in actions else ())
     texts = ours in ("type", "select") and len(values) == 2  # an element and its text

@@ -1,4 +1,4 @@
-"""Which part of a model turn is its action, and in which form it is written.
+"""Finds the action in a model's turn and reads it, whatever its format.
 
 A turn thinks first and acts last, in every format that is read here. So the action is the shortest piece that ends the turn and is an
 action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read.

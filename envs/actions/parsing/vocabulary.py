@@ -267,7 +267,10 @@ def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions
 
 
 def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
-    """The action of a name and arguments in any of the schemes. An argument that is null, or holds no keys, says nothing."""
+    """The action of a name and arguments in any of the schemes.
+
+    An argument that is null, or holds no keys, says nothing.
+    """
     arguments = {key: each for key, each in arguments.items() if each is not None and (key, each) != ("keys", [])}
     ours = canonical(name, actions)
     if ours == "terminate" and arguments.get("answer"):
@@ -438,7 +441,9 @@ def _wait(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scroll(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Wheel clicks, or lengths in thousandths of the viewport. Qwen's ``pixels`` count upwards (and to the left), ``delta`` down.
+    """Wheel clicks, or lengths in thousandths of the viewport.
+
+    Qwen's ``pixels`` count upwards (and to the left), ``delta`` down.
 
     A direction that is given holds; signs only tell it where it is not.
     """

@@ -1,4 +1,6 @@
-"""DOM similarity of a page with a reference: 0.30 structural + 0.30 text + 0.20 layout + 0.20 style (facts sections 2.5, 2.6).
+"""DOM similarity between a page and a reference page.
+
+DOM similarity of a page with a reference: 0.30 structural + 0.30 text + 0.20 layout + 0.20 style (facts sections 2.5, 2.6).
 
 The four are taken over the regions that changed: changed nodes are put together by the first five segments of their paths, a region is what
 lies under the longest common path of such a cluster, and regions count by how many changed paths they have. No change at all is 1.

@@ -1,4 +1,6 @@
-"""What one step changed in the DOM, as evidence for a judge or a rubric: the names of W8's DOM diff, schema v1.0 (facts section 2.5).
+"""DOM diff of one step, in W8's schema, as evidence for judges and rubrics.
+
+What one step changed in the DOM, as evidence for a judge or a rubric: the names of W8's DOM diff, schema v1.0 (facts section 2.5).
 
 ``changed`` has one entry per node and kind: ``text``, ``visibility``, ``moved``, ``attr:NAME``, ``style:PROPERTY``; live form values are
 ``attr:value``, ``attr:checked``, ``attr:selected`` with ``source`` ``prop``. What follows from something else is in ``flagged_changes``: what was

@@ -1,4 +1,6 @@
-"""Which text block of the built page stands for which block of the reference (arXiv 2403.03163, section 3.1 of the facts).
+"""Matches text blocks of a built page to blocks of the reference.
+
+Which text block of the built page stands for which block of the reference (arXiv 2403.03163, section 3.1 of the facts).
 
 The assignment maximises the sum of text similarities, with a bonus where the neighbours in reading order match as well. Before that, neighbouring
 blocks that one page has as one and the other as two are merged. Pairs whose texts are less than half alike are dropped.

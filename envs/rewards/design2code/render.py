@@ -1,4 +1,4 @@
-"""What somebody's HTML looks like: its picture and its text blocks, drawn in a browser context that reaches nothing.
+"""Renders HTML without network access: screenshot and text blocks.
 
 The page is loaded from its own text (a ``data:`` address), its scripts do not run, and the context's way out lets nothing through. So it can
 only show what it brings along, and the same text gives the same pixels: fonts are pinned (`envs.settle`), the clock stands still, animations
@@ -114,7 +114,10 @@ async def _shoot(tab: Tab, size: tuple[int, ...]) -> bytes:
 
 
 async def _hide_text(tab: Tab) -> None:
-    """Make all letters transparent. A page that defends its own colours keeps its text on both pictures, and so has none that counts."""
+    """Make all letters transparent.
+
+    A page that defends its own colours keeps its text on both pictures, and so has none that counts.
+    """
     await tab.cdp.send("CSS.enable")
     frames = [(await tab.cdp.send("Page.getFrameTree"))["frameTree"]]
     for tree in frames:

@@ -1,4 +1,4 @@
-"""The visual part of a reward: how like its reference the page looks that a policy handed in."""
+"""Reward part: visual similarity of a submitted page to its reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class DesignSource:
 
 
 def submitted(evidence: EpisodeEvidence) -> str | None:
-    """The page that ended an episode; ``None`` without one. One that was refused did not end it."""
+    """The page that ended an episode; ``None`` without one.
+
+    One that was refused did not end it.
+    """
     last = evidence.steps[-1] if evidence.steps else None
     return last.action.html if last is not None and isinstance(last.action, Submit) and last.error is None else None
 

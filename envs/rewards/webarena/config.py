@@ -1,4 +1,7 @@
-"""The task format of the public benchmark. Somebody else's: keys that say nothing about the evaluation are kept out, not refused."""
+"""The task format of the public benchmark.
+
+Somebody else's: keys that say nothing about the evaluation are kept out, not refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All evaluators of a task together: the product that the benchmark reports, and a partial score beside it."""
+"""Runs all WebArena evaluators of a task: the benchmark's score and a partial one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ``func:`` programs of a config, read as data: a name and literal arguments. Nothing is ever evaluated as Python."""
+"""The ``func:`` programs of a config, read as data: a name and literal arguments.
+
+Nothing is ever evaluated as Python.
+"""
 
 from __future__ import annotations
 

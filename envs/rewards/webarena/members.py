@@ -1,4 +1,4 @@
-"""What checks ask of GitLab: the role of a member, read off the page that is shown, as the benchmark does."""
+"""Reads a GitLab member's role from the page, as WebArena's check does."""
 
 from __future__ import annotations
 

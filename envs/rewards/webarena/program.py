@@ -1,4 +1,7 @@
-"""``program_html``: what an element of a page says after the episode. Looked at before the browser is given back, compared afterwards."""
+"""``program_html``: what an element of a page says after the episode.
+
+Looked at before the browser is given back, compared afterwards.
+"""
 
 from __future__ import annotations
 

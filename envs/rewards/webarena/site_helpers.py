@@ -1,4 +1,7 @@
-"""The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a configuration lacks for them."""
+"""WebArena's ``func:`` helpers that a run can call, and what they lack.
+
+The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a configuration lacks for them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
 
 
 def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Mapping[str, Helper]:
-    """All helpers of the benchmark, by name. To be made once for a worker: the shop's keep its token.
+    """All helpers of the benchmark, by name.
+
+    To be made once for a worker: the shop's keep its token.
 
     Args:
         addresses: Of sites by their names (``tasks.addresses``).

@@ -1,4 +1,6 @@
-"""Task sets built from sources: read, given rubrics, checked, taken apart, written in shards, and put together without doubles.
+"""Builds task sets from sources in shards and merges them.
+
+Task sets built from sources: read, given rubrics, checked, taken apart, written in shards, and put together without doubles.
 
 ::
 

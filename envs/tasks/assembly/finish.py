@@ -112,8 +112,11 @@ class _Work:
             return None
 
     def _made(self, stage: RejectionStage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
-        """What was written. What was refused is rejected; what was not answered is left to another time, even if the answers that are there agree:
-        how far an endpoint came must not show in the set. Given up, what they agree on is taken."""
+        """What was written.
+
+        What was refused is rejected; what was not answered is left to another time, even if the answers that are there agree:
+        how far an endpoint came must not show in the set. Given up, what they agree on is taken.
+        """
         self.outcome.requests += sum(call.requests for call in writing.calls)
         self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
         uncounted = any(call.error is CallError.UNCOUNTED for call in writing.calls)  # no fault of the task's

@@ -1,4 +1,4 @@
-"""From shards to a set: in the order of their sources, without doubles, with a manifest that is written last.
+"""Merges shards into a task set without duplicates; the manifest is written last.
 
 The same shards give the same bytes in every file; what took how long, and where the set lies, is in none of them.
 """

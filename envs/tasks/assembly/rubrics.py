@@ -16,7 +16,10 @@ def read_reference_answer(source: str, row: Mapping[str, Any] | None) -> str | N
 
 
 def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:
-    """The task graded by the rubric, which is frozen. A horizon that came of the old difficulty comes of the new one."""
+    """The task graded by the rubric, which is frozen.
+
+    A horizon that came of the old difficulty comes of the new one.
+    """
     difficulty = rubric.fact_count
     derived = task.horizon == max_steps(task.difficulty)
     return task.model_copy(

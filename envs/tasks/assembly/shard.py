@@ -1,4 +1,4 @@
-"""One shard of a source: from its candidates to two files, and a report that is written last.
+"""Builds one shard of a source: accepted tasks, rejected rows and a report.
 
 A shard that has its report is done: built again, it is read. The report names the request that it is of and the digests of both files, so a changed
 request, source or file is noticed and the shard built anew.

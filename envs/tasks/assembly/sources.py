@@ -1,4 +1,4 @@
-"""Where tasks come from: our own files, the sets of others, and the generator over the bundled sites."""
+"""Task sources: own files, imported task sets, the task generator."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ class Candidate:
 
 
 def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem, seed: int = 0) -> Iterator[Candidate]:
-    """The good tasks of one shard of a source. Shard k has those whose place is k modulo the number of shards.
+    """The good tasks of one shard of a source.
+
+    Shard k has those whose place is k modulo the number of shards.
 
     Raises:
         TaskError: a glob matches nothing.

@@ -1,4 +1,4 @@
-"""What is wrong with a draft, found without a model: facts that nobody asked for, two in one, the same twice, an answer that nobody wants.
+"""Finds flaws in a drafted rubric without a model.
 
 The checks are strict where a mistake costs little: a draft that is refused is asked for again, with the reason. They cannot tell whether the facts
 are complete; that is what several samples are for.

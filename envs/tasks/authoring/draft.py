@@ -1,4 +1,4 @@
-"""A rubric as a model writes it: groups of facts in words, each fact with the words of the instruction that ask for it."""
+"""Schema of a rubric as the model drafts it: groups of facts in words."""
 
 from __future__ import annotations
 

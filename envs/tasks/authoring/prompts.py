@@ -1,4 +1,7 @@
-"""What the writer is asked. Our words are the system turn; the task is somebody else's text and stands fenced in the message."""
+"""What the writer is asked.
+
+Our words are the system turn; the task is somebody else's text and stands fenced in the message.
+"""
 
 from __future__ import annotations
 

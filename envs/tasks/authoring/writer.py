@@ -1,4 +1,4 @@
-"""The writer: several samples, each asked for again with what was wrong with it, and what most of them have."""
+"""Rubric writer: samples drafts, retries with their flaws, takes the majority."""
 
 from __future__ import annotations
 

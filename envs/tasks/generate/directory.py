@@ -1,4 +1,7 @@
-"""Templates over the directory: looking up, with one page or several in between. What changes something is in `directory_edits`."""
+"""Templates over the directory: looking up, with one page or several in between.
+
+What changes something is in `directory_edits`.
+"""
 
 from __future__ import annotations
 

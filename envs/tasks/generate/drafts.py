@@ -1,4 +1,4 @@
-"""What a template gives: an instruction in several wordings, facts with their groups, and the solution."""
+"""What a template returns: instruction wordings, facts and the solution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A page of a bundled site as a reader of HTML sees it: its links, forms and lines, by their labels. No script runs."""
+"""Parses a bundled site's HTML into links, forms and text lines.
+
+A page of a bundled site as a reader of HTML sees it: its links, forms and lines, by their labels. No script runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates over the shop that change something: the basket, new orders, an order that is cancelled."""
+"""Shop templates that change state: basket, new orders, cancelled orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tasks of a generated set are shared out by split, and what to do where a split got none.
+"""Shares generated tasks out over splits, and explains empty splits.
 
 A world belongs to one split as a whole, and gives a task for each of its templates and more: a small set may take worlds of one split only.
 """

@@ -1,4 +1,7 @@
-"""Carries out a plan on a bundled site over plain HTTP, without Chromium: a hundred times cheaper, and enough to show that a task can be solved."""
+"""Plain-HTTP browser that carries out plans on bundled sites without Chromium.
+
+Carries out a plan on a bundled site over plain HTTP, without Chromium: a hundred times cheaper, and enough to show that a task can be solved.
+"""
 
 from __future__ import annotations
 

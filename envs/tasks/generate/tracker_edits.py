@@ -1,4 +1,4 @@
-"""Templates over the issue tracker that change something: fields, labels and comments of tickets, new tickets."""
+"""Issue tracker templates that change state: fields, labels, comments, new tickets."""
 
 from __future__ import annotations
 

@@ -110,7 +110,9 @@ class RowFormat(TaskFormat, Generic[R]):
 
     @abstractmethod
     def fields(self, row: R) -> dict[str, Any]:
-        """Fields of the task except the seeds. ``task_id`` is without the format's name, which is put before it.
+        """Fields of the task except the seeds.
+
+        ``task_id`` is without the format's name, which is put before it.
 
         Raises:
             ValueError: what is wrong, as ``field: reason``.

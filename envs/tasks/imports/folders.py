@@ -72,7 +72,10 @@ class Design2Code(TaskFormat):
 
 
 class MiniWob(TaskFormat):
-    """The pages of a ``html`` folder of MiniWoB++ (`envs.sites.miniwob.import_tasks`). They have seeds in all splits, so none can be named."""
+    """The pages of a ``html`` folder of MiniWoB++ (`envs.sites.miniwob.import_tasks`).
+
+    They have seeds in all splits, so none can be named.
+    """
 
     name = "miniwob"
 

@@ -68,7 +68,10 @@ class WebGym(RowFormat[WebGymRow]):
     url_key = "website"
 
     def fields(self, row: WebGymRow) -> dict[str, Any]:
-        """Fields of the task. A row without an id is named by a digest of its instruction and site."""
+        """Fields of the task.
+
+        A row without an id is named by a digest of its instruction and site.
+        """
         rubric = rubric_fields(webgym_rubric, row.model_dump())
         made = hashlib.blake2b(
             f"{row.website}\n{row.task_name}".encode(errors="surrogatepass"), digest_size=8

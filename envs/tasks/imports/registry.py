@@ -37,7 +37,10 @@ class FunctionFormat(TaskFormat):
         self._function = function
 
     def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
-        """Its tasks, checked as rows of a task file are. A ``split`` that is given takes the place of their own."""
+        """Its tasks, checked as rows of a task file are.
+
+        A ``split`` that is given takes the place of their own.
+        """
         seen = SeenIds()
         for number, task in enumerate(self._function(path), start=1):
             if not isinstance(task, WebTask):

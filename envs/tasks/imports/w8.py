@@ -1,4 +1,6 @@
-"""W8's tasks: folders with a ``rubric.json``, anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``).
+"""Imports and exports W8 task folders with a ``rubric.json``.
+
+W8's tasks: folders with a ``rubric.json``, anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``).
 
 Of such a folder only ``rubric.json`` is described publicly. What a task needs besides, its start page and its instruction, is read from a
 ``task.json`` beside it (``start_url``, ``instruction``, and ``reference``: the page that similarities are computed with, as a path of the same site
@@ -35,7 +37,9 @@ RUBRIC, ABOUT, SAID = "rubric.json", "task.json", "instruction.md"
 
 
 class W8(TaskFormat):
-    """A tree of task folders. The difficulty is the number of facts, the kind the folder above (none of the difficulties' own).
+    """A tree of task folders.
+
+    The difficulty is the number of facts, the kind the folder above (none of the difficulties' own).
 
     What is written back is the same folders; a rubric that was changed is written in W8's form, if it has a place there.
     """

@@ -105,7 +105,10 @@ def read_shares(progress: Mapping[str, Any], name: str) -> dict[str, float]:
 
 
 def shard_rows(rows: Rows, shard: int, shards: int) -> Rows:
-    """The rows of one machine: every ``shards``-th, from ``shard``. The shares of all machines are the draw, each row once."""
+    """The rows of one machine: every ``shards``-th, from ``shard``.
+
+    The shares of all machines are the draw, each row once.
+    """
     if not 0 <= shard < shards:
         raise TaskError(f"share {shard} of {shards}: shares are numbered from 0 to {shards - 1}")
     return rows[shard::shards]

@@ -1,4 +1,7 @@
-"""Samplers that walk through orders of rows. A walk needs no memory of what it has drawn: how far it has come says it."""
+"""Samplers that walk through orders of rows.
+
+A walk needs no memory of what it has drawn: how far it has come says it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from envs.types.near import near
 
 
 class SequentialSampler(Sampler):
-    """The first ``limit`` rows in their order, ``passes`` times; then nothing more. For tests and evaluations."""
+    """The first ``limit`` rows in their order, ``passes`` times; then nothing more.
+
+    For tests and evaluations.
+    """
 
     name = "sequential"
 
