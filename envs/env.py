@@ -24,7 +24,7 @@ from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
 from envs.episodes import NO_TURN, EpisodeGrader, WebEpisode, part_sources
-from envs.episodes.looks import PageEvidence, VisualRewardSources
+from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.registry import find_task, split_of
 from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from tasks_lib.processes.early_interrupt import exit_on_interrupt
+from tasks_lib.processes.startup_interrupt import exit_on_interrupt
 
 if (
     sys.argv[0] == "-m"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from envs.types import ConfigError
 from tasks_lib.preflight.doctor import examine, findings_json
-from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
+from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,11 +33,11 @@ from tasks_lib.config import (
 )
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.preflight.flows import reuse_check
-from tasks_lib.processes.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
+from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
 from tasks_lib.sweeps.config import SweepConfig

@@ -53,7 +53,7 @@ from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.episode.turns import turn_pipeline
 from tasks_lib.folder.task_sets import check_uploads, read_index, task_paths, task_root, with_hashes
 from tasks_lib.preflight.tasks import ALL, SAMPLE
-from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
+from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
 from training.groups import GroupSpec
 
 SEEDS_OF_SPLIT = 2

@@ -17,7 +17,7 @@ import pytest
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
-from envs.episodes.looks import PageEvidence, VisualRewardSources
+from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
 from envs.rewards.chromiumrl.source import NOT_RECORDED

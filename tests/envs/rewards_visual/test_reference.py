@@ -12,7 +12,7 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.cdp.client import ConnectionLost
-from envs.episodes.looks import VisualRewardSources
+from envs.episodes.visual_evidence import VisualRewardSources
 from envs.rewards import Component, EpisodeEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl import source as sources
