@@ -24,7 +24,7 @@ ACTION_SECONDS = 10.0
 """Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
 
 
-class Handle(Protocol):
+class ElementHandle(Protocol):
     """What an action needs to know about an element of the last observation."""
 
     @property
@@ -119,7 +119,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class LastLook:
     """What the last look tells of a page, so it need not be asked."""
 
     scroll: tuple[float, float]
@@ -135,7 +135,7 @@ class ActionContext:
     cdp: Cdp
     viewport: tuple[int, int]
     """width, height in CSS pixels."""
-    handles: Mapping[int, Handle]
+    handles: Mapping[int, ElementHandle]
     """The elements of the last observation by their numbers, which are also their marks."""
     tabs: Tabs
     dialogs: Dialogs
@@ -149,7 +149,7 @@ class ActionContext:
     """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
     offers: tuple[str, ...] = ()
     """Names of actions that the site takes beyond those that every site does."""
-    seen: Seen | None = None
+    seen: LastLook | None = None
     """What the last look tells of the page, if nothing can have changed since."""
     drawn_whole: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """Has the whole page drawn meanwhile, where else only a corner is: a wheel needs it to find what it is turned over."""

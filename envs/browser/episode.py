@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionContext, ActionError, Effect, Seen, execute, pointer, refuse
+from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute, pointer
 from envs.browser.context import BrowserContext, ContextTabs
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
@@ -137,7 +137,7 @@ class EpisodePage:
     async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
         handles = self._reading.handles if self._reading else {}
-        refusal = refuse(action, handles, self.site.offers)
+        refusal = check_action(action, handles, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         action_context = ActionContext(
@@ -219,12 +219,12 @@ class EpisodePage:
         if reading is not None and node is not None and (scheme := reading.foreign_scheme(node)):
             self._notices.append(f"links with {scheme}: open nothing in this browser")
 
-    def _still_seen(self) -> Seen | None:
+    def _still_seen(self) -> LastLook | None:
         """What the last reading tells of the page, if that has stood still since."""
         reading, looked = self._reading, self.tab.clock.looked
         if reading is None or looked is None or looked is not self._looked:
             return None
-        return Seen(reading.observation.scroll, reading.holds)
+        return LastLook(reading.observation.scroll, reading.holds)
 
     def _may_speculate(self, action: Action) -> bool:
         """Whether the picture of a step is worth beginning before the page has settled.

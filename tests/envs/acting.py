@@ -50,7 +50,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Seen:
-    """An element of the page (`envs.actions.Handle`)."""
+    """An element of the page (`envs.actions.ElementHandle`)."""
 
     index: int
     name: str

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from envs.actions import ActionError, refuse
-from envs.actions.errors import closest, likeness
+from envs.actions import ActionError, check_action
+from envs.actions.errors import closest_names, name_similarity
 from envs.actions.keyboard import KEYS, parse_chord
 from envs.actions.navigate import checked_url
 from envs.types import (
@@ -42,17 +42,17 @@ def test_the_lines_that_policies_have_learned() -> None:
         Invalid(reason="no action found"): "invalid_action: no action found",
     }
     for action, line in lines.items():
-        error = refuse(action, handles)
+        error = check_action(action, handles)
         assert error is not None and error.line() == line
-    assert refuse(Click(element=2), handles) is None and refuse(Scroll(), handles) is None
-    error = refuse(Click(element=1), {})
+    assert check_action(Click(element=2), handles) is None and check_action(Scroll(), handles) is None
+    error = check_action(Click(element=1), {})
     assert error is not None and error.hint == "the page shows none"
 
 
 def test_candidates_are_the_closest_names_first() -> None:
-    assert closest("savv", ["cancel", "save", "saved", "a"]) == ("save", "saved")
-    assert closest("zzz", ["cancel"]) == ()
-    assert likeness("Save", "save changes now and for ever") == 0.5
+    assert closest_names("savv", ["cancel", "save", "saved", "a"]) == ("save", "saved")
+    assert closest_names("zzz", ["cancel"]) == ()
+    assert name_similarity("Save", "save changes now and for ever") == 0.5
 
 
 @pytest.mark.parametrize(

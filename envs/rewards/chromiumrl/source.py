@@ -1,4 +1,4 @@
-"""The semantic part of a reward: how like a reference page's document the last page's is."""
+"""Reward part: DOM similarity of the last page to a reference page."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from envs.tasks import load_tasks, save_tasks
 from envs.tasks.assembly import (
     FileSource,
     ImportSource,
+    RejectionStage,
     ShardRequest,
-    Stage,
     build_shard,
 )
 from envs.tasks.decompose import DecompositionRules
@@ -76,7 +76,7 @@ def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_i
         assert list((tmp_path / "shards").rglob("*.json*")) == []
         down, before = False, len(fake.requests)
         report = build_shard(request)
-        assert (report.tasks, report.rejected) == (1, {Stage.RUBRIC: 1})
+        assert (report.tasks, report.rejected) == (1, {RejectionStage.RUBRIC: 1})
         assert not [request for request in fake.requests[before:] if "lamps" in text_of(request)]
     shutil.rmtree(tmp_path / "shards")
     with endpoint(lamps) as fake:
@@ -90,7 +90,7 @@ def test_give_up_rejects_what_was_not_answered(tmp_path: Path) -> None:
     some_rows(tmp_path)
     with endpoint(lambda fake, request: None) as fake:
         report = build_shard(request_of(ASKED, tmp_path, writer=writer(fake.url), give_up=True))
-    assert report.tasks == 0 and report.rejected == {Stage.RUBRIC: 2}
+    assert report.tasks == 0 and report.rejected == {RejectionStage.RUBRIC: 2}
     assert "no answer: unreachable" in request_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
 
 
