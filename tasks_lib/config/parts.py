@@ -88,6 +88,10 @@ class RolloutConfig(Settings):
 
     groups_per_iteration: int = Field(16, ge=1, le=4096, description="Groups for one update.")
     concurrency: int = Field(16, ge=1, le=256, description="Concurrent episodes on one worker.")
+    deterministic: bool = Field(
+        True,
+        description="Same seed, same tokens: fixed plans and batches; false: free slots and batches, faster. Local engine.",
+    )
     cohorts: int = Field(
         2,
         ge=1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from envs.actions import format_action
 from envs.browser import PageStep
@@ -16,8 +16,11 @@ from envs.oracles import is_generated, oracle_action, oracle_of
 from envs.types import Action, Invalid, Memory, Step
 from training.config import PolicyConfig
 from training.groups import GroupSpec
-from training.inference.engine import GenerationRequest, InferenceEngine
-from training.inference.waves import InferenceBatcher
+from training.policy.rendered import RenderedPrompt
+from training.serving.engine import Engine, GenerationRequest, Picture
+
+if TYPE_CHECKING:  # imports torch: seconds
+    from training.policy.renderer import Renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Situation:
     """The turns before."""
     memory: Memory | None = None
     """What the episode remembers; ``None`` if it has no memory."""
+    session: str = ""
+    """Of the engine, that its turns are asked for in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,8 @@ class EncodedSituation:
 
     situation: Situation
     prompt: str
-    prompt_ids: tuple[int, ...]
+    rendered: RenderedPrompt
+    pictures: tuple[Picture, ...]
     screenshot: str
     """Name of its blob."""
 
@@ -53,6 +59,7 @@ class Turn:
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     policy_version: int
+    """Oldest version that a token of it is of."""
 
 
 class Actor(Protocol):
@@ -62,8 +69,8 @@ class Actor(Protocol):
     def policy_version(self) -> int:
         """Version that its turns are recorded under."""
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
-        """Entered by a slot for the episodes that it plays one after the other."""
+    def session(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Entered for an episode, or for those that a slot plays one after the other; the name is in their situations."""
 
     async def act(self, asked: EncodedSituation) -> Turn:
         """The next turn of an episode."""
@@ -71,57 +78,51 @@ class Actor(Protocol):
 
 @dataclass(slots=True)
 class PolicyActor:
-    """The policy: turns are generated in batches."""
+    """The policy: an engine generates its turns."""
 
-    batcher: InferenceBatcher
+    engine: Engine
+    renderer: Renderer
     policy: PolicyConfig
     seed: int
     """Seed of the run: with the episode's id it fixes the sampling noise."""
+    policy_version: int
+    """Version that the engine serves."""
 
-    @property
-    def policy_version(self) -> int:
-        version = self.batcher.engine.policy_version
-        assert version is not None
-        return version
-
-    def slot(self) -> AbstractAsyncContextManager[None]:
-        return self.batcher.slot()
+    def session(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self.engine.session(name)
 
     async def act(self, asked: EncodedSituation) -> Turn:
         now = asked.situation
         request = GenerationRequest(
-            prompt_ids=asked.prompt_ids,
-            images=(now.frame.screenshot,),
+            prompt=asked.rendered,
+            pictures=asked.pictures,
             key=f"{now.group.group_id}-s{now.sample:02d}/{len(now.steps)}",
+            episode=now.session,
             seed=self.seed,
             max_new_tokens=self.policy.max_new_tokens,
             temperature=self.policy.temperature,
             greedy=now.group.greedy,
         )
-        turn = await self.batcher.generate(request)
-        return Turn(asked, turn.text, turn.token_ids, turn.logprobs, turn.policy_version)
+        turn = await self.engine.generate(request)
+        version = min((span.version for span in turn.version_spans), default=self.policy_version)
+        return Turn(asked, self.renderer.decode(turn.token_ids), turn.token_ids, turn.logprobs, version)
 
 
 @dataclass(slots=True)
 class OracleActor:
     """The scripted oracle of each task. Its turns carry log-probability 0: they are certain, and used for cloning only."""
 
-    engine: InferenceEngine
+    renderer: Renderer
+    policy_version: int
 
-    @property
-    def policy_version(self) -> int:
-        version = self.engine.policy_version
-        assert version is not None
-        return version
-
-    def slot(self) -> AbstractAsyncContextManager[None]:
+    def session(self, name: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
         action = _ask_oracle(asked.situation)
         # An oracle at a loss says nothing, which ends the episode as a failure, like any policy's.
         response = "" if isinstance(action, Invalid) else format_action(action)
-        response_ids = tuple(self.engine.encode_response(response))
+        response_ids = tuple(self.renderer.encode_response(response))
         return Turn(asked, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
 
 

@@ -53,15 +53,18 @@ class EpisodeRunner:
     oversampling: OverSampling = field(default_factory=OverSampling)
     """Of the shard, for all its runners."""
 
-    async def run(self, group: GroupSpec, sample: int, slot: SlotStatus) -> list[Trajectory]:
+    async def run(self, group: GroupSpec, sample: int, slot: SlotStatus, session: str = "") -> list[Trajectory]:
         """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
         returned, graded and stored by the caller.
 
         What it does at each moment is written into ``slot``.
+
+        Args:
+            session: Of the actor, that the caller is in.
         """
         attempts: list[Trajectory] = []
         for attempt in range(self.rollout.attempts):
-            attempts.append(await self._attempt(group, sample, attempt, slot))
+            attempts.append(await self._attempt(_Episode(self, group, sample, attempt, slot, session)))
             last = attempts[-1]
             # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
             if last.error is None or last.wall or last.stop_reason is StopReason.ABANDONED:
@@ -70,9 +73,8 @@ class EpisodeRunner:
             self.oversampling.one_more(group)
         return attempts
 
-    async def _attempt(self, group: GroupSpec, sample: int, attempt: int, slot: SlotStatus) -> Trajectory:
-        episode = _Episode(self, group, sample, attempt, slot)
-        web = episode.web
+    async def _attempt(self, episode: _Episode) -> Trajectory:
+        web, group = episode.web, episode.group
         started = time.perf_counter()
         limit = CancelScope(self.rollout.episode_deadline)
         try:
@@ -97,9 +99,12 @@ class EpisodeRunner:
 class _Episode:
     """The state of one attempt while it is played."""
 
-    def __init__(self, runner: EpisodeRunner, group: GroupSpec, sample: int, attempt: int, slot: SlotStatus) -> None:
+    def __init__(
+        self, runner: EpisodeRunner, group: GroupSpec, sample: int, attempt: int, slot: SlotStatus, session: str
+    ) -> None:
         self.runner = runner
         self.slot = slot
+        self.session = session
         self.group = group
         self.sample = sample
         self.attempt = attempt
@@ -144,7 +149,7 @@ class _Episode:
         web, clock = self.web, time.perf_counter()
         self.slot.now(Doing.TURN)
         memory = web.memory.entries if web.memory is not None else None
-        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory))
+        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory, self.session))
         generated = time.perf_counter()
         parsed = self.runner.parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
         self.slot.now(Doing.ACT)
@@ -158,7 +163,7 @@ class _Episode:
             {
                 "screenshot": turn.asked.screenshot,
                 "prompt": turn.asked.prompt,
-                "prompt_ids": turn.asked.prompt_ids,
+                "prompt_ids": turn.asked.rendered.ids,
                 "response": turn.response,
                 "response_ids": turn.response_ids,
                 "logprobs": turn.logprobs,

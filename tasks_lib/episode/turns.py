@@ -8,27 +8,29 @@ waits for the policy is bounded by the slots: each has one turn in a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
 from envs.types import BrowserError
 from tasks_lib.episode.actors import Actor, EncodedSituation, Situation, Turn
 from tasks_lib.episode.pipeline import Pipeline, Stage
-from training.inference.engine import InferenceEngine
 from training.ledger.store import RunStore
 from training.policy.prompt import MEMORY_BUDGET, ObservationMode, user_text
+from training.serving.engine import Picture
+
+if TYPE_CHECKING:  # imports torch: seconds
+    from training.policy.renderer import Renderer
 
 EncodeStage = Stage[Situation, EncodedSituation]
 TurnPipeline = Pipeline[Situation, Turn]
 
 
 def encode_stage(
-    engine: InferenceEngine,
+    renderer: Renderer,
     store: RunStore,
     mode: ObservationMode,
     threads: ThreadPoolExecutor,
@@ -45,9 +47,8 @@ def encode_stage(
             memory=now.memory,
             memory_budget=memory_budget,
         )
-        return EncodedSituation(
-            now, prompt, tuple(engine.encode(prompt, picture_size(now.frame.screenshot))), screenshot
-        )
+        picture = Picture(now.frame.screenshot, picture_size(now.frame.screenshot), store.blob_path(screenshot))
+        return EncodedSituation(now, prompt, renderer.encode(prompt, [picture.size]), (picture,), screenshot)
 
     return Stage.in_threads("encode", encode, threads)
 
@@ -67,19 +68,10 @@ def picture_size(picture: bytes) -> tuple[int, int]:
 
 
 def turn_pipeline(encode: EncodeStage, actor: Actor, slots: int) -> TurnPipeline:
-    """Turns of the episodes of an actor's ``slots``. The encoder may be shared with other actors."""
+    """Turns of the episodes of an actor's ``slots``."""
     return Pipeline.of(encode).then(Stage("generate", actor.act, workers=slots))
 
 
-def stage_metrics(pipelines: Iterable[TurnPipeline]) -> dict[str, dict[str, Any]]:
-    """What the stages have done: sums over pipelines, by name of the stage; ``most_queued`` is a maximum."""
-    stages = {id(stage): stage for pipeline in pipelines for stage in pipeline.stages}
-    found: dict[str, dict[str, Any]] = {}
-    for stage in stages.values():
-        values = asdict(stage.metrics)
-        before = found.get(stage.name)
-        if before is not None:
-            most = max(values["most_queued"], before["most_queued"])
-            values = {name: value + before[name] for name, value in values.items()} | {"most_queued": most}
-        found[stage.name] = values
-    return found
+def stage_metrics(turns: TurnPipeline) -> dict[str, dict[str, Any]]:
+    """What the stages of a pipeline have done, by name."""
+    return {stage.name: asdict(stage.metrics) for stage in turns.stages}

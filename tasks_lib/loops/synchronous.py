@@ -99,7 +99,7 @@ class SynchronousLoop:
             f"version {version}: {describe_split(run.config.evaluation.split)} success {describe_success(result)} "
             f"(n = {result['n']}, {result['seconds']:.0f} s)"
         )
-        if late := describe_late_batches(result.get("waves", {}), run.config.rollout.wave_deadline):
+        if late := describe_late_batches(result.get("batches", {}), run.config.rollout.wave_deadline):
             self._progress.log(f"  {late}")
         for cause, count in result.get("causes", {}).items():
             self._progress.log(f"  {count} attempts without a reward: {escape(cause)}")
@@ -143,7 +143,7 @@ class SynchronousLoop:
         if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
             run.metrics.append(line, iteration)
         self._progress.iteration(iteration + 1, _iteration_sentence(line))
-        if late := describe_late_batches(line["waves"], run.config.rollout.wave_deadline):
+        if late := describe_late_batches(line["batches"], run.config.rollout.wave_deadline):
             self._progress.log(f"  {late}")
         return line
 
@@ -219,7 +219,7 @@ class SynchronousLoop:
             "rollout_split": inside,
             "browsers": rollout.browsers,
             "pipelines": rollout.pipelines,
-            "waves": rollout.waves,
+            "batches": rollout.batches,
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
             "rows": len(batch.rows),

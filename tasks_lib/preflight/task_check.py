@@ -56,6 +56,7 @@ from tasks_lib.folder.task_sets import check_uploads, read_index, task_paths, ta
 from tasks_lib.preflight.tasks import ALL, SAMPLE
 from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
 from training.groups import GroupSpec
+from training.policy.rendered import RenderedPrompt
 
 SEEDS_OF_SPLIT = 2
 """Page seeds of each split that are played: a task that is wrong is wrong on most seeds, and each costs an episode in a browser."""
@@ -392,7 +393,7 @@ def _ended(play: _Play, ended: Trajectory) -> Verdict:
 
 async def _unrecorded(now: Situation) -> EncodedSituation:
     """A situation of which nothing is kept: no prompt and no picture."""
-    return EncodedSituation(now, prompt="", prompt_ids=(0,), screenshot="0" * 64)
+    return EncodedSituation(now, prompt="", rendered=RenderedPrompt((0,), (0,), ()), pictures=(), screenshot="0" * 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +407,7 @@ class _Scripted:
     def policy_version(self) -> int:
         return 0
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
+    def session(self, name: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:

@@ -96,7 +96,7 @@ def _measure(
         "greedy": greedy,
         "seconds": rollout.seconds["wall"],
         "activity": rollout.seconds,
-        "waves": rollout.waves,
+        "batches": rollout.batches,
         **judge_account(rollouts.rollout.judge, rollouts.store.spent_path()),
     }
 

@@ -30,13 +30,13 @@ from training.ledger.store import RunStore
 logger = get_logger(__name__)
 
 
-def describe_late_batches(waves: Mapping[str, float], deadline: float) -> str:
+def describe_late_batches(batches: Mapping[str, float], deadline: float) -> str:
     """A warning about generation batches that closed without a slow page; empty if none did."""
-    late = int(waves.get("late_waves", 0))
+    late = int(batches.get("late_batches", 0))
     if not late:
         return ""
     return (
-        f"{late} of {waves['waves']:.0f} generation batches closed without a page that was slower than rollout.wave_deadline ({deadline:g} s): "
+        f"{late} of {batches['batches']:.0f} generation batches closed without a page that was slower than rollout.wave_deadline ({deadline:g} s): "
         f"another run with this seed may differ in the last digits; give a greater one (60 at most) for runs that are to be repeated exactly"
     )
 
@@ -87,11 +87,11 @@ class Rollout:
     """What the stages between capture and generation, the generation batches, and the stage of rewards did in each shard."""
 
     @property
-    def waves(self) -> dict[str, float]:
+    def batches(self) -> dict[str, float]:
         """What the generation batches of all shards did (`BatchStatistics`)."""
         total: Counter[str] = Counter()
         for pipeline in self.pipelines:
-            total.update(pipeline.get("waves", {}))
+            total.update(pipeline.get("batches", {}))
         return dict(total)
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 from envs.types import Trajectory
 from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.live import LiveState
+from tasks_lib.episode.live import LiveState, SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.worker.blocklist import Blocklist
+from tasks_lib.worker.slots import order_episodes, plan_slots
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json_once
@@ -25,22 +28,52 @@ from training.ledger.store import RunStore, write_json_once
 logger = logging.getLogger(__name__)
 
 
-async def play_slot(
-    plan: list[tuple[int, int]],
-    groups: list[GroupSpec],
-    runner: EpisodeRunner,
-    committer: GroupCommitter,
-    live: LiveState,
-    tasks: asyncio.TaskGroup,
-) -> None:
-    """Play the episodes of a slot. They are graded and stored beside it, in ``tasks``: the slot goes on at once."""
-    slot = live.slot()
-    async with runner.actor.slot():
-        for index, sample in plan:
-            attempts = await runner.run(groups[index], sample, slot)
-            live.ended(attempts)
-            tasks.create_task(committer.add(groups[index], attempts))
-        slot.rest()
+@dataclass(frozen=True)
+class Play:
+    """Plays the episodes of one rollout. They are graded and stored beside it, in ``tasks``: a slot goes on at once."""
+
+    groups: list[GroupSpec]
+    runner: EpisodeRunner
+    committer: GroupCommitter
+    live: LiveState
+    tasks: asyncio.TaskGroup
+
+    def slots(self, count: int, *, fixed: bool) -> Iterator[Coroutine[Any, Any, None]]:
+        """What up to ``count`` slots do, to be run side by side.
+
+        Args:
+            fixed: Each slot's episodes are planned beforehand; otherwise a slot takes the next one when it is free.
+        """
+        if fixed:
+            for number, plan in enumerate(plan_slots(self.groups, count)):
+                yield self._slot(plan, f"slot-{number}")
+        else:
+            episodes = order_episodes(self.groups)
+            queue = iter(episodes)
+            for _ in range(min(count, len(episodes))):
+                yield self._permit(queue)
+
+    async def _slot(self, plan: Iterable[tuple[int, int]], session: str) -> None:
+        """Play the (group index, sample) of a plan one after the other, in one session of the actor."""
+        status = self.live.slot()
+        async with self.runner.actor.session(session):
+            for index, sample in plan:
+                await self._episode(index, sample, status, session)
+            status.rest()
+
+    async def _permit(self, queue: Iterator[tuple[int, int]]) -> None:
+        """Play what nobody has taken from a queue yet, each episode in a session of its own."""
+        status = self.live.slot()
+        for index, sample in queue:
+            session = f"{self.groups[index].group_id}-s{sample:02d}"
+            async with self.runner.actor.session(session):
+                await self._episode(index, sample, status, session)
+        status.rest()
+
+    async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
+        attempts = await self.runner.run(self.groups[index], sample, status, session)
+        self.live.ended(attempts)
+        self.tasks.create_task(self.committer.add(self.groups[index], attempts))
 
 
 class GroupCommitter:

@@ -105,6 +105,8 @@ class WorkerNeeds(NamedTuple):
 
     run_dir: str
     template: str
+    batching: tuple[bool, int, float]
+    """Of the local engine: deterministic, cohorts, deadline."""
     pool: PoolOptions
     judge: JudgeConfig | None
     spent_path: Path
@@ -120,6 +122,7 @@ class WorkerNeeds(NamedTuple):
         return cls(
             run_dir=request.run_dir,
             template=request.policy.template,
+            batching=(rollout.deterministic, rollout.cohorts, rollout.wave_deadline),
             pool=request.pool_options(),
             judge=rollout.judge,
             spent_path=request.spent_path,

@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import distributed
 
@@ -36,14 +35,13 @@ from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.episode.clip import load_clip
 from tasks_lib.episode.live import LiveState, update_live_file
-from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
 from tasks_lib.episode.turns import encode_stage, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
-from tasks_lib.worker.committing import GroupCommitter, play_slot
+from tasks_lib.worker.committing import GroupCommitter, Play
 from tasks_lib.worker.event_loop import WorkerLoop
 from tasks_lib.worker.requests import (
     GradeReport,
@@ -53,11 +51,12 @@ from tasks_lib.worker.requests import (
     WorkerNeeds,
     WorkerRequest,
 )
-from tasks_lib.worker.slots import plan_slots
 from training.groups import GroupSpec
-from training.inference.engine import InferenceEngine
-from training.inference.waves import BatchStatistics, InferenceBatcher
 from training.ledger.store import RunStore, write_json_once
+
+if TYPE_CHECKING:  # both import torch: seconds
+    from training.policy.renderer import Renderer
+    from training.serving.local import LocalEngine
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
@@ -86,7 +85,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._grading = ThreadPoolExecutor(2, "grade")
         self._sites: dict[str, Site] = {}
         self._pool: BrowserPool | None = None
-        self._engine: InferenceEngine | None = None
+        self._renderer: Renderer | None = None
+        self._engine: LocalEngine | None = None
+        self._clock = ActivityClock(ACTIVITIES)
+        """Of the shard that is being rolled out."""
         self._judge: Judge | None = None
         self._clip: Clip | None = None
         self._looks: VisualRewardSources | None = None
@@ -169,53 +171,41 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self, request: RolloutRequest, groups: list[GroupSpec], store: RunStore
     ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
         """Seconds by activity, and what the stages of the turns did."""
-        engine, pool, rollout = self._engine, self._pool, request.rollout
-        assert engine is not None and pool is not None
-        clock = ActivityClock(ACTIVITIES)
-        thread = ThreadPoolExecutor(1, "generate")
+        renderer, engine, pool, rollout = self._renderer, self._engine, self._pool, request.rollout
+        assert renderer is not None and engine is not None and pool is not None
+        clock = self._clock = ActivityClock(ACTIVITIES)
+        actor: Actor = (
+            PolicyActor(engine, renderer, request.policy, request.seed, request.version)
+            if request.actor == "policy"
+            else OracleActor(renderer, request.version)
+        )
         mode = request.policy.observation if request.actor == "policy" else "text"
-        diffs = PageEvidence(store.put_blob) if rollout.dom_diffs else None
-        encode = encode_stage(engine, store, mode, self._encoding, rollout.memory_budget)
-
-        def make_runner() -> EpisodeRunner:
-            batcher = InferenceBatcher(engine, rollout.wave_deadline, partial(clock, "generate"), thread)
-            batchers.append(batcher)
-            actor: Actor = (
-                PolicyActor(batcher, request.policy, request.seed) if request.actor == "policy" else OracleActor(engine)
-            )
-            turns = turn_pipeline(encode, actor, rollout.concurrency)
-            return EpisodeRunner(
-                pool,
-                self._sites,
-                actor,
-                turns,
-                clock,
-                rollout,
-                request.live,
-                diffs,
-                store.put_blob,
-                self._helpers,
-                as_parsed(rollout.parser),
-                oversampling,
-            )
-
-        batchers: list[InferenceBatcher] = []
-        oversampling = OverSampling()
-        cohorts = [make_runner() for _ in range(rollout.cohorts)]
+        encode = encode_stage(renderer, store, mode, self._encoding, rollout.memory_budget)
+        turns = turn_pipeline(encode, actor, rollout.concurrency)
+        runner = EpisodeRunner(
+            pool,
+            self._sites,
+            actor,
+            turns,
+            clock,
+            rollout,
+            request.live,
+            PageEvidence(store.put_blob) if rollout.dom_diffs else None,
+            store.put_blob,
+            self._helpers,
+            as_parsed(rollout.parser),
+        )
         stage = self._stage(request, store, clock)
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
-        try:
-            async with update_live_file(live, store), asyncio.TaskGroup() as slots:
-                for number, plan in enumerate(plan_slots(groups, rollout.concurrency)):
-                    runner = cohorts[number % len(cohorts)]
-                    slots.create_task(play_slot(plan, groups, runner, committer, live, slots))
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
-        stages = stage_metrics(runner.turns for runner in cohorts)
-        waves = asdict(sum((batcher.statistics for batcher in batchers), BatchStatistics()))
-        return clock.seconds(), {**stages, "reward": stage.counts.metrics(), "waves": waves}
+        before = engine.statistics
+        async with update_live_file(live, store), asyncio.TaskGroup() as slots:
+            play = Play(groups, runner, committer, live, slots)
+            for slot in play.slots(rollout.concurrency, fixed=rollout.deterministic):
+                slots.create_task(slot)
+        batches = asdict(engine.statistics - before)
+        return clock.seconds(), {**stage_metrics(turns), "reward": stage.counts.metrics(), "batches": batches}
 
     async def _grade(self, request: GradeRequest, episodes: list[str], store: RunStore) -> dict[str, Any]:
         """What the stage of rewards did."""
@@ -267,18 +257,28 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         """Have the sites, the pool and the right policy version in place. Requests of different runs may follow each other."""
         with self._preparing:
             self._use_needs(WorkerNeeds.of(request))
+            checkpoint = Path(request.checkpoint)
             if self._engine is None:
-                from training.inference.transformers_engine import TransformersEngine  # imports torch: seconds
+                from training.policy.renderer import Renderer
+                from training.serving.local import LocalEngine, LocalModel
 
-                self._engine = TransformersEngine(request.policy.template)
+                self._renderer = Renderer(checkpoint, request.policy.template)
+                deterministic, cohorts, deadline = WorkerNeeds.of(request).batching
+                self._engine = LocalEngine(
+                    LocalModel(self._renderer),
+                    deterministic=deterministic,
+                    cohorts=cohorts,
+                    deadline=deadline,
+                    busy=lambda: self._clock("generate"),
+                )
                 gc.freeze()  # what the libraries made stays, and is not looked through again
-            self._engine.load(request.version, Path(request.checkpoint))
+            self._loop.wait(self._engine.publish(request.version, checkpoint))
             self._loop.wait(self._start_web({group.task.site for group in request.groups}, request))
 
     def _use_needs(self, needs: WorkerNeeds) -> None:
         if needs != self._made_for:
             self._loop.wait(self._close())
-            self._engine, self._made_for = None, needs
+            self._made_for = needs
             self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
 
     async def _start_web(self, sites: set[str], request: WorkerRequest) -> None:
@@ -303,7 +303,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 stack.push_async_callback(self._pool.close)
             if self._judge is not None:
                 stack.push_async_callback(self._judge.__aexit__)
+            if self._engine is not None:
+                stack.push_async_callback(self._engine.close)
             self._sites, self._pool, self._judge, self._looks = {}, None, None, None
+            self._engine = self._renderer = None
 
 
 def collect_seldom() -> None:

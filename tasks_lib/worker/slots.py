@@ -30,5 +30,11 @@ def plan_slots(groups: Sequence[GroupSpec], slots: int) -> list[list[tuple[int, 
     return [sorted(plan, key=lambda item: (groups[item[0]].task.kind, item)) for plan in plans if plan]
 
 
+def order_episodes(groups: Sequence[GroupSpec]) -> list[tuple[int, int]]:
+    """All (group index, sample), for slots that take the next one when they are free: longest first, so that none is left to the end."""
+    order = sorted(range(len(groups)), key=lambda index: (-groups[index].task.horizon, groups[index].task.kind, index))
+    return [(index, sample) for index in order for sample in range(len(groups[index].seeds))]
+
+
 def _chunks(samples: range) -> list[range]:
     return [samples[start : start + CHUNK] for start in range(0, len(samples), CHUNK)]

@@ -111,12 +111,12 @@ def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_s
 
 def test_generation_batches_that_a_deadline_closed_are_counted_over_all_lots_and_named() -> None:
     """The run says when, and by what, it is not exactly repeatable; when none was late it says nothing."""
-    shards = [{"waves": {"waves": 30, "turns": 90, "late_waves": late, "seconds": 1.5}} for late in (0, 2)]
-    waves = Rollout([], {}, pipelines=[*shards, {"encode": {}}]).waves
-    assert waves == {"waves": 60, "turns": 180, "late_waves": 2, "seconds": 3.0}
-    assert describe_late_batches(waves, 2.0).startswith("2 of 60 generation batches closed without")
-    assert "rollout.wave_deadline (2 s)" in describe_late_batches(waves, 2.0)
-    assert describe_late_batches({**waves, "late_waves": 0}, 2.0) == "" == describe_late_batches({}, 2.0), (
+    shards = [{"batches": {"batches": 30, "turns": 90, "late_batches": late, "seconds": 1.5}} for late in (0, 2)]
+    batches = Rollout([], {}, pipelines=[*shards, {"encode": {}}]).batches
+    assert batches == {"batches": 60, "turns": 180, "late_batches": 2, "seconds": 3.0}
+    assert describe_late_batches(batches, 2.0).startswith("2 of 60 generation batches closed without")
+    assert "rollout.wave_deadline (2 s)" in describe_late_batches(batches, 2.0)
+    assert describe_late_batches({**batches, "late_batches": 0}, 2.0) == "" == describe_late_batches({}, 2.0), (
         "older results do not say"
     )
 

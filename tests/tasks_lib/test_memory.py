@@ -19,28 +19,18 @@ from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
 from training.groups import EpisodeSummary, GroupSpec
-from training.inference.engine import Generation, GenerationRequest
 from training.ledger.store import RunStore
+from training.policy.rendered import RenderedPrompt
 
 HEAD = 'remember [key] "value", forget [key]):'
 
 
 class Letters:
-    """Stands for the engine: a token is a letter."""
+    """Stands for the renderer: a token is a letter."""
 
-    policy_version = 0
-
-    def load(self, version: int, checkpoint: Path) -> None:
-        """Nothing to load."""
-
-    def encode(self, text: str, image_size: tuple[int, int]) -> list[int]:
-        return list(map(ord, text))
-
-    def encode_response(self, text: str) -> list[int]:
-        return list(map(ord, text))
-
-    def generate(self, requests: list[GenerationRequest]) -> list[Generation]:
-        raise NotImplementedError
+    def encode(self, text: str, sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+        ids = tuple(map(ord, text))
+        return RenderedPrompt(ids, ids, ())
 
 
 class Script:
@@ -51,7 +41,7 @@ class Script:
     def __init__(self, *lines: Sequence[str]) -> None:
         self._lines = lines
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
+    def session(self, name: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:

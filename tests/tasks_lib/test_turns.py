@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from io import BytesIO
@@ -20,8 +20,8 @@ from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
 from tasks_lib.episode.pipeline import QUEUE
 from tasks_lib.episode.turns import encode_stage, picture_size, stage_metrics, turn_pipeline
 from training.groups import GroupSpec
-from training.inference.engine import Generation, GenerationRequest
 from training.ledger.store import RunStore
+from training.policy.rendered import RenderedPrompt
 
 SLOTS = 12
 SLOW = 0.02
@@ -30,8 +30,6 @@ SLOW = 0.02
 
 class SlowEngine:
     """Encodes and answers slowly, one at a time, and knows the threads that it was called in."""
-
-    policy_version = 3
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -45,22 +43,14 @@ class SlowEngine:
         yield
         self.seconds[what].append((begun, time.perf_counter()))
 
-    def load(self, version: int, checkpoint: Path) -> None:
-        """Nothing to load."""
-
-    def encode(self, text: str, image_size: tuple[int, int]) -> list[int]:
+    def encode(self, text: str, sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
         self.threads.add(threading.get_ident())
         with self.busy("encode"):
             time.sleep(SLOW)
         if self.fails:
             raise ValueError("no such word")
-        return [len(text), *image_size]
-
-    def encode_response(self, text: str) -> list[int]:
-        return [1]
-
-    def generate(self, requests: list[GenerationRequest]) -> list[Generation]:
-        raise NotImplementedError
+        ids = (len(text), *sizes[0])
+        return RenderedPrompt(ids, ids, ())
 
 
 class SlowActor:
@@ -71,7 +61,7 @@ class SlowActor:
     def __init__(self, engine: SlowEngine) -> None:
         self._one, self._engine = asyncio.Lock(), engine
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
+    def session(self, name: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
@@ -96,7 +86,7 @@ async def play(engine: SlowEngine, store: RunStore) -> tuple[list[Turn], dict[st
     with ThreadPoolExecutor(1) as threads:
         turns = turn_pipeline(encode_stage(engine, store, "text", threads), SlowActor(engine), SLOTS)
         made = await asyncio.gather(*(turns.run(situation(sample)) for sample in range(SLOTS)))
-        return made, stage_metrics([turns, turns])
+        return made, stage_metrics(turns)
 
 
 async def test_encoding_and_generation_overlap_and_few_pages_wait(tmp_path: Path) -> None:
@@ -106,9 +96,12 @@ async def test_encoding_and_generation_overlap_and_few_pages_wait(tmp_path: Path
     assert engine.threads and threading.get_ident() not in engine.threads
     for turn in made:
         assert store.blob(turn.asked.screenshot) == turn.asked.situation.frame.screenshot
-        assert turn.asked.prompt_ids == (len(turn.asked.prompt), 160 + turn.asked.situation.sample, 210)
+        (picture,) = turn.asked.pictures
+        assert picture.path is not None and picture.path.read_bytes() == picture.jpeg, "a server may read the blob"
+        assert picture.size == (160 + turn.asked.situation.sample, 210)
+        assert turn.asked.rendered.ids == (len(turn.asked.prompt), 160 + turn.asked.situation.sample, 210)
     assert metrics["encode"]["most_queued"] == QUEUE
-    assert metrics["encode"]["done"] == metrics["generate"]["done"] == SLOTS, "a stage was counted twice"
+    assert metrics["encode"]["done"] == metrics["generate"]["done"] == SLOTS
     acts = engine.seconds["act"]
     overlap = [any(begun < end and other < until for other, until in acts) for begun, end in engine.seconds["encode"]]
     assert sum(overlap) > SLOTS / 2, "pages are encoded while the model answers"

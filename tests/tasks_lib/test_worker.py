@@ -98,7 +98,7 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert all(each.reward.parts[-1].name.endswith(":tenth") for each in trajectories)
     assert [one.score for one in episodes] == pytest.approx([(1.0 + 0.1) / 2] * 2), "the click solves it"
     assert [one.settled for one in episodes] == [{"rested": one.steps} for one in episodes]
-    assert report.pipeline["waves"]["turns"] == report.pipeline["generate"]["done"]
+    assert report.pipeline["batches"]["turns"] == report.pipeline["generate"]["done"]
 
 
 async def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> None:
@@ -113,12 +113,13 @@ async def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() 
 
     worker: Any = object.__new__(RolloutWorker)
     worker._judge, worker._pool, worker._looks = closing("judge"), closing("pool"), None
+    worker._engine = closing("engine")
     worker._sites = {name: closing(name) for name in ("shop", "wiki")}
     with pytest.raises(BrowserError, match="does not close"):
         await worker._close()
-    assert closed == ["judge", "pool", "wiki", "shop"]
+    assert closed == ["engine", "judge", "pool", "wiki", "shop"]
     await worker._close()
-    assert len(closed) == 4, "each of them once"
+    assert len(closed) == 5, "each of them once"
 
 
 def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(

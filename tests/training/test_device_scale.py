@@ -18,10 +18,10 @@ from tasks_lib.episode.actors import PolicyActor, Situation, Turn
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from training.config import PolicyConfig
 from training.groups import GroupSpec
-from training.inference.transformers_engine import TransformersEngine
-from training.inference.waves import InferenceBatcher
 from training.ledger.store import RunStore
 from training.policy.bans import banned_ids
+from training.policy.renderer import Renderer
+from training.serving.local import LocalEngine, LocalModel
 from training.trainer.rows import TrainingRow
 from training.trainer.setup import build_trainer
 
@@ -65,26 +65,30 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
     family: str, frames: dict[float, PageStep], tiny_checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     checkpoint = tiny_checkpoint(family)
-    engine = TransformersEngine(TEMPLATES[family], "cpu")
-    engine.load(0, checkpoint)
+    renderer = Renderer(checkpoint, TEMPLATES[family])
+    model = LocalModel(renderer, "cpu")
+    model.load(0, checkpoint)
     store = RunStore(tmp_path / "run")
     store.publish_policy(0, checkpoint, {})
 
     async def turn(sample: int, frame: PageStep) -> Turn:
         policy = PolicyConfig(template=TEMPLATES[family], max_new_tokens=3)
-        now = Situation(GroupSpec(group_id="i000001-g0000", task=TASK, seeds=(0,)), sample, frame, [])
+        group = GroupSpec(group_id="i000001-g0000", task=TASK, seeds=(0,))
+        now = Situation(group, sample, frame, [], session="alone")
+        engine = LocalEngine(model)
         with ThreadPoolExecutor(1) as threads:
-            actor = PolicyActor(InferenceBatcher(engine, 60.0), policy, seed=0)
-            return await turn_pipeline(encode_stage(engine, store, "text", threads), actor, 1).run(now)
+            actor = PolicyActor(engine, renderer, policy, seed=0, policy_version=0)
+            async with actor.session("alone"):
+                return await turn_pipeline(encode_stage(renderer, store, "text", threads), actor, 1).run(now)
 
     turns = {scale: asyncio.run(turn(sample, frames[scale])) for sample, scale in enumerate(SCALES)}
-    lengths = {scale: len(made.asked.prompt_ids) for scale, made in turns.items()}
+    lengths = {scale: len(made.asked.rendered.ids) for scale, made in turns.items()}
     assert len({made.asked.prompt for made in turns.values()}) == 1, "the words are the same at every scale"
     assert lengths[0.75] < lengths[1.0] < lengths[2.0]
     spec = make_spec(template=TEMPLATES[family], banned_ids=tuple(banned_ids(checkpoint)))
     rows = [
         TrainingRow(
-            prompt_ids=made.asked.prompt_ids,
+            prompt_ids=made.asked.rendered.ids,
             response_ids=made.response_ids,
             behaviour=made.logprobs,
             screenshot=store.blob(made.asked.screenshot),

@@ -1,44 +1,79 @@
-"""Prompt text and screenshot size to token ids, through LLaMA-Factory's template and multimodal plugin.
+"""Prompt text and picture sizes to token ids, through LLaMA-Factory's template and multimodal plugin.
 
 The rollout renders with this, and the trainer feeds the ids that were kept, so both sides see the same tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 
 from envs.types import PolicyError
+from training.ledger.checkpoint_files import check_checkpoint_files
+from training.ledger.disk import raise_read_errors, read_fault
+from training.policy.bans import banned_ids
+from training.policy.rendered import RenderedPrompt
 from training.policy.templates import derive_template
 from training.quiet import quiet_model_libraries
 
 
-class PromptRenderer:
-    """Encodes prompts for one checkpoint's tokenizer and chat template.
+@contextmanager
+def loading(checkpoint: Path) -> Iterator[None]:
+    """Checks a checkpoint's files, and names it in whatever fails inside.
+
+    Raises:
+        StorageError: A file is not the one that was published, or is cut short; names it.
+        ReadError: A file cannot be read for the moment: its disk or network fails.
+        PolicyError: The checkpoint cannot be loaded.
+    """
+    with raise_read_errors(checkpoint):
+        check_checkpoint_files(checkpoint)
+        try:
+            yield
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            if read_fault(error) is not None:
+                raise  # it says nothing of the checkpoint
+            why = str(error).strip().partition("\n")[0]
+            raise PolicyError(f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {why}") from error
+
+
+class Renderer:
+    """Encodes prompts for one checkpoint's tokenizer and chat template, and decodes turns.
 
     Args:
         checkpoint: Hugging Face checkpoint folder (tokenizer and processor files are read, not the weights).
         template: name of a LLaMA-Factory template with a multimodal plugin, e.g. ``qwen2_vl``; empty: that of the checkpoint's model.
 
     Raises:
-        PolicyError: no checkpoint folder, no image processor, or no template was named and the model's is not known.
+        PolicyError: no checkpoint folder, no image processor, no image token, or no template was named and the model's is not known.
+        StorageError, ReadError: as `loading`.
     """
 
     def __init__(self, checkpoint: Path, template: str) -> None:
+        checkpoint = Path(checkpoint)
+        if not (checkpoint / "config.json").exists():
+            raise PolicyError(f"{checkpoint} is no Hugging Face checkpoint folder: it has no config.json")
+        template = template or derive_template(checkpoint)
+        if not template:
+            raise PolicyError(f"the chat template of {checkpoint} is not known; set policy.template")
+        with loading(checkpoint):
+            self._load(checkpoint, template)
+        self._expand_image = lru_cache(maxsize=64)(self._expand_image_uncached)
+
+    def _load(self, checkpoint: Path, template: str) -> None:
         quiet_model_libraries()
         from llamafactory.data import get_template_and_fix_tokenizer
         from llamafactory.hparams import DataArguments, ModelArguments
         from llamafactory.model import load_tokenizer
 
-        if not (Path(checkpoint) / "config.json").exists():
-            raise PolicyError(f"{checkpoint} is no Hugging Face checkpoint folder: it has no config.json")
-        template = template or derive_template(Path(checkpoint))
-        if not template:
-            raise PolicyError(f"the chat template of {checkpoint} is not known; set policy.template")
         modules = load_tokenizer(ModelArguments(model_name_or_path=str(checkpoint)))
         self.tokenizer: Any = modules["tokenizer"]
         self.processor: Any = modules["processor"]
@@ -47,16 +82,28 @@ class PromptRenderer:
                 f"{checkpoint} has no image processor (preprocessor_config.json); a vision-language one is needed"
             )
         self.template: Any = get_template_and_fix_tokenizer(self.tokenizer, DataArguments(template=template))
-        self._expand_image = lru_cache(maxsize=64)(self._expand_image_uncached)
+        self.image_token: str = self.template.mm_plugin.image_token or ""
+        if not self.image_token:
+            raise PolicyError(
+                f"the chat template {template} shows no images; set policy.template to that of {checkpoint}'s model"
+            )
+        self.image_token_id: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
+        self.banned_ids = banned_ids(checkpoint)
+        """Tokens that a policy must never generate, ascending."""
 
-    def encode(self, text: str, image_size: tuple[int, int]) -> list[int]:
-        """Token ids of the whole prompt: system turn, one image of (width, height) in its own pixels, ``text``, the opened assistant turn."""
+    def encode(self, text: str, sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+        """The whole prompt: system turn, images of (width, height) in their own pixels, ``text``, the opened assistant turn."""
+        images = [self._expand_image(size) for size in sizes]
         messages = [
-            {"role": "user", "content": f"{self._expand_image(image_size)}\n{text}"},
+            {"role": "user", "content": f"{''.join(images)}\n{text}"},
             {"role": "assistant", "content": ""},
         ]
-        prompt_ids, _ = self.template.encode_oneturn(self.tokenizer, messages)
-        return list(prompt_ids)
+        ids, _ = self.template.encode_oneturn(self.tokenizer, messages)
+        return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
+
+    def encode_response(self, text: str) -> list[int]:
+        """Token ids of a turn that says ``text``, the end-of-turn token included."""
+        return [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
 
     def _expand_image_uncached(self, image_size: tuple[int, int]) -> str:
         """The placeholder text of one image; it depends on the size alone, so a blank image serves."""
@@ -73,6 +120,24 @@ class PromptRenderer:
         )
         return {name: inputs[name] for name in ("pixel_values", "image_grid_thw")}
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """Text of generated ids, special tokens left out."""
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+def find_images(ids: Sequence[int], image_token: int, lengths: Sequence[int]) -> RenderedPrompt:
+    """The prompt with the places of its images, which have ``lengths`` placeholders each.
+
+    Raises:
+        PolicyError: it has more placeholders than the images, or fewer.
+    """
+    found = [offset for offset, token in enumerate(ids) if token == image_token]
+    if len(found) != sum(lengths):
+        raise PolicyError(
+            f"a prompt has {len(found)} image placeholders and its {len(lengths)} images have {sum(lengths)}: "
+            f"policy.template does not fit the checkpoint's processor"
+        )
+    starts = [found[before - length] for length, before in zip(lengths, accumulate(lengths), strict=True)]
+    repeated = set(found) - set(starts)
+    short = tuple(token for offset, token in enumerate(ids) if offset not in repeated)
+    return RenderedPrompt(tuple(ids), short, tuple(zip(starts, lengths, strict=True)))

@@ -24,10 +24,11 @@ from envs.types import DiskError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.processes.trainer import Trainer
 from training.batches import BatchRow, TrainingBatch
-from training.inference.transformers_engine import TransformersEngine
 from training.ledger import checkpoint_files
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.store import RunStore, atomic_write_bytes
+from training.policy.renderer import Renderer
+from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
 from training.trainer.publish import _commit_state
@@ -378,10 +379,10 @@ def test_a_damaged_policy_is_refused_by_name_before_anything_starts(
     with pytest.raises(StorageError, match=r"^policy v2 is damaged: .*v000002/.*; to go on, move ") as refused:
         TrainerProcess.start(store.root, make_spec(total_updates=3))
     assert "\n" not in str(refused.value)
-    engine = TransformersEngine("qwen2_vl")
+    model = LocalModel(Renderer(store.policy_path(1), "qwen2_vl"))
     if what != "manifest of another version":  # whose files are another's as well
         with pytest.raises(StorageError, match="v000002/"):
-            engine.load(2, store.policy_path(2))
+            model.load(2, store.policy_path(2))
 
 
 def test_moving_a_damaged_policy_away_makes_the_same_one_again(finished: HandMadeRun, tmp_path: Path) -> None:

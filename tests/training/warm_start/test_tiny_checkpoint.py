@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer
 from envs.types import PolicyError
 from envs.types.action_text import format_action
 from training.policy.bans import banned_ids
-from training.policy.renderer import PromptRenderer
+from training.policy.renderer import Renderer
 from training.warm_start import synthetic
 from training.warm_start.curriculum import ASSISTANT, chat_segments, collate
 from training.warm_start.reading_heads import write_reading_heads
@@ -47,8 +47,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, tokenizer) -> Path:
 
 
 @pytest.fixture(scope="module")
-def renderer(checkpoint: Path) -> PromptRenderer:
-    return PromptRenderer(checkpoint, "qwen2_vl")
+def renderer(checkpoint: Path) -> Renderer:
+    return Renderer(checkpoint, "qwen2_vl")
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
@@ -100,7 +100,7 @@ def test_equal_seeds_give_equal_weights(tokenizer):
 
 
 def test_a_page_is_48_image_tokens_and_is_not_resized(renderer):
-    ids = renderer.encode("Page:", VIEWPORT)
+    ids = renderer.encode("Page:", [VIEWPORT]).ids
     assert ids.count(renderer.tokenizer.convert_tokens_to_ids("<|image_pad|>")) == 48
     buffer = io.BytesIO()
     Image.new("RGB", VIEWPORT, "white").save(buffer, "JPEG")
@@ -115,7 +115,7 @@ def test_training_prompts_are_those_of_rollouts_token_for_token(renderer):
     for _ in range(200):
         sample = next(samples)
         batch = collate(renderer.tokenizer, [chat_segments([sample], 0.1, image=True)])
-        prompt = renderer.encode("".join(synthetic.render_sample(sample)), VIEWPORT)
+        prompt = [*renderer.encode("".join(synthetic.render_sample(sample)), [VIEWPORT]).ids]
         answer = [
             *renderer.tokenizer.encode(format_action(sample.action), add_special_tokens=False),
             renderer.tokenizer.eos_token_id,

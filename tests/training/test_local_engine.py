@@ -21,10 +21,11 @@ import torch
 from safetensors import SafetensorError
 
 from envs.types import PolicyError, ReadError
-from training.inference.engine import Generation, GenerationRequest
-from training.inference.transformers_engine import TransformersEngine
 from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
+from training.policy.renderer import Renderer
+from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan
+from training.serving.local import LocalModel
 from training.trainer.collate import MicroBatch
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
@@ -48,11 +49,19 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def engine_of(tiny_checkpoint: Callable[[str], Path]) -> Callable[[str], TransformersEngine]:
-    """``engine_of(family)``: an engine that serves a tiny checkpoint as version 0."""
+def renderer_of(tiny_checkpoint: Callable[[str], Path]) -> Callable[[str], Renderer]:
+    """``renderer_of(family)``: that of a tiny checkpoint."""
+    return cache(lambda family: Renderer(tiny_checkpoint(family), TEMPLATES[family]))
 
-    def make(family: str) -> TransformersEngine:
-        engine = TransformersEngine(TEMPLATES[family], "cpu")
+
+@pytest.fixture(scope="module")
+def engine_of(
+    tiny_checkpoint: Callable[[str], Path], renderer_of: Callable[[str], Renderer]
+) -> Callable[[str], LocalModel]:
+    """``engine_of(family)``: a model that serves a tiny checkpoint as version 0."""
+
+    def make(family: str) -> LocalModel:
+        engine = LocalModel(renderer_of(family), "cpu")
         engine.load(0, tiny_checkpoint(family))
         return engine
 
@@ -78,15 +87,16 @@ def trainer_of(
     return cache(make)
 
 
-def requests(engine: TransformersEngine, tokens: int = 6) -> list[GenerationRequest]:
+def requests(engine: LocalModel, tokens: int = 6) -> list[GenerationRequest]:
     """Turns over prompts and pictures of several sizes; the last one is greedy."""
     return [
         GenerationRequest(
-            prompt_ids=tuple(
-                engine.encode("Page:\n" + '[1] button "ok"\n' * (1 + 2 * number) + "Task: click it", size)
+            prompt=engine.renderer.encode(
+                "Page:\n" + '[1] button "ok"\n' * (1 + 2 * number) + "Task: click it", [size]
             ),
-            images=(picture(size, number),),
+            pictures=(Picture(picture(size, number), size),),
             key=f"e{number}/0",
+            episode=f"e{number}",
             seed=5,
             max_new_tokens=tokens + number,
             temperature=TEMPERATURE,
@@ -100,10 +110,10 @@ def micro_batch(trainer: PolicyTrainer, asked: list[GenerationRequest], turns: l
     """All turns as the rows of one forward pass."""
     rows = [
         TrainingRow(
-            prompt_ids=request.prompt_ids,
+            prompt_ids=request.prompt.ids,
             response_ids=turn.token_ids,
             behaviour=turn.logprobs,
-            screenshot=request.images[0],
+            screenshot=request.pictures[0].jpeg,
             advantage=1.0,
         )
         for request, turn in zip(asked, turns, strict=True)
@@ -137,17 +147,20 @@ def changed_weight(trainer: PolicyTrainer) -> Iterator[None]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_log_probs_are_those_of_the_trainer(
     family: str,
-    engine_of: Callable[[str], TransformersEngine],
+    engine_of: Callable[[str], LocalModel],
     trainer_of: Callable[[str], PolicyTrainer],
 ) -> None:
     engine, trainer = engine_of(family), trainer_of(family)
     asked = requests(engine)
     turns = engine.generate(asked)
-    assert len({len(request.prompt_ids) for request in asked}) == len(asked), "the prompts must differ in length"
+    assert len({len(request.prompt.ids) for request in asked}) == len(asked), "the prompts must differ in length"
     assert len({len(turn.token_ids) for turn in turns}) > 2, "and so must the turns"
     assert gap(scores(trainer, asked, turns), turns) < 2e-5
     # Negative controls: the comparison sees other pixels, other weights and another temperature.
-    others = [replace(request, images=(picture(size, 99),)) for request, size in zip(asked, SIZES, strict=True)]
+    others = [
+        replace(request, pictures=(Picture(picture(size, 99), size),))
+        for request, size in zip(asked, SIZES, strict=True)
+    ]
     assert gap(scores(trainer, others, turns), turns) > 1e-3
     with changed_weight(trainer):
         assert gap(scores(trainer, asked, turns), turns) > 1e-3
@@ -157,20 +170,20 @@ def test_log_probs_are_those_of_the_trainer(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_turn_does_not_depend_on_its_company(family: str, engine_of: Callable[[str], TransformersEngine]) -> None:
+def test_a_turn_does_not_depend_on_its_company(family: str, engine_of: Callable[[str], LocalModel]) -> None:
     engine = engine_of(family)
     asked = requests(engine)
     together = engine.generate(asked)
     for request, expected in zip(asked, together, strict=True):
         (alone,) = engine.generate([request])
-        assert alone.token_ids == expected.token_ids and alone.text == expected.text
+        assert alone.token_ids == expected.token_ids and alone.finish_reason == expected.finish_reason
         assert alone.logprobs == pytest.approx(expected.logprobs, abs=1e-5)
     assert engine.generate([replace(asked[0], key="other")])[0].token_ids != together[0].token_ids
     assert engine.generate([replace(asked[0], seed=6)])[0].token_ids != together[0].token_ids
 
 
 def test_sampling_draws_from_the_distribution_and_greedy_takes_its_best(
-    engine_of: Callable[[str], TransformersEngine], trainer_of: Callable[[str], PolicyTrainer]
+    engine_of: Callable[[str], LocalModel], trainer_of: Callable[[str], PolicyTrainer]
 ) -> None:
     """The first token of one prompt, drawn often: its mean surprise is the trainer's entropy, its counts are as probable as recorded."""
     engine, draws = engine_of("qwen2_vl"), 150
@@ -225,7 +238,7 @@ SETTINGS: list[dict[str, Any]] = [
 class Served:
     """An engine that serves changed copies of a checkpoint, and the turns of the checkpoint itself."""
 
-    engine: TransformersEngine
+    engine: LocalModel
     checkpoint: Path
     asked: list[GenerationRequest]
     expected: list[Generation]
@@ -234,13 +247,16 @@ class Served:
         """The same turns by another checkpoint, as if they were version 0's."""
         self.engine.load(1, checkpoint)
         try:
-            return [replace(turn, policy_version=0) for turn in self.engine.generate(self.asked)]
+            return [
+                replace(turn, version_spans=(VersionSpan(0, 0, len(turn.token_ids)),))
+                for turn in self.engine.generate(self.asked)
+            ]
         finally:
             self.engine.load(0, self.checkpoint)
 
 
 @pytest.fixture(scope="module")
-def served(engine_of: Callable[[str], TransformersEngine], tiny_checkpoint: Callable[[str], Path]) -> Served:
+def served(engine_of: Callable[[str], LocalModel], tiny_checkpoint: Callable[[str], Path]) -> Served:
     engine = engine_of("qwen2_vl")
     asked = requests(engine)
     return Served(engine, tiny_checkpoint("qwen2_vl"), asked, engine.generate(asked))
@@ -286,7 +302,7 @@ def test_a_checkpoint_that_names_no_end_has_its_tokenizer_s(served: Served, copy
     served.engine.load(1, copy)
     ends = served.engine._model.generation_config.eos_token_id
     served.engine.load(0, served.checkpoint)
-    assert ends == served.engine.encode_response("")
+    assert ends == served.engine.renderer.encode_response("")
 
 
 def test_a_policy_with_generation_settings_is_published_and_served(served: Served, copy: Path, tmp_path: Path) -> None:
@@ -300,9 +316,9 @@ def test_a_policy_with_generation_settings_is_published_and_served(served: Serve
     assert served.turns(copy) == served.expected
 
 
-def test_an_engine_without_a_policy_says_so() -> None:
+def test_an_engine_without_a_policy_says_so(renderer_of: Callable[[str], Renderer]) -> None:
     with pytest.raises(PolicyError, match="no policy yet"):
-        TransformersEngine("qwen2_vl", "cpu").encode("x", (160, 210))
+        LocalModel(renderer_of("qwen2_vl"), "cpu").generate([])
 
 
 @pytest.mark.parametrize(
@@ -324,7 +340,7 @@ def test_storage_that_fails_while_a_policy_loads_is_not_the_checkpoint_s_fault(
         raise fault
 
     with monkeypatch.context() as patch:
-        patch.setattr("training.inference.transformers_engine.AutoModelForImageTextToText.from_pretrained", fail)
+        patch.setattr("training.serving.local.AutoModelForImageTextToText.from_pretrained", fail)
         with pytest.raises(kind, match=re.escape(str(copy))) as said:
             served.engine.load(1, copy)
     assert type(said.value) is kind and served.engine.policy_version == 0

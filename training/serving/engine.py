@@ -1,0 +1,88 @@
+"""The protocol of inference engines: a rendered prompt and its images in, tokens and log-probs out."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from training.policy.rendered import RenderedPrompt
+
+FinishReason = Literal["stop", "length", "context_overflow", "aborted"]
+"""Why a turn ended: at its end token; at ``max_new_tokens``; before its first token, because the prompt leaves no room for that many in
+the model's context; or because the engine gave it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One image of a prompt."""
+
+    jpeg: bytes
+    size: tuple[int, int]
+    """(width, height) in its own pixels."""
+    path: Path | None = None
+    """Its blob's file, where storage has it: lets a server read it itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One model turn to generate."""
+
+    prompt: RenderedPrompt
+    pictures: tuple[Picture, ...]
+    """In the order of their placeholders."""
+    key: str
+    """Names the turn (episode and step). Sorts a batch, and seeds the sampling noise together with ``seed``."""
+    episode: str
+    """The `Engine.session` that it belongs to."""
+    seed: int
+    """Seed of the run."""
+    max_new_tokens: int
+    temperature: float
+    """Of sampling; log-probs are those of the tempered distribution."""
+    greedy: bool = False
+    """Take the most probable token (log-probs stay those of the distribution)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpan:
+    """The tokens ``start`` to ``end - 1`` of a turn are of one policy version."""
+
+    version: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generated turn."""
+
+    token_ids: tuple[int, ...]
+    """Generated ids, the end-of-turn token included when it was reached."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each id under temperature and bans; what was sampled from, so exact behaviour log-probs."""
+    version_spans: tuple[VersionSpan, ...]
+    """Which policy version generated which tokens; none for a turn without tokens."""
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """Generates turns from a policy version. Used from one event loop."""
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """One turn.
+
+        Raises:
+            EngineError: the engine failed for the moment; asking again may help.
+            PolicyError: the request or the policy is wrong; asking again does not help.
+        """
+
+    async def publish(self, version: int, folder: Path) -> None:
+        """Serve the checkpoint in ``folder`` as ``version`` from now on. Nothing happens if that version is served."""
+
+    def session(self, episode: str) -> AbstractAsyncContextManager[None]:
+        """Entered by whoever asks for turns one after the other: ``episode`` is that of its requests."""
+
+    async def close(self) -> None:
+        """Let go of what the engine holds."""

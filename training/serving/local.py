@@ -1,0 +1,201 @@
+"""In-process generation with transformers, for small policies and laptops.
+
+The embedded engine, in the worker's own process. `LocalModel` answers a batch of turns, `LocalEngine` makes the batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessorList
+
+from envs.types import PolicyError
+from training.policy.renderer import Renderer, loading
+from training.serving.batches import Batching, BatchStatistics, CohortBatches, FreeBatches, ModelThread
+from training.serving.engine import FinishReason, Generation, GenerationRequest, VersionSpan
+from training.serving.sampling import Sampler
+
+
+class Model(Protocol):
+    """Answers batches of turns. Blocks; used from one thread."""
+
+    def load(self, version: int, folder: Path) -> None:
+        """Serve the checkpoint in ``folder`` as ``version``. Nothing happens if that version is served."""
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """One turn for each request, in order."""
+
+
+class LocalEngine:
+    """An `Engine` over a model in this process, which answers one batch at a time in a thread of its own.
+
+    Args:
+        deterministic: Batches are made of the turns of all open sessions of a cohort, so that a turn's company does not depend on timing;
+            otherwise of whatever waits when the model is free.
+        cohorts: Parts of the sessions that use model and browser in turn, where batches are deterministic.
+        deadline: Seconds that such a batch waits for slow sessions.
+        busy: Entered on the event loop while the model generates: for those who account for time.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        deterministic: bool = True,
+        cohorts: int = 1,
+        deadline: float = 2.0,
+        busy: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._model = model
+        self._executor = ThreadPoolExecutor(1, "generate")
+        self._thread = ModelThread(model.generate, self._executor, busy)
+        self._batches: Batching = (
+            CohortBatches(self._thread, deadline, cohorts) if deterministic else FreeBatches(self._thread)
+        )
+
+    @property
+    def statistics(self) -> BatchStatistics:
+        """What its batches were since it was made, as they are now."""
+        return replace(self._thread.statistics)
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """The turn that the model makes for ``request``, in the next batch."""
+        return await self._batches.generate(request)
+
+    async def publish(self, version: int, folder: Path) -> None:
+        """Serve a checkpoint, after the batch under way. What fails leaves the version before in place.
+
+        Raises:
+            StorageError: A file is not the one that was published, or is cut short; names it.
+            ReadError: A file cannot be read for the moment: its disk or network fails.
+            PolicyError: The checkpoint cannot be loaded.
+        """
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._model.load, version, folder)
+
+    def session(self, episode: str) -> AbstractAsyncContextManager[None]:
+        """Where batches are deterministic they wait for the turn of every open session."""
+        return self._batches.session(episode)
+
+    async def close(self) -> None:
+        """Let go of the model's thread."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class LocalModel:
+    """One transformers model on ``device``.
+
+    Args:
+        renderer: Of the policy: its processor makes the pixels.
+        device: torch device; ``auto`` takes a CUDA device when there is one.
+    """
+
+    def __init__(self, renderer: Renderer, device: str = "auto") -> None:
+        self.renderer = renderer
+        self._device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+        self._version: int | None = None
+        self._model: Any = None
+        self._context = 0
+
+    @property
+    def policy_version(self) -> int | None:
+        """Version that is loaded, ``None`` before the first."""
+        return self._version
+
+    def load(self, version: int, folder: Path) -> None:
+        """Serve ``folder`` as ``version``. A fault leaves the version before.
+
+        Raises:
+            StorageError, ReadError, PolicyError: as `LocalEngine.publish`.
+        """
+        if version == self._version:
+            return
+        with loading(folder):
+            model = AutoModelForImageTextToText.from_pretrained(folder, dtype=self._dtype())
+        if getattr(model.config, "image_token_id", None) != self.renderer.image_token_id:
+            raise PolicyError(
+                f"{folder} is a {model.config.model_type} model without the image token of policy.template; Qwen-VL ones are known"
+            )
+        model.generation_config = GenerationConfig(
+            eos_token_id=self._end_ids(model.generation_config.eos_token_id),
+            pad_token_id=self.renderer.tokenizer.pad_token_id,
+        )
+        self._context = model.config.get_text_config().max_position_embeddings
+        self._model, self._version = model.to(self._device).eval(), version
+
+    def _end_ids(self, named: int | list[int] | None) -> list[int]:
+        """The tokens that end a turn: those that the checkpoint names, or else its tokenizer's.
+
+        The only part of a checkpoint's generation_config.json that counts. Its penalties, filters and lengths would change the distribution
+        that turns are sampled from, and the trainer would not know of it.
+        """
+        ends = [named] if isinstance(named, int) else named or [self.renderer.tokenizer.eos_token_id]
+        if None in ends:
+            raise PolicyError(
+                "the checkpoint names no end-of-turn token; set eos_token_id in its generation_config.json,"
+                " or eos_token in its tokenizer_config.json"
+            )
+        return list(ends)
+
+    def _dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self._device.type == "cuda" else torch.float32
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """One turn for each request, in order. A prompt that leaves no room for its turn in the model's context gets none."""
+        if self._model is None:
+            raise PolicyError("the inference engine has no policy yet: publish a version first")
+        fitting = [request for request in requests if self._fits(request)]
+        turns = iter(self._generate(fitting) if fitting else [])
+        return [
+            next(turns) if self._fits(request) else Generation((), (), (), "context_overflow") for request in requests
+        ]
+
+    def _fits(self, request: GenerationRequest) -> bool:
+        return len(request.prompt.ids) + request.max_new_tokens <= self._context
+
+    @torch.inference_mode()
+    def _generate(self, requests: list[GenerationRequest]) -> list[Generation]:
+        sampler = Sampler(requests, self.renderer.banned_ids, self._device)
+        inputs = self._inputs(requests)
+        # transformers keeps the M-RoPE offset of the last call on the model; a stale one would shift the positions of this batch.
+        self._model.model.rope_deltas = None
+        self._model.generate(
+            **inputs,
+            logits_processor=LogitsProcessorList([sampler]),
+            generation_config=GenerationConfig(
+                max_new_tokens=max(request.max_new_tokens for request in requests), do_sample=False
+            ),
+        )
+        return [self._generation(*turn) for turn in sampler.turns()]
+
+    def _inputs(self, requests: Sequence[GenerationRequest]) -> dict[str, torch.Tensor]:
+        """Left-padded model inputs: ids and mask (B, L), pixels of all images."""
+        width = max(len(request.prompt.ids) for request in requests)
+        ids = torch.full((len(requests), width), self.renderer.tokenizer.pad_token_id)
+        mask = torch.zeros_like(ids)
+        for row, request in enumerate(requests):
+            ids[row, width - len(request.prompt.ids) :] = torch.tensor(request.prompt.ids)
+            mask[row, width - len(request.prompt.ids) :] = 1
+        pixels = self.renderer.image_inputs([each.jpeg for request in requests for each in request.pictures])
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "mm_token_type_ids": (ids == self.renderer.image_token_id).int(),
+            **pixels,
+        }
+        return {name: value.to(self._device) for name, value in inputs.items()}
+
+    def _generation(self, ids: list[int], logprobs: list[float], limit: int) -> Generation:
+        """Cut a row after its end token or its own limit (others of its batch may have gone on)."""
+        ends = set(self._model.generation_config.eos_token_id)
+        stop = next((index + 1 for index, token in enumerate(ids[:limit]) if token in ends), None)
+        reason: FinishReason = "length" if stop is None else "stop"
+        stop = min(len(ids), limit) if stop is None else stop
+        assert self._version is not None
+        return Generation(tuple(ids[:stop]), tuple(logprobs[:stop]), (VersionSpan(self._version, 0, stop),), reason)
