@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NAMES = ("quickstart", "env", "trainer", "losses", "tasks", "rewards", "design2code")
+NAMES = ("quickstart", "env", "trainer", "losses", "tasks", "rewards", "design2code", "serving")
 """Modules of this package that are benchmarks."""
 
 

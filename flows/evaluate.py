@@ -64,7 +64,15 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             publish_base(store, checkpoint, version)
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(
-                Rollouts(store, config.policy, config.rollout, seed=0, rewards=config.rewards, live=config.tasks.live),
+                Rollouts(
+                    store,
+                    config.policy,
+                    config.rollout,
+                    seed=0,
+                    rewards=config.rewards,
+                    live=config.tasks.live,
+                    serving=config.serving,
+                ),
                 version,
                 tasks,
                 episodes=config.episodes,

@@ -21,6 +21,9 @@ from training.groups import EpisodeSummary
 from training.ledger.states import EpisodeState, LeftOut
 
 NO_STEP = LeftOut(state=EpisodeState.FAILED_FILTER, reason="it has no step")
+ALL_CUT = LeftOut(
+    state=EpisodeState.FAILED_FILTER, reason="all its turns were cut at their length limit (algorithm.length_cut)"
+)
 
 
 class BatchRow(Record):
@@ -82,17 +85,18 @@ def build_batch(
         scored = [episode for episode in group if episode.score is not None]
         seen += 1
         abstained += len(group) - len(scored)
-        zero_variance += not has_signal([_score(episode) for episode in scored])
+        zero_variance += not has_signal([_score(episode, settings) for episode in scored])
         for episode, advantages in zip(scored, _advantages(scored, settings), strict=True):
             if isinstance(advantages, LeftOut):
                 left_out[episode.episode_id] = advantages
             elif episode.episode_id in damaged:
                 left_out[episode.episode_id] = LeftOut(state=EpisodeState.DAMAGED, reason=damaged[episode.episode_id])
+            elif not (steps := _trained_steps(episode, settings)):
+                left_out[episode.episode_id] = ALL_CUT
             else:
                 used += 1
                 rows += [
-                    BatchRow(episode_id=episode.episode_id, step=step, advantage=advantage)
-                    for step, advantage in enumerate(advantages)
+                    BatchRow(episode_id=episode.episode_id, step=step, advantage=advantages[step]) for step in steps
                 ]
     return TrainingBatch(
         version=version,
@@ -129,7 +133,7 @@ def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list
     if settings.name == "filtered_bc":
         failed = LeftOut(state=EpisodeState.FAILED_FILTER, reason="filtered_bc trains on episodes that passed")
         return [[1.0] * episode.steps or NO_STEP if episode.passed else failed for episode in scored]
-    scores = [_score(episode) for episode in scored]
+    scores = [_score(episode, settings) for episode in scored]
     if not has_signal(scores):
         reason = f"rewards of its group: {', '.join(f'{score:g}' for score in scores)}"
         return [LeftOut(state=EpisodeState.ZERO_VARIANCE, reason=reason)] * len(scored)
@@ -141,7 +145,16 @@ def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list
     ]
 
 
-def _score(episode: EpisodeSummary) -> float:
+def _trained_steps(episode: EpisodeSummary, settings: AlgorithmConfig) -> list[int]:
+    """Its steps without those that ``length_cut: mask`` leaves out."""
+    masked = episode.cut_turns if settings.length_cut == "mask" else ()
+    return [step for step in range(episode.steps) if step not in masked]
+
+
+def _score(episode: EpisodeSummary, settings: AlgorithmConfig) -> float:
+    """Its score, lowered by ``length_penalty`` times the share of cut turns under ``length_cut: penalise``."""
     if episode.score is None:
         raise ValueError(f"episode {episode.episode_id} abstained and has no score")
-    return episode.score
+    if settings.length_cut != "penalise" or not episode.cut_turns:
+        return episode.score
+    return episode.score - settings.length_penalty * len(episode.cut_turns) / episode.steps

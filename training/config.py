@@ -34,6 +34,17 @@ class PolicyConfig(Settings):
     max_new_tokens: int = Field(32, ge=1, le=8192, description="Longest model turn in tokens.")
 
 
+class ServingConfig(Settings):
+    """How policies are served."""
+
+    patience: float = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="Seconds to wait for a failing engine before an episode abstains.",
+    )
+
+
 class AlgorithmConfig(Settings):
     """How rewards become a loss."""
 
@@ -50,6 +61,13 @@ class AlgorithmConfig(Settings):
         "",
         examples=["my_algorithm:reinforce"],
         description="Loss of each token: module:function, or an installed one (docs/extending.md).",
+    )
+    length_cut: Literal["keep", "mask", "penalise"] = Field(
+        "keep",
+        description="Turns cut at policy.max_new_tokens: keep, leave out, or lower the episode's score.",
+    )
+    length_penalty: float = Field(
+        0.5, ge=0, le=1, description="penalise: taken off the score, by the share of cut turns."
     )
     group_size: int = Field(8, ge=2, le=64, description="Episodes of one task and seed in a group.")
     std_epsilon: float = Field(1e-4, gt=0, le=1, description="Added to the group's standard deviation.")

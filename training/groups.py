@@ -58,6 +58,8 @@ class EpisodeSummary(Record):
     """Why actions were not carried out, counted."""
     settled: dict[str, int] = Field(default_factory=dict)
     """Why the waits for its pages ended (`envs.settle.SettleReason`), counted over its steps; empty in older runs."""
+    cut_turns: tuple[int, ...] = ()
+    """Steps whose response was cut at its length limit; empty in older runs, which did not say."""
     cost: Cost = Cost()
     """Of its grading."""
     memory: tuple[MemoryChange, ...] = ()
@@ -81,6 +83,7 @@ class EpisodeSummary(Record):
             forms=Counter(step.form for step in trajectory.steps if step.form),
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
             settled=Counter(step.settled for step in trajectory.steps if step.settled),
+            cut_turns=tuple(step.index for step in trajectory.steps if step.finish_reason == "length"),
             cost=trajectory.reward.cost,
             memory=trajectory.memory,
             sha256=sha256,

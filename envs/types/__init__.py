@@ -45,6 +45,7 @@ from envs.types.errors import (
     BrowserError,
     ConfigError,
     DiskError,
+    EngineError,
     JudgeError,
     PageScriptError,
     PolicyError,
@@ -81,7 +82,7 @@ from envs.types.rubrics import (
 from envs.types.rubrics.base import FactBase
 from envs.types.tasks import SeedRange, Split, WebTask
 from envs.types.text import break_control_tokens
-from envs.types.trajectories import TRAJECTORY_SCHEMA, Step, StepSeconds, StopReason, Trajectory
+from envs.types.trajectories import TRAJECTORY_SCHEMA, FinishReason, Step, StepSeconds, StopReason, Trajectory
 from envs.types.webarena import evaluators_hash
 
 __all__ = [
@@ -106,11 +107,13 @@ __all__ = [
     "DoubleClick",
     "Drag",
     "Element",
+    "EngineError",
     "ErrorCode",
     "Extensions",
     "Fact",
     "FactBase",
     "FactGroup",
+    "FinishReason",
     "Forget",
     "Forward",
     "Goto",

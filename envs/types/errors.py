@@ -9,7 +9,8 @@
     │   └── PageScriptError  JavaScript that was run in a page threw
     ├── SiteError        a site that cannot be served or reset
     ├── JudgeError       a reward that could not be computed
-    ├── PolicyError      a checkpoint or an inference engine
+    ├── PolicyError      a checkpoint, or what it cannot do
+    ├── EngineError      an inference engine that fails for the moment (waited for, then an abstention)
     ├── TrainingError    the trainer process
     └── StorageError     the run's folder, journal or blobs
         ├── DiskError        a file cannot be written: disk full, quota, read-only, not permitted
@@ -62,7 +63,11 @@ class JudgeError(RollwrightError):
 
 
 class PolicyError(RollwrightError):
-    """A checkpoint or an inference engine cannot do what was asked."""
+    """A checkpoint cannot be used, or cannot do what was asked of it. Asking again does not help."""
+
+
+class EngineError(RollwrightError):
+    """The inference engine failed for the moment: dead, restarting, out of time. It is asked again; then the episode is an abstention."""
 
 
 class TrainingError(RollwrightError):

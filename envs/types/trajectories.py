@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
@@ -17,6 +18,11 @@ from envs.types.signals import EpisodeSignals, PageSignals
 
 TRAJECTORY_SCHEMA = 1
 """Version of the stored trajectory; a reader refuses any other."""
+
+
+FinishReason = Literal["stop", "length", "context_overflow", "aborted"]
+"""Why a model's turn ended: at its end token; at its length limit; before its first token, because the prompt leaves no room for that
+many in the model's context; or because the engine gave it up."""
 
 
 class StopReason(StrEnum):
@@ -48,6 +54,10 @@ class StopReason(StrEnum):
     """The episode's wall-clock limit passed: an abstention."""
     ABANDONED = "abandoned"
     """Its group was given up (enough other episodes, or too old): an abstention."""
+    CONTEXT_OVERFLOW = "context_overflow"
+    """The prompt leaves no room for a turn in the model's context: an abstention."""
+    ENGINE_ERROR = "engine_error"
+    """The inference engine failed for longer than it is waited for: an abstention."""
 
 
 class StepSeconds(Record):
@@ -75,7 +85,9 @@ class Step(Record):
     logprobs: tuple[float, ...]
     """log pi_behaviour of each response id, under the temperature and token bans of sampling."""
     policy_version: int
-    """Version that generated every token of this response."""
+    """Oldest version that generated a token of this response."""
+    finish_reason: FinishReason | None = None
+    """Why the response ended; ``None`` in older records, and where no model gave it."""
     action: Action
     form: str = ""
     """How the response was read as an action (`envs.actions.parsing`)."""
@@ -134,3 +146,12 @@ class Trajectory(Record):
     """The wall that was there instead of the site: the name of an `envs.ends.BlockSign`, or ``judge`` if only the judge saw it."""
     seconds: float = 0.0
     """Wall seconds from reset to the end of the episode; its grading comes later."""
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """Whether the episode is not tried again: it has something to be graded, or another attempt would end like this one."""
+        return self.error is None or bool(self.wall) or self.stop_reason in NOT_TRIED_AGAIN
+
+
+NOT_TRIED_AGAIN = (StopReason.ABANDONED, StopReason.CONTEXT_OVERFLOW, StopReason.ENGINE_ERROR)
+"""Abstentions that another attempt would not mend: the engine was waited for already."""

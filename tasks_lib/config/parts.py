@@ -90,7 +90,7 @@ class RolloutConfig(Settings):
     concurrency: int = Field(16, ge=1, le=256, description="Concurrent episodes on one worker.")
     deterministic: bool = Field(
         True,
-        description="Same seed, same tokens: fixed plans and batches; false: free slots and batches, faster. Local engine.",
+        description="Fixed batches repeat a seed exactly; false: free slots and batches (docs/serving.md).",
     )
     cohorts: int = Field(
         2,

@@ -20,7 +20,7 @@ from tasks_lib.config.parts import (
     describe_split,
 )
 from tasks_lib.config.reading import RUN_NAME, load_preset, merge, presets_of
-from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
+from training.config import AlgorithmConfig, PolicyConfig, ServingConfig, Settings, TrainerConfig
 from training.warm_start.recipe import Recipe
 
 
@@ -114,6 +114,7 @@ class TrainConfig(RunConfig):
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
+    serving: ServingConfig = ServingConfig()
     rollout: RolloutConfig = RolloutConfig()
     rewards: RewardConfig = RewardConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
@@ -149,6 +150,7 @@ class EvaluateConfig(Settings):
 
     policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
     tasks: TasksConfig = TasksConfig()
+    serving: ServingConfig = ServingConfig()
     rollout: RolloutConfig = RolloutConfig()
     rewards: RewardConfig = RewardConfig()
     cluster: ClusterConfig = ClusterConfig()

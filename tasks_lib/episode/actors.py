@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 from envs.actions import format_action
 from envs.browser import PageStep
 from envs.oracles import is_generated, oracle_action, oracle_of
-from envs.types import Action, Invalid, Memory, Step
+from envs.types import Action, FinishReason, Invalid, Memory, Step
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.policy.rendered import RenderedPrompt
 from training.serving.engine import Engine, GenerationRequest, Picture
+from training.serving.waiting import generate_patiently
 
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
@@ -60,6 +61,8 @@ class Turn:
     logprobs: tuple[float, ...]
     policy_version: int
     """Oldest version that a token of it is of."""
+    finish_reason: FinishReason | None = None
+    """``None`` if no model gave it."""
 
 
 class Actor(Protocol):
@@ -87,6 +90,8 @@ class PolicyActor:
     """Seed of the run: with the episode's id it fixes the sampling noise."""
     policy_version: int
     """Version that the engine serves."""
+    patience: float
+    """Seconds that a failing engine is waited for."""
 
     def session(self, name: str) -> AbstractAsyncContextManager[None]:
         return self.engine.session(name)
@@ -103,9 +108,11 @@ class PolicyActor:
             temperature=self.policy.temperature,
             greedy=now.group.greedy,
         )
-        turn = await self.engine.generate(request)
+        turn = await generate_patiently(self.engine, request, self.patience)
         version = min((span.version for span in turn.version_spans), default=self.policy_version)
-        return Turn(asked, self.renderer.decode(turn.token_ids), turn.token_ids, turn.logprobs, version)
+        return Turn(
+            asked, self.renderer.decode(turn.token_ids), turn.token_ids, turn.logprobs, version, turn.finish_reason
+        )
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from envs.episodes import CancelScope, PageEvidence, WebEpisode
 from envs.memory import EpisodeMemory
 from envs.rewards.webarena import Helper
 from envs.sites import LiveOptions, Site
-from envs.types import ACTIONS, WITH_MEMORY, BrowserError, StepSeconds, StopReason, Trajectory
+from envs.types import ACTIONS, WITH_MEMORY, BrowserError, EngineError, StepSeconds, StopReason, Trajectory
 from tasks_lib.config import RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, Situation
@@ -65,11 +65,10 @@ class EpisodeRunner:
         attempts: list[Trajectory] = []
         for attempt in range(self.rollout.attempts):
             attempts.append(await self._attempt(_Episode(self, group, sample, attempt, slot, session)))
-            last = attempts[-1]
             # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
-            if last.error is None or last.wall or last.stop_reason is StopReason.ABANDONED:
+            if attempts[-1].is_last_attempt:
                 break
-        if last.error is None:
+        if attempts[-1].error is None:
             self.oversampling.one_more(group)
         return attempts
 
@@ -86,6 +85,8 @@ class EpisodeRunner:
                     await episode.play()
         except BrowserError as error:
             web.fail(error)
+        except EngineError as error:
+            web.abstain(StopReason.ENGINE_ERROR, str(error))
         except TimeoutError:
             if not limit.expired:
                 raise  # of something within, whose deadline says nothing of the episode
@@ -151,6 +152,13 @@ class _Episode:
         memory = web.memory.entries if web.memory is not None else None
         turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory, self.session))
         generated = time.perf_counter()
+        if turn.finish_reason == "context_overflow":
+            tokens = len(turn.asked.rendered.ids)
+            web.abstain(
+                StopReason.CONTEXT_OVERFLOW,
+                f"the prompt of step {len(web.steps)} has {tokens} tokens, which leaves no room for policy.max_new_tokens in the model's context",
+            )
+            return frame, 0.0
         parsed = self.runner.parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
         self.slot.now(Doing.ACT)
         with self.runner.clock("browser"):
@@ -168,6 +176,7 @@ class _Episode:
                 "response_ids": turn.response_ids,
                 "logprobs": turn.logprobs,
                 "policy_version": turn.policy_version,
+                "finish_reason": turn.finish_reason,
                 "form": parsed.form,
                 "dom_diff": dom_diff,
                 "seconds": StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from envs.types import StopReason, StorageError, Trajectory
+from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
@@ -164,9 +164,7 @@ def _finished(tries: list[Trajectory], attempts: int) -> bool:
     tries = sorted(tries, key=lambda each: each.attempt)
     if not tries or [each.attempt for each in tries] != list(range(len(tries))):
         return False
-    last = tries[-1]
-    ended = last.error is None or bool(last.wall) or last.stop_reason is StopReason.ABANDONED
-    return ended or len(tries) >= attempts
+    return tries[-1].is_last_attempt or len(tries) >= attempts
 
 
 def named_groups(store: RunStore, newest: int) -> set[str]:

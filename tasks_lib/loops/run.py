@@ -44,7 +44,13 @@ class TrainingRun:
         """What was done about damaged files when it was opened; a line each."""
         self._draws = GroupSampler(self.store, self.tasks, config)
         self.rollouts = Rollouts(
-            self.store, config.policy, config.rollout, config.seed, config.rewards, config.tasks.live
+            self.store,
+            config.policy,
+            config.rollout,
+            config.seed,
+            config.rewards,
+            config.tasks.live,
+            config.serving,
         )
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
@@ -111,6 +117,8 @@ def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[
             str(reason): sum(e.stop_reason == reason for e in episodes) for reason in {e.stop_reason for e in episodes}
         },
         "forms": dict(sum((Counter(episode.forms) for episode in episodes), Counter())),
+        "cut_turns": sum(len(episode.cut_turns) for episode in usable)
+        / max(sum(episode.steps for episode in usable), 1),
         "action_errors": dict(sum((Counter(episode.action_errors) for episode in episodes), Counter())),
         "settled": dict(sum((Counter(episode.settled) for episode in episodes), Counter())),
         **details,

@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 import envs.types
-from envs.types import BrowserError, JudgeError, ReadError, RollwrightError, SiteError
+from envs.types import BrowserError, EngineError, JudgeError, ReadError, RollwrightError, SiteError
 from tasks_lib.processes.prefect_run import log_to_task_run
 
-PASSING = (BrowserError, SiteError, JudgeError, ReadError)
+PASSING = (BrowserError, EngineError, SiteError, JudgeError, ReadError)
 """Errors of ours that another attempt may not meet. A full disk, a damaged file or a wrong setting stays what it is."""
 
 

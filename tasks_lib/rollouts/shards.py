@@ -22,7 +22,7 @@ from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.config import PolicyConfig
+from training.config import PolicyConfig, ServingConfig
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
@@ -105,6 +105,7 @@ class Rollouts:
     seed: int
     rewards: RewardConfig = field(default_factory=RewardConfig)
     live: LiveOptions = field(default_factory=LiveOptions)
+    serving: ServingConfig = field(default_factory=ServingConfig)
 
     def request(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutRequest:
         """The request for one shard for a version that the run published."""
@@ -117,6 +118,7 @@ class Rollouts:
             rollout=self.rollout,
             rewards=self.rewards,
             seed=self.seed,
+            serving=self.serving,
             live=self.live,
             actor=actor,
         )

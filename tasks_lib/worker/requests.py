@@ -14,7 +14,7 @@ from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask
 from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
-from training.config import PolicyConfig
+from training.config import PolicyConfig, ServingConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
 
@@ -49,6 +49,7 @@ class RolloutRequest(WorkerRequest):
     """Folder of the policy version, readable by the worker."""
     groups: tuple[GroupSpec, ...]
     seed: int
+    serving: ServingConfig = ServingConfig()
     actor: ActorName = "policy"
 
 

@@ -175,7 +175,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         assert renderer is not None and engine is not None and pool is not None
         clock = self._clock = ActivityClock(ACTIVITIES)
         actor: Actor = (
-            PolicyActor(engine, renderer, request.policy, request.seed, request.version)
+            PolicyActor(engine, renderer, request.policy, request.seed, request.version, request.serving.patience)
             if request.actor == "policy"
             else OracleActor(renderer, request.version)
         )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,41 @@ def test_every_episode_with_a_reward_gives_rows_or_says_why_not(normaliser: Step
     whole = build_batch(1, groups, settings)
     assert batch.rows == tuple(row for row in whole.rows if row.episode_id != "d2")
     assert batch.left_out is not None and batch.left_out["d2"].reason == "blob 0 is missing"
+
+
+CUT = [episode("a0", 1.0, 2), episode("a1", 1.0, 4).model_copy(update={"cut_turns": (1, 3)}), episode("a2", 0.0)]
+ALL_CUT = [episode("b0", 1.0), episode("b1", 0.0, 1).model_copy(update={"cut_turns": (0,)})]
+
+
+def advantages(batch: TrainingBatch) -> dict[tuple[str, int], float]:
+    return {(row.episode_id, row.step): row.advantage for row in batch.rows}
+
+
+def test_turns_cut_at_their_limit_are_trained_like_others_unless_it_is_asked() -> None:
+    plain = [[item.model_copy(update={"cut_turns": ()}) for item in group] for group in (CUT, ALL_CUT)]
+    assert build_batch(1, [CUT, ALL_CUT], AlgorithmConfig()) == build_batch(1, plain, AlgorithmConfig())
+
+
+@pytest.mark.parametrize("name", ["grpo", "filtered_bc"])
+def test_masked_turns_give_no_rows_and_change_no_advantage(name: Literal["grpo", "filtered_bc"]) -> None:
+    kept = build_batch(1, [CUT, ALL_CUT], AlgorithmConfig(name=name))
+    masked = build_batch(1, [CUT, ALL_CUT], AlgorithmConfig(name=name, length_cut="mask"))
+    gone = {("a1", 1), ("a1", 3), ("b1", 0)}
+    assert advantages(masked) == {row: value for row, value in advantages(kept).items() if row not in gone}
+    assert ("a1", 0) in advantages(masked)
+    if name == "grpo":
+        assert masked.left_out is not None and "cut at their length limit" in masked.left_out["b1"].reason
+        assert masked.episodes == kept.episodes - 1
+
+
+def test_a_penalty_lowers_the_score_by_the_share_of_cut_turns() -> None:
+    settings = AlgorithmConfig(length_cut="penalise", length_penalty=0.4)
+    scores = [episode("a0", 1.0, 2), episode("a1", 0.8, 4), episode("a2", 0.0)]
+    assert advantages(build_batch(1, [CUT], settings)) == pytest.approx(advantages(build_batch(1, [scores], settings)))
+    equal = [episode("c0", 1.0), episode("c1", 1.0).model_copy(update={"cut_turns": (0,)})]
+    batch = build_batch(1, [equal], settings)
+    assert batch.zero_variance_groups == 0 and [row.advantage > 0 for row in batch.rows] == [True, False]
+    assert build_batch(1, [equal], AlgorithmConfig()).rows == ()
 
 
 def test_trajectory_normaliser_divides_by_the_episodes_steps() -> None:

@@ -54,6 +54,8 @@ CAUSES: Mapping[StopReason, str] = {
     StopReason.CRASH: "infrastructure",
     StopReason.BROWSER_ERROR: "infrastructure",
     StopReason.DEADLINE: "infrastructure",
+    StopReason.ENGINE_ERROR: "engine",
+    StopReason.CONTEXT_OVERFLOW: "context",
 }
 """Why an episode abstained, by how it ended. One that ended otherwise was played, and its grading gave no reward: ``grading``."""
 
@@ -82,7 +84,7 @@ class Event:
 
 
 def abstention_cause(stop_reason: StopReason) -> str:
-    """``infrastructure``, ``site``, ``block`` or ``grading``."""
+    """``infrastructure``, ``engine``, ``context``, ``site``, ``block`` or ``grading``."""
     return CAUSES.get(stop_reason, GRADING)
 
 

@@ -10,6 +10,7 @@ most; then the batch closes without it, is counted as *late*, and the run is not
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
@@ -17,7 +18,10 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from envs.types import EngineError, RollwrightError
 from training.serving.engine import Generation, GenerationRequest
+
+logger = logging.getLogger(__name__)
 
 Waiting = tuple[GenerationRequest, asyncio.Future[Generation]]
 """A turn that is asked for."""
@@ -66,16 +70,22 @@ class ModelThread:
     """Since it was made."""
 
     async def run(self, batch: Sequence[Waiting]) -> None:
-        """Give each of a batch its turn, or the error of the whole batch."""
+        """Give each of a batch its turn. If a batch fails its turns are asked for one by one, so that a bad one fails alone.
+
+        What is no error of ours (no memory, a broken picture) becomes an ``EngineError`` of the turn.
+        """
         started = time.perf_counter()
         loop = asyncio.get_running_loop()
         try:
             with self.busy():
                 turns = await loop.run_in_executor(self.executor, self.generate, [request for request, _ in batch])
-        except Exception as error:  # whatever it is: each of those who wait for the batch gets it
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
+        except Exception as error:  # whatever it is: those who wait for it get it
+            if len(batch) > 1:
+                logger.warning("a batch of %d turns failed, they are asked for one by one: %s", len(batch), error)
+                for each in batch:
+                    await self.run([each])
+            elif not batch[0][1].done():
+                batch[0][1].set_exception(_as_ours(error))
             return
         self.statistics.batches += 1
         self.statistics.turns += len(batch)
@@ -83,6 +93,14 @@ class ModelThread:
         for (_, future), turn in zip(batch, turns, strict=True):
             if not future.done():
                 future.set_result(turn)
+
+
+def _as_ours(error: Exception) -> RollwrightError:
+    if isinstance(error, RollwrightError):
+        return error
+    ours = EngineError(f"{type(error).__name__}: {error}")
+    ours.__cause__ = error
+    return ours
 
 
 class FreeBatches:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
+from envs.types import FinishReason
 from training.policy.rendered import RenderedPrompt
-
-FinishReason = Literal["stop", "length", "context_overflow", "aborted"]
-"""Why a turn ended: at its end token; at ``max_new_tokens``; before its first token, because the prompt leaves no room for that many in
-the model's context; or because the engine gave it up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 import torch
 from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessorList
 
-from envs.types import PolicyError
+from envs.types import FinishReason, PolicyError
 from training.policy.renderer import Renderer, loading
 from training.serving.batches import Batching, BatchStatistics, CohortBatches, FreeBatches, ModelThread
-from training.serving.engine import FinishReason, Generation, GenerationRequest, VersionSpan
+from training.serving.engine import Generation, GenerationRequest, VersionSpan
 from training.serving.sampling import Sampler
 
 
