@@ -77,7 +77,7 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
         now = Situation(group, sample, frame, [], session="alone")
         engine = LocalEngine(model)
         with ThreadPoolExecutor(1) as threads:
-            actor = PolicyActor(engine, renderer, policy, seed=0, policy_version=0)
+            actor = PolicyActor(engine, renderer, policy, seed=0, policy_version=0, patience=0.0)
             async with actor.session("alone"):
                 return await turn_pipeline(encode_stage(renderer, store, "text", threads), actor, 1).run(now)
 
