@@ -1,16 +1,20 @@
 # make quickstart   set up, train, evaluate, leave a report
 # make test         set up, pass the tests
 # make check        lint, types, import rules
+# make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
 # make bench        run every benchmark and rewrite benchmarks/README.md
 # make clean        remove what the targets above made (the runs too)
 
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup quickstart test check bench clean
+.PHONY: setup vllm quickstart test check bench clean
 
 setup:
 	@scripts/setup
+
+vllm: setup
+	@scripts/setup_vllm
 
 quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
@@ -25,5 +29,5 @@ bench: setup
 	@$(PYTHON) -m benchmarks --all --write
 
 clean:
-	rm -rf .venv .venv-browsergym .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-vllm .venv-browsergym .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
