@@ -1,0 +1,176 @@
+"""vLLM weight-transfer engine that loads a checkpoint folder from disk ("disk").
+
+vLLM imports this module because ``--worker-extension-cls`` names `Extension`; the import registers the engine, and
+``--weight-transfer-config '{"backend": "disk"}'`` chooses it. One update is ``/start_weight_update``, ``/update_weights`` with the
+folder, ``/finish_weight_update`` with the version. The folder is checked first: hashes, names and shapes. Only then the model is
+touched, so a bad folder leaves the old weights serving.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.platforms import current_platform
+
+Shapes = dict[str, tuple[int, ...]]
+SHOWN = 3
+"""Names that an error lists."""
+
+
+@dataclass
+class DiskInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
+    """What ``/init_weight_transfer_engine`` takes."""
+
+    root: str
+    """Only folders below this one are read."""
+
+
+@dataclass
+class DiskUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """What ``/update_weights`` takes."""
+
+    path: str
+    """Checkpoint folder with ``*.safetensors`` in Hugging Face's names."""
+    sha256: dict[str, str] = field(default_factory=dict)
+    """Expected hash of each weight file; files that are not named are not hashed."""
+
+
+class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # type: ignore[misc]
+    """Loads all weights of a checkpoint folder into the running model, on the CPU and on GPUs."""
+
+    init_info_cls = DiskInitInfo
+    update_info_cls = DiskUpdateInfo
+
+    _root: Path | None = None
+    _shapes: Shapes | None = None
+    _applied = False
+
+    def init_transfer_engine(self, init_info: DiskInitInfo) -> None:
+        """Note the root, and the shapes of the checkpoint that the server was started with."""
+        self._root = Path(init_info.root).resolve()
+        self._shapes = stored_shapes(weight_files(Path(self.model_config.model)))
+
+    def start_weight_update(self) -> None:
+        self._applied = False
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """As the base class, which synchronizes an accelerator even where there is none."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: DiskUpdateInfo) -> None:
+        """Check the folder, then load it.
+
+        Raises:
+            ValueError: the folder is outside the root, incomplete, damaged or of another model; the model is unchanged.
+        """
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+        files = self._checked(Path(update_info.path).resolve(), update_info.sha256)
+        initialize_layerwise_reload(self.model)
+        try:
+            self.model.load_weights(stored_tensors(files))
+        finally:
+            finalize_layerwise_reload(self.model, self.model_config)
+            pack_tied_matrices(self.model)
+        self._applied = True
+
+    def _checked(self, folder: Path, sha256: dict[str, str]) -> list[Path]:
+        if self._root is None or self._shapes is None:
+            raise ValueError("no weight update before /init_weight_transfer_engine")
+        if not folder.is_relative_to(self._root):
+            raise ValueError(f"{folder} is not below {self._root}, the root of this server's weights")
+        files = weight_files(folder)
+        if unnamed := [file.name for file in files if sha256 and file.name not in sha256]:
+            raise ValueError(f"{folder} has {unnamed[:SHOWN]}, which its manifest does not list")
+        for file in files:
+            if sha256 and file_sha256(file) != sha256[file.name]:
+                raise ValueError(f"{file} does not hold what its manifest says (sha256)")
+        found = stored_shapes(files)
+        if found != self._shapes:
+            raise ValueError(f"{folder} is of another model: {difference(self._shapes, found)}")
+        return files
+
+    def finish_weight_update(self) -> None:
+        if not self._applied:
+            raise RuntimeError("/finish_weight_update without /update_weights")
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint folder: those that its index names, else all."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    if files := sorted(folder.glob("*.safetensors")):
+        return files
+    raise ValueError(f"{folder} has no *.safetensors")
+
+
+def stored_shapes(files: list[Path]) -> Shapes:
+    """Name and shape of every tensor; only the headers are read."""
+    shapes: Shapes = {}
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+    return shapes
+
+
+def stored_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and tensor, one after the other."""
+    for file in files:
+        with safe_open(file, framework="pt", device="cpu") as opened:
+            for name in opened.keys():  # noqa: SIM118
+                yield name, opened.get_tensor(name)
+
+
+def difference(expected: Shapes, found: Shapes) -> str:
+    """How two sets of named shapes differ, in one line."""
+    missing = sorted(expected.keys() - found.keys())
+    unknown = sorted(found.keys() - expected.keys())
+    reshaped = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
+    parts = [("missing", missing), ("unknown", unknown)]
+    said = [f"{len(names)} {what} ({', '.join(names[:SHOWN])})" for what, names in parts if names]
+    said += [f"{name} is {found[name]}, expected {expected[name]}" for name in reshaped[:SHOWN]]
+    return "; ".join(said)
+
+
+def file_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pack_tied_matrices(model: torch.nn.Module) -> None:
+    """Pack again what vLLM's CPU backend keeps beside a layer's ``weight``.
+
+    Linear layers are packed when they are loaded. The head of a model with tied embeddings is not loaded by its own name, so its packed
+    copy would stay that of the old weights, without any error.
+    """
+    if not current_platform.is_cpu():
+        return
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+    for layer in model.modules():
+        weight = getattr(layer, "weight", None)
+        if hasattr(layer, "cpu_linear") and weight is not None and weight.numel():
+            dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
+
+
+class Extension:
+    """Named by ``--worker-extension-cls``, so that each worker imports this module."""
+
+
+if "disk" not in WeightTransferEngineFactory._registry:
+    WeightTransferEngineFactory.register_engine("disk", DiskWeightEngine)

@@ -1,0 +1,187 @@
+"""Compares a server's log-probs with a forward pass of the checkpoint it should serve.
+
+Run after every publication, with fixed prompts: one whose image the server has seen at earlier versions, one with a new image, both longer
+than a block of the prefix cache. So weights that did not arrive, an old packed head, an old image embedding and an old prefix all show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from PIL import Image, ImageDraw
+from transformers import AutoModelForImageTextToText
+
+from envs.types import PolicyError
+from training.policy.renderer import Renderer, loading
+from training.serving.engine import Generation, GenerationRequest, Picture
+from training.serving.vllm.client import ServerClient
+
+SIZE = (320, 240)
+"""(width, height) of the probes' images."""
+TOKENS = 16
+"""Generated for each prompt."""
+WORDS = 120
+"""Of each prompt: more tokens than one block of the prefix cache, which has 128 on the CPU and 16 on GPUs."""
+FLOAT32_LIMIT = 1e-4
+"""Mean |difference| of log-probs; 1e-6 is seen, an old head gives 1e-2."""
+LOW_PRECISION_LIMIT = 5e-2
+"""The same in bfloat16, where two correct implementations differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A probe's prompt and what a server made of it."""
+
+    request: GenerationRequest
+    generation: Generation
+
+
+class Scorer(Protocol):
+    """Gives the log-probs that a checkpoint's tokens should have. Blocks."""
+
+    def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
+        """One log-prob for each generated token of each turn, under its temperature and the bans."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """How far a server's log-probs are from the checkpoint's."""
+
+    mean: float
+    maximum: float
+    tokens: int
+
+
+class Probe:
+    """The comparison after a publication.
+
+    Args:
+        renderer: Of the policy.
+        scorer: The yardstick; ``None``: a forward pass of transformers in this process, in float32 on the CPU.
+        limit: Largest mean |difference|.
+        images: Images that a prompt may have.
+    """
+
+    def __init__(
+        self, renderer: Renderer, scorer: Scorer | None = None, *, limit: float = FLOAT32_LIMIT, images: int = 1
+    ) -> None:
+        self._renderer = renderer
+        self._scorer = scorer or TransformersScorer(renderer)
+        self._limit = limit
+        self._images = images
+
+    async def check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> ProbeResult:
+        """Compare every server; the worst of them.
+
+        Raises:
+            PolicyError: a server's log-probs are farther off than the limit, or of another version.
+            EngineError: a server failed.
+        """
+        requests = probe_requests(self._renderer, version, self._images)
+        answers = await asyncio.gather(*(self._ask(client, requests, version) for client in clients))
+        turns = [turn for answer in answers for turn in answer]
+        expected = await asyncio.to_thread(self._scorer, folder, turns)
+        worst = ProbeResult(0.0, 0.0, 0)
+        for index, client in enumerate(clients):
+            part = slice(index * len(requests), (index + 1) * len(requests))
+            result = compare(turns[part], expected[part])
+            if not result.mean <= self._limit:  # not a number is no agreement
+                raise PolicyError(
+                    f"{client.address} does not serve v{version} ({folder}): its log-probs differ by {result.mean:.1e} in the mean "
+                    f"({result.maximum:.1e} at most, {result.tokens} tokens) from those of the checkpoint; allowed is {self._limit:.0e}"
+                )
+            worst = max(worst, result, key=lambda each: each.mean)
+        return worst
+
+    async def _ask(self, client: ServerClient, requests: Sequence[GenerationRequest], version: int) -> list[Turn]:
+        turns = []
+        for request in requests:
+            generation = await client.generate(request, version)
+            if served := sorted({span.version for span in generation.version_spans} - {version}):
+                raise PolicyError(f"{client.address} serves v{served[0]} and not v{version}")
+            turns.append(Turn(request, generation))
+        return turns
+
+
+def compare(turns: Sequence[Turn], expected: Sequence[Sequence[float]]) -> ProbeResult:
+    """Mean and largest |difference| over all tokens; no token at all is infinitely far off."""
+    differences = [
+        abs(ours - theirs)
+        for turn, values in zip(turns, expected, strict=True)
+        for ours, theirs in zip(turn.generation.logprobs, values, strict=True)
+    ]
+    if not differences:
+        return ProbeResult(float("inf"), float("inf"), 0)
+    return ProbeResult(sum(differences) / len(differences), max(differences), len(differences))
+
+
+def probe_requests(renderer: Renderer, version: int, images: int = 1) -> list[GenerationRequest]:
+    """The prompts: one with an image that is always the same, one with an image of this version, one with both where that may be."""
+    seen, new = probe_picture(0), probe_picture(version + 1)
+    words = random.Random(0)
+    text = "Task: " + " ".join(
+        f"{words.choice(('click', 'type', 'select', 'read'))} {words.randrange(1000)}" for _ in range(WORDS)
+    )
+    sets = [(seen,), (new,), *([(seen, new)] if images > 1 else [])]
+    return [
+        GenerationRequest(
+            prompt=renderer.encode(text, [picture.size for picture in pictures]),
+            pictures=pictures,
+            key=f"probe/{index}",
+            episode="probe",
+            seed=0,
+            max_new_tokens=TOKENS,
+            temperature=1.0,
+        )
+        for index, pictures in enumerate(sets)
+    ]
+
+
+def probe_picture(seed: int) -> Picture:
+    """A JPEG with boxes at places that depend on the seed."""
+    draws = random.Random(seed)
+    image = Image.new("RGB", SIZE, "white")
+    draw = ImageDraw.Draw(image)
+    for _ in range(12):
+        left, top = draws.randrange(SIZE[0] - 60), draws.randrange(SIZE[1] - 40)
+        colour = (draws.randrange(256), draws.randrange(256), draws.randrange(256))
+        draw.rectangle((left, top, left + draws.randrange(20, 60), top + draws.randrange(10, 40)), fill=colour)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=90)
+    return Picture(buffer.getvalue(), SIZE)
+
+
+class TransformersScorer:
+    """A forward pass of transformers, in float32 on the CPU: the model is read each time and let go of."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    @torch.inference_mode()
+    def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
+        with loading(folder):
+            model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+        return [self._score(model, turn) for turn in turns]
+
+    def _score(self, model: Any, turn: Turn) -> list[float]:
+        prompt, generated = turn.request.prompt.ids, turn.generation.token_ids
+        ids = torch.tensor([[*prompt, *generated]])
+        model.model.rope_deltas = None  # transformers keeps the last call's
+        pixels = self._renderer.image_inputs([picture.jpeg for picture in turn.request.pictures])
+        kinds = (ids == self._renderer.image_token_id).int()
+        logits = (
+            model(input_ids=ids, attention_mask=torch.ones_like(ids), mm_token_type_ids=kinds, **pixels)
+            .logits[0]
+            .float()
+        )
+        scores = logits[len(prompt) - 1 : -1] / turn.request.temperature
+        scores[:, self._renderer.banned_ids] = float("-inf")
+        chosen = scores.log_softmax(-1).gather(1, torch.tensor(generated)[:, None])
+        return [float(value) for value in chosen[:, 0]]

@@ -1,0 +1,171 @@
+"""Starts a vLLM server in a process group of its own and stops the whole group.
+
+A server is three processes. Killing the first one leaves the others, with the model's memory; so everything is ended by the group, by us,
+or, when we die ourselves, by a watcher that waits for the end of a pipe from us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import httpx
+import psutil
+
+from envs.types import EngineError
+from training.serving.vllm.command import ServerCommand
+
+START_SECONDS = 600.0
+"""A start may take so long: 60 to 100 s here for a small model, most of it imports; a large one is read from shared storage."""
+STOP_SECONDS = 15.0
+"""After SIGTERM a server ends within 3 s where it is healthy; then the group is killed."""
+ASK_SECONDS = 30.0
+"""For one answer of /health: the HTTP side starves for seconds where other jobs take the cores."""
+POLL_SECONDS = 0.5
+TAIL_BYTES = 4000
+"""Of a log file, looked through for the reason of a failure."""
+
+_WATCH = """
+import os, signal, sys, time
+sys.stdin.read()
+for number in (signal.SIGTERM, signal.SIGKILL):
+    try:
+        os.killpg(int(sys.argv[1]), number)
+    except ProcessLookupError:
+        break
+    time.sleep(5)
+"""
+"""Waits until the other end of its standard input is closed, which the kernel does when our process ends, killed or not."""
+
+
+class ServerProcess:
+    """One server from its start to its end.
+
+    Args:
+        log: File that the server's output is appended to.
+    """
+
+    def __init__(self, command: ServerCommand, log: Path) -> None:
+        self.command = command
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server's first process runs; the others end soon after it."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the first process, and the number of the group."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the server; it takes a minute until it answers.
+
+        Raises:
+            EngineError: the serving environment's Python cannot be executed.
+        """
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as log:
+            try:
+                self._process = self._popen(log)
+            except OSError as error:
+                raise EngineError(
+                    f"vLLM cannot be started: {self.command.argv[0]}: {error.strerror}; run `make vllm`"
+                ) from error
+        self._watcher = subprocess.Popen(
+            [sys.executable, "-S", "-c", _WATCH, str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _popen(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command.argv,
+            env=dict(self.command.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    async def wait_until_healthy(self, seconds: float = START_SECONDS) -> None:
+        """Wait for /health.
+
+        Raises:
+            EngineError: the server ended, or does not answer after ``seconds``; has the reason from its log.
+        """
+        until = time.monotonic() + seconds
+        async with httpx.AsyncClient(timeout=ASK_SECONDS) as client:
+            while time.monotonic() < until:
+                if not self.alive:
+                    raise EngineError(
+                        f"the vLLM server at {self.command.address} ended: {self.reason()} (log: {self.log})"
+                    )
+                with suppress(httpx.TransportError):  # not there yet
+                    if (await client.get(f"{self.command.address}/health")).status_code == httpx.codes.OK:
+                        return
+                await asyncio.sleep(POLL_SECONDS)
+        raise EngineError(
+            f"the vLLM server at {self.command.address} is not healthy after {seconds:.0f} s (log: {self.log})"
+        )
+
+    def reason(self) -> str:
+        """The last line of the log that names an error, else the last line."""
+        with open(self.log, "rb") as file:
+            file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line or "error:" in line]
+        return (errors or lines or ["no output"])[-1]
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """End every process of the group: SIGTERM, and SIGKILL for what is left after ``seconds``."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGCONT)  # a stopped process would not notice
+        self._signal(signal.SIGTERM)
+        until = time.monotonic() + seconds
+        while self._group_lives() and time.monotonic() < until:
+            await asyncio.sleep(0.1)
+        self._signal(signal.SIGKILL)
+        while self._group_lives():
+            await asyncio.sleep(0.05)
+        self._end_watcher()
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _group_lives(self) -> bool:
+        assert self._process is not None
+        self._process.poll()  # or it would stay a zombie
+        return bool(group_members(self._process.pid))
+
+    def _end_watcher(self) -> None:
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.kill()
+            self._watcher.stdin.close()
+            self._watcher.wait()
+            self._watcher = None
+
+
+def group_members(group: int) -> list[int]:
+    """The processes of a group that have not ended."""
+    members = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
+    return members

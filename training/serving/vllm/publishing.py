@@ -1,0 +1,168 @@
+"""Gives running vLLM servers new weights between two tokens of the turns in flight.
+
+On each server: pause and keep its turns, load the checkpoint's folder, name the version, resume. With ``exact`` every cache is cleared
+while it is paused: turns in flight go on after their prompts are computed again, and each token is of exactly one version. With ``fast``
+the caches of turns in flight are kept: what they generate afterwards comes from new weights over the old ones' keys and values, a policy
+that exists nowhere else, so only the log-probs that were returned with it may be trained on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import anyio
+
+from envs.types import EngineError, PolicyError, RollwrightError
+from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, read_manifest
+from training.serving.vllm.client import ServerClient
+
+UpdateMode = Literal["exact", "fast"]
+"""What becomes of caches and turns in flight at a new version."""
+
+CONTROL_SECONDS = 60.0
+"""For a step that does not depend on the model's size."""
+LOAD_SECONDS = 1800.0
+"""For loading the weights: tens of gigabytes from shared storage."""
+OPEN_UPDATE = "already active"
+"""In vLLM's refusal to begin an update when another one was begun and its publisher died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """How one publication went."""
+
+    version: int
+    seconds: float
+    """From the first pause to the last resume."""
+    pause_seconds: float
+    """The longest time that one server generated nothing."""
+    failed: dict[str, EngineError]
+    """Servers that died of it or before it, by address: they serve it when they are started again."""
+
+
+async def prepare(client: ServerClient, weights_root: Path) -> None:
+    """Once per start of a server: make its weight engine ready for folders below ``weights_root``.
+
+    Raises:
+        ConfigError, EngineError: as `ServerClient.check`.
+        PolicyError: the server has not our weight engine.
+    """
+    await client.check()
+    info = {"init_info": {"root": str(weights_root)}}
+    await client.post("/init_weight_transfer_engine", CONTROL_SECONDS, json=info)
+
+
+async def publish(
+    clients: Sequence[ServerClient],
+    version: int,
+    folder: Path,
+    *,
+    update: UpdateMode = "exact",
+    together: bool = True,
+) -> Publication:
+    """Serve a checkpoint folder as ``version`` on all servers.
+
+    Args:
+        update: Caches: see the module.
+        together: All servers switch at once; otherwise one after the other, so that the others go on generating.
+
+    Raises:
+        PolicyError: a server refuses the folder, and goes on serving what it served; others may have switched.
+        StorageError: the folder's manifest is damaged.
+        EngineError: every server failed.
+    """
+    sha256 = manifest_hashes(folder)
+    begun = time.monotonic()
+    groups = [list(clients)] if together else [[client] for client in clients]
+    failed: dict[str, EngineError] = {}
+    longest = 0.0
+    for group in groups:
+        paused = time.monotonic()
+        faults = await _switch(group, version, folder, sha256, clear_cache=update == "exact")
+        longest = max(longest, time.monotonic() - paused)
+        for client, fault in zip(group, faults, strict=True):
+            if isinstance(fault, EngineError):
+                failed[client.address] = fault
+            elif fault is not None:
+                raise fault
+    if len(failed) == len(clients):
+        raise EngineError(f"v{version} reached no server: {'; '.join(map(str, failed.values()))}")
+    return Publication(version, time.monotonic() - begun, longest, failed)
+
+
+async def _switch(
+    clients: Sequence[ServerClient], version: int, folder: Path, sha256: dict[str, str], *, clear_cache: bool
+) -> list[RollwrightError | None]:
+    """Pause, update and resume; the fault of each server."""
+    keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
+
+    async def change(client: ServerClient) -> RollwrightError | None:
+        try:
+            await _load(client, version, folder, sha256)
+        except (EngineError, PolicyError) as error:
+            return error
+        return None
+
+    async def pause(client: ServerClient) -> RollwrightError | None:
+        try:
+            await client.post("/pause", CONTROL_SECONDS, params=keep)
+        except (EngineError, PolicyError) as error:
+            return error
+        return None
+
+    async def resume(client: ServerClient) -> RollwrightError | None:
+        try:
+            await client.post("/resume", CONTROL_SECONDS)
+        except (EngineError, PolicyError) as error:
+            return EngineError(f"{client.address} does not go on after an update: {error}")
+        return None
+
+    paused: list[RollwrightError | None] = []
+    changed: list[RollwrightError | None] = []
+    resumed: list[RollwrightError | None] = []
+    try:
+        paused = await asyncio.gather(*map(pause, clients))
+        changed = await asyncio.gather(
+            *(change(client) if fault is None else _same(fault) for client, fault in zip(clients, paused, strict=True))
+        )
+    finally:
+        with anyio.CancelScope(shield=True):  # a paused server would keep its turns for ever
+            resumed = await asyncio.gather(*map(resume, clients))
+    return [first or second for first, second in zip(changed, resumed, strict=True)]
+
+
+async def _same(fault: RollwrightError | None) -> RollwrightError | None:
+    return fault
+
+
+async def _load(client: ServerClient, version: int, folder: Path, sha256: dict[str, str]) -> None:
+    """The three official steps of an update, on a paused server."""
+    try:
+        await client.post("/start_weight_update", CONTROL_SECONDS)
+    except PolicyError as error:
+        if OPEN_UPDATE not in str(error):
+            raise
+    info = {"update_info": {"path": str(folder), "sha256": sha256}}
+    await client.post("/update_weights", LOAD_SECONDS, json=info)
+    await client.post("/finish_weight_update", CONTROL_SECONDS, json={"weight_version": str(version)})
+
+
+def manifest_hashes(folder: Path) -> dict[str, str]:
+    """sha256 of each weight file that a published folder's manifest lists; none for a folder without one.
+
+    Raises:
+        StorageError: the manifest is damaged.
+    """
+    if not (folder / MANIFEST).exists():
+        return {}
+    files = read_manifest(folder)["files"]
+    return {
+        name: str(entry["sha256"])
+        for name, entry in files.items()
+        if WEIGHT_FILES.fullmatch(name) and name.endswith(".safetensors")
+    }
