@@ -125,6 +125,14 @@ class ServerClient:
         """The policy version that is served; ``None`` for the weights that the server was started with."""
         return read_version((await self._get("/weight_info"))["weight_version"])
 
+    async def check_alive(self, seconds: float) -> None:
+        """Ask something that the engine's own process answers between two steps of its model.
+
+        Raises:
+            EngineError: no answer after ``seconds``.
+        """
+        await self._ask("GET", "/is_paused", "/is_paused", timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS))
+
     async def generate(self, request: GenerationRequest, version: int) -> Generation:
         """One turn.
 

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import anyio
 
-from envs.types import EngineError, PolicyError, RollwrightError
+from envs.types import EngineError, PolicyError
 from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, read_manifest
 from training.serving.vllm.client import ServerClient
 
 UpdateMode = Literal["exact", "fast"]
 """What becomes of caches and turns in flight at a new version."""
+
+Fault = EngineError | PolicyError | None
+"""Of one server: it died, it refuses, or all is well."""
 
 CONTROL_SECONDS = 60.0
 """For a step that does not depend on the model's size."""
@@ -82,9 +85,8 @@ async def publish(
     failed: dict[str, EngineError] = {}
     longest = 0.0
     for group in groups:
-        paused = time.monotonic()
-        faults = await _switch(group, version, folder, sha256, clear_cache=update == "exact")
-        longest = max(longest, time.monotonic() - paused)
+        faults, paused = await _switch(group, version, folder, sha256, clear_cache=update == "exact")
+        longest = max(longest, paused)
         for client, fault in zip(group, faults, strict=True):
             if isinstance(fault, EngineError):
                 failed[client.address] = fault
@@ -97,59 +99,55 @@ async def publish(
 
 async def _switch(
     clients: Sequence[ServerClient], version: int, folder: Path, sha256: dict[str, str], *, clear_cache: bool
-) -> list[RollwrightError | None]:
-    """Pause, update and resume; the fault of each server."""
+) -> tuple[list[Fault], float]:
+    """Pause, load and resume on all of them; the fault of each server, and the seconds from the first pause to the last resume."""
     keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
-
-    async def change(client: ServerClient) -> RollwrightError | None:
-        try:
-            await _load(client, version, folder, sha256)
-        except (EngineError, PolicyError) as error:
-            return error
-        return None
-
-    async def pause(client: ServerClient) -> RollwrightError | None:
-        try:
-            await client.post("/pause", CONTROL_SECONDS, params=keep)
-        except (EngineError, PolicyError) as error:
-            return error
-        return None
-
-    async def resume(client: ServerClient) -> RollwrightError | None:
-        try:
-            await client.post("/resume", CONTROL_SECONDS)
-        except (EngineError, PolicyError) as error:
-            return EngineError(f"{client.address} does not go on after an update: {error}")
-        return None
-
-    paused: list[RollwrightError | None] = []
-    changed: list[RollwrightError | None] = []
-    resumed: list[RollwrightError | None] = []
+    info = {"update_info": {"path": str(folder), "sha256": sha256}}
+    label = {"weight_version": str(version)}
+    faults = await _each(clients, [None] * len(clients), _begin)
+    paused = time.monotonic()
     try:
-        paused = await asyncio.gather(*map(pause, clients))
-        changed = await asyncio.gather(
-            *(change(client) if fault is None else _same(fault) for client, fault in zip(clients, paused, strict=True))
+        faults = await _each(clients, faults, lambda client: client.post("/pause", CONTROL_SECONDS, params=keep))
+        faults = await _each(clients, faults, lambda client: client.post("/update_weights", LOAD_SECONDS, json=info))
+        faults = await _each(
+            clients, faults, lambda client: client.post("/finish_weight_update", CONTROL_SECONDS, json=label)
         )
     finally:
         with anyio.CancelScope(shield=True):  # a paused server would keep its turns for ever
-            resumed = await asyncio.gather(*map(resume, clients))
-    return [first or second for first, second in zip(changed, resumed, strict=True)]
+            resumed = await _each(clients, [None] * len(clients), _resume)
+    return [first or second for first, second in zip(faults, resumed, strict=True)], time.monotonic() - paused
 
 
-async def _same(fault: RollwrightError | None) -> RollwrightError | None:
-    return fault
+async def _each(
+    clients: Sequence[ServerClient], faults: Sequence[Fault], step: Callable[[ServerClient], Awaitable[object]]
+) -> list[Fault]:
+    """One step on every server that has no fault yet, at the same time."""
+
+    async def take(client: ServerClient, fault: Fault) -> Fault:
+        if fault is None:
+            try:
+                await step(client)
+            except (EngineError, PolicyError) as error:
+                return error
+        return fault
+
+    return list(await asyncio.gather(*map(take, clients, faults)))
 
 
-async def _load(client: ServerClient, version: int, folder: Path, sha256: dict[str, str]) -> None:
-    """The three official steps of an update, on a paused server."""
+async def _begin(client: ServerClient) -> None:
+    """Begin an update; nothing of the model is touched yet, so it need not be paused."""
     try:
         await client.post("/start_weight_update", CONTROL_SECONDS)
     except PolicyError as error:
         if OPEN_UPDATE not in str(error):
             raise
-    info = {"update_info": {"path": str(folder), "sha256": sha256}}
-    await client.post("/update_weights", LOAD_SECONDS, json=info)
-    await client.post("/finish_weight_update", CONTROL_SECONDS, json={"weight_version": str(version)})
+
+
+async def _resume(client: ServerClient) -> None:
+    try:
+        await client.post("/resume", CONTROL_SECONDS)
+    except PolicyError as error:
+        raise EngineError(f"{client.address} does not go on after an update: {error}") from error
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:

@@ -1,0 +1,117 @@
+"""The inference engine that generates turns on vLLM servers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from envs.types import EngineError, PolicyError
+from training.serving.engine import Generation, GenerationRequest
+from training.serving.vllm.client import ServerClient
+from training.serving.vllm.router import Router
+
+Publisher = Callable[[int, Path], Awaitable[object]]
+
+ARRIVAL_SECONDS = 600.0
+"""A version that another process publishes may take so long until the servers have it."""
+LOOK_SECONDS = 0.2
+
+
+class VllmEngine:
+    """An `Engine` over the servers of ``clients``.
+
+    The servers are looked after by one process (`Supervisor`); every process that generates turns has an engine of its own.
+
+    Args:
+        publisher: Gives the servers a version: the supervisor's, where it is in this process. ``None``: another process publishes, and
+            `publish` waits until the servers have the version.
+        down: The servers that take no turns at the moment, where that is known.
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[ServerClient],
+        *,
+        publisher: Publisher | None = None,
+        down: Callable[[], Collection[int]] = frozenset,
+    ) -> None:
+        self._clients = tuple(clients)
+        self._publisher = publisher
+        self._down = down
+        self._router = Router(len(clients))
+        self._version: int | None = None
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """One turn, at the episode's server.
+
+        Raises:
+            EngineError: no server can be asked, or the one that was asked failed.
+            PolicyError: nothing was published yet, or the request is wrong.
+        """
+        if self._version is None:
+            raise PolicyError("the inference engine has no policy yet: call publish(version, folder) first")
+        server = self._router.choose(request.episode, time.monotonic(), self._down())
+        if server is None:
+            raise EngineError(f"no vLLM server can be asked: {', '.join(each.address for each in self._clients)}")
+        self._router.begin(server)
+        failed = False
+        try:
+            return await self._clients[server].generate(request, self._version)
+        except EngineError:
+            failed = True
+            raise
+        finally:
+            self._router.end(server, time.monotonic(), failed=failed)
+
+    async def publish(self, version: int, folder: Path) -> None:
+        """Serve the checkpoint in ``folder`` as ``version`` from now on. Nothing happens if that version is served.
+
+        Raises:
+            PolicyError, StorageError: the servers refuse it, and go on with what they serve.
+            EngineError: no server lives, or the version does not arrive.
+        """
+        if version == self._version:
+            return
+        if self._publisher is not None:
+            await self._publisher(version, folder)
+        else:
+            await self._arrival(version)
+        self._version = version
+
+    async def _arrival(self, version: int) -> None:
+        """Wait until every server that answers has the version, and at least one does."""
+        until = time.monotonic() + ARRIVAL_SECONDS
+        while True:
+            answers = await asyncio.gather(
+                *(client.weight_version() for client in self._clients), return_exceptions=True
+            )
+            if unexpected := [
+                each for each in answers if isinstance(each, BaseException) and not isinstance(each, EngineError)
+            ]:
+                raise unexpected[0]
+            served = {each for each in answers if not isinstance(each, BaseException)}
+            if served == {version}:
+                return
+            if time.monotonic() > until:
+                raise EngineError(
+                    f"the vLLM servers do not have v{version} after {ARRIVAL_SECONDS:.0f} s: they say {list(map(str, answers))}"
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def session(self, episode: str) -> AbstractAsyncContextManager[None]:
+        """While it is open, the episode's turns go to one server."""
+        return self._session(episode)
+
+    @asynccontextmanager
+    async def _session(self, episode: str) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            self._router.leave(episode)
+
+    async def close(self) -> None:
+        """Close the connections; the servers go on."""
+        await asyncio.gather(*(client.close() for client in self._clients))

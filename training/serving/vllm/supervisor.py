@@ -1,0 +1,219 @@
+"""Keeps vLLM servers alive, with the current policy on each of them.
+
+A server that ended, or does not answer, is stopped with its whole process group, started again with backoff, and gets the current version
+before turns are sent to it; until then it has the weights that it was started with. Servers of somebody else are not started, but get the
+current version in the same way when they come back without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envs.types import EngineError, RollwrightError
+from training.serving.vllm.client import ServerClient
+from training.serving.vllm.probe import Probe
+from training.serving.vllm.process import START_SECONDS, ServerProcess
+from training.serving.vllm.publishing import Publication, UpdateMode, prepare, publish
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""Between two looks at a server."""
+ANSWER_SECONDS = 60.0
+"""A server that is silent for so long is started again. Seconds of silence are no sign: its HTTP side starves on a busy machine."""
+FIRST_BACKOFF = 1.0
+MAX_BACKOFF = 60.0
+"""Seconds before a start: after the first one that failed, and at most."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One server, and how it is."""
+
+    client: ServerClient
+    process: ServerProcess | None = None
+    """``None``: somebody else's."""
+    ready: bool = False
+    """It serves the current version."""
+    starts: int = 0
+    fault: str = ""
+    """Why it was last given up."""
+    watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Supervisor:
+    """Servers as one service: started, published to, watched and stopped together.
+
+    Args:
+        weights_root: Policies are published from folders below it.
+        update, together: as `publish`.
+        probe: Run after every publication; ``None``: nobody checks what is served.
+        answer_seconds: A server that is silent for so long is started again.
+    """
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        weights_root: Path,
+        *,
+        update: UpdateMode = "exact",
+        together: bool = True,
+        probe: Probe | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self.replicas = tuple(replicas)
+        self._root = weights_root
+        self._update: UpdateMode = update
+        self._together = together
+        self._probe = probe
+        self._answer_seconds = answer_seconds
+        self._start_seconds = start_seconds
+        self._served: tuple[int, Path] | None = None
+        self._changing = asyncio.Lock()
+
+    @property
+    def served(self) -> tuple[int, Path] | None:
+        """The version that is served and its folder; ``None`` before the first."""
+        return self._served
+
+    def down(self) -> frozenset[int]:
+        """The replicas that take no turns at the moment."""
+        return frozenset(index for index, replica in enumerate(self.replicas) if not replica.ready)
+
+    async def start(self, version: int, folder: Path) -> None:
+        """Start every server, publish a policy to all of them, and watch them from then on.
+
+        Raises:
+            EngineError: a server does not start; the others are stopped.
+            ConfigError, PolicyError: a server cannot serve this policy; all are stopped.
+        """
+        try:
+            await asyncio.gather(*map(self._start, self.replicas))
+            await self.publish(version, folder)
+        except BaseException:
+            await self.close()
+            raise
+        for replica in self.replicas:
+            replica.watcher = asyncio.create_task(self._watch(replica))
+
+    async def _start(self, replica: Replica) -> None:
+        replica.starts += 1
+        if replica.process is not None:
+            replica.process.start()
+            await replica.process.wait_until_healthy(self._start_seconds)
+        await prepare(replica.client, self._root)
+
+    async def publish(self, version: int, folder: Path) -> Publication:
+        """Serve a checkpoint folder as ``version`` on all servers that live; the others get it when they are back.
+
+        Raises:
+            PolicyError: a server refuses the folder, or its log-probs are not the checkpoint's; the last good version is served.
+            StorageError: the folder's manifest is damaged; the same.
+            EngineError: no server lives.
+        """
+        async with self._changing:
+            first = self._served is None
+            replicas = [replica for replica in self.replicas if first or replica.ready]
+            if not replicas:
+                raise EngineError(f"v{version} cannot be published: {self.faults()}")
+            try:
+                publication = await self._give([replica.client for replica in replicas], version, folder)
+            except RollwrightError:
+                await self._go_back(replicas)
+                raise
+            self._served = version, folder
+            for replica in replicas:
+                replica.ready = replica.client.address not in publication.failed
+            return publication
+
+    async def _give(self, clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
+        """Publish and probe."""
+        publication = await publish(clients, version, folder, update=self._update, together=self._together)
+        if self._probe is not None:
+            alive = [client for client in clients if client.address not in publication.failed]
+            result = await self._probe.check(alive, version, folder)
+            logger.info(
+                "v%d is served: log-probs differ by %.1e in the mean, %.1e at most",
+                version,
+                result.mean,
+                result.maximum,
+            )
+        return publication
+
+    async def _go_back(self, replicas: Sequence[Replica]) -> None:
+        """Serve the last good version again; a server that cannot is started again by its watcher."""
+        if self._served is None:
+            return
+        for replica in replicas:
+            try:
+                await publish([replica.client], *self._served, update=self._update)
+            except RollwrightError as error:
+                replica.ready, replica.fault = False, f"it does not go back to v{self._served[0]}: {error}"
+
+    def faults(self) -> str:
+        """Why servers are down, in one line."""
+        said = [f"{each.client.address}: {each.fault or 'starting'}" for each in self.replicas if not each.ready]
+        return "; ".join(said) or "no server is down"
+
+    async def _watch(self, replica: Replica) -> None:
+        """Look at one server for ever; start it again when it failed."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if fault := await self._fault(replica):
+                replica.ready, replica.fault = False, fault
+                logger.warning("%s: %s; it is started again", replica.client.address, fault)
+                await self._bring_back(replica)
+
+    async def _fault(self, replica: Replica) -> str:
+        """What is wrong with a server; empty: nothing."""
+        if replica.process is not None and not replica.process.alive:
+            return f"it ended ({replica.process.reason()})"
+        if self._changing.locked():
+            return ""  # loading weights takes as long as it takes
+        if not replica.ready:
+            return replica.fault or "it failed at a publication"
+        try:
+            await replica.client.check_alive(self._answer_seconds)
+            label = await replica.client.weight_version()
+        except RollwrightError as error:
+            return "" if self._changing.locked() else str(error)
+        if self._served is not None and label != self._served[0] and not self._changing.locked():
+            return f"it serves {label} and not v{self._served[0]}"
+        return ""
+
+    async def _bring_back(self, replica: Replica) -> None:
+        """Stop, start, and give the current version; until it works."""
+        backoff = FIRST_BACKOFF
+        while not replica.ready:
+            try:
+                if replica.process is not None:
+                    await replica.process.stop()
+                await self._start(replica)
+                async with self._changing:
+                    assert self._served is not None
+                    await self._give([replica.client], *self._served)
+                    replica.ready = True
+            except RollwrightError as error:
+                replica.fault = str(error)
+                logger.warning("%s: %s; the next try is in %.0f s", replica.client.address, error, backoff)
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, MAX_BACKOFF)
+
+    async def close(self) -> None:
+        """Stop watching, stop every server of ours with all its processes, close the connections."""
+        watchers = [replica.watcher for replica in self.replicas if replica.watcher is not None]
+        for watcher in watchers:
+            watcher.cancel()
+        for watcher in watchers:
+            with suppress(asyncio.CancelledError):
+                await watcher
+        await asyncio.gather(*(replica.process.stop() for replica in self.replicas if replica.process is not None))
+        await asyncio.gather(*(replica.client.close() for replica in self.replicas))
+        for replica in self.replicas:
+            replica.ready = False
