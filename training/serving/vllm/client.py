@@ -131,7 +131,9 @@ class ServerClient:
         Raises:
             EngineError: no answer after ``seconds``.
         """
-        await self._ask("GET", "/is_paused", "/is_paused", timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS))
+        await self._ask(
+            "GET", "/is_paused", "/is_paused", timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
+        )
 
     async def generate(self, request: GenerationRequest, version: int) -> Generation:
         """One turn.
@@ -221,13 +223,14 @@ class ServerClient:
         return tuple(spans)
 
     async def post(self, path: str, seconds: float, **send: Any) -> dict[str, Any]:
-        """A control request that may take ``seconds``.
+        """A control request that may take ``seconds``, on a connection of its own: vLLM closes one after it answered 500.
 
         Raises:
             EngineError: the server is dead or too slow.
             PolicyError: it refuses; has its reason.
         """
-        return await self._ask("POST", path, path, timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS), **send)
+        timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
+        return await self._ask("POST", path, path, timeout=timeout, headers={"Connection": "close"}, **send)
 
     async def _get(self, path: str) -> dict[str, Any]:
         try:

@@ -115,7 +115,7 @@ async def _switch(
     finally:
         with anyio.CancelScope(shield=True):  # a paused server would keep its turns for ever
             resumed = await _each(clients, [None] * len(clients), _resume)
-    return [first or second for first, second in zip(faults, resumed, strict=True)], time.monotonic() - paused
+    return [last or first for first, last in zip(faults, resumed, strict=True)], time.monotonic() - paused
 
 
 async def _each(

@@ -55,9 +55,10 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
     _applied = False
 
     def init_transfer_engine(self, init_info: DiskInitInfo) -> None:
-        """Note the root, and the shapes of the checkpoint that the server was started with."""
+        """Note the root, and the first time the shapes of the checkpoint that the server was started with."""
         self._root = Path(init_info.root).resolve()
-        self._shapes = stored_shapes(weight_files(Path(self.model_config.model)))
+        if self._shapes is None:
+            self._shapes = stored_shapes(weight_files(Path(self.model_config.model)))
 
     def start_weight_update(self) -> None:
         self._applied = False
