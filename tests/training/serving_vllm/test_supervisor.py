@@ -1,0 +1,181 @@
+"""Servers that die are started again and get the current version first; a bad version leaves the last good one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from envs.types import EngineError, PolicyError
+from tests.loopback import serving
+from training.policy.rendered import RenderedPrompt
+from training.serving.engine import GenerationRequest, VersionSpan
+from training.serving.vllm.client import ServerClient
+from training.serving.vllm.engine import VllmEngine
+from training.serving.vllm.probe import ProbeResult
+from training.serving.vllm.process import ServerProcess, group_members
+from training.serving.vllm.publishing import prepare, publish
+from training.serving.vllm.supervisor import Replica, Supervisor
+
+from .fake_vllm import FakeVllm, fake
+from .test_process import fake_command
+
+V0, V1, BAD = Path("/policies/v0"), Path("/policies/v1"), Path("/policies/bad")
+REQUEST = GenerationRequest(RenderedPrompt((1, 2), (1, 2), ()), (), "e1/0", "e1", 5, 4, 1.0)
+PAUSE = "/pause?mode=keep&clear_cache=true"
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come about"
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[list[type[FakeVllm]], list[ServerClient]]]:
+    """Two servers of somebody else; one refuses folders named bad."""
+    kinds = [fake(), fake(refused="bad")]
+    with serving(kinds[0]) as first, serving(kinds[1]) as second:
+        yield kinds, [ServerClient(first), ServerClient(second)]
+
+
+Servers = tuple[list[type[FakeVllm]], list[ServerClient]]
+
+
+async def test_a_publication_is_pause_load_and_resume_on_each_server(servers: Servers) -> None:
+    kinds, clients = servers
+    for client in clients:
+        await prepare(client, Path("/policies"))
+    publication = await publish(clients, 3, V1)
+    assert (publication.version, publication.failed) == (3, {})
+    steps = ["/start_weight_update", PAUSE, "/update_weights", "/finish_weight_update", "/resume"]
+    for kind in kinds:
+        assert kind.calls[-5:] == steps
+        assert kind.label == "3"
+    await publish(clients, 4, V1, update="fast", together=False)
+    assert kinds[0].calls[-4] == "/pause?mode=keep&clear_cache=false"
+
+
+async def test_a_server_that_refuses_goes_on(servers: Servers) -> None:
+    kinds, clients = servers
+    with pytest.raises(PolicyError, match="/policies/bad is of another model"):
+        await publish(clients, 3, BAD)
+    assert kinds[1].label == "default"
+    assert [kind.calls[-1] for kind in kinds] == ["/resume", "/resume"]
+
+
+async def test_a_bad_version_leaves_the_last_good_one_everywhere(servers: Servers) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
+    await supervisor.start(1, V1)
+    with pytest.raises(PolicyError, match="of another model"):
+        await supervisor.publish(2, BAD)
+    assert [kind.label for kind in kinds] == ["1", "1"]  # the first had switched
+    assert supervisor.served == (1, V1) and supervisor.down() == frozenset()
+    await supervisor.close()
+
+
+class Probing:
+    """A probe that finds versions from ``wrong`` on not to be what they should be."""
+
+    def __init__(self, wrong: int) -> None:
+        self.wrong = wrong
+
+    async def check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> ProbeResult:
+        if version >= self.wrong:
+            raise PolicyError(f"v{version} is not served")
+        return ProbeResult(0.0, 0.0, 16)
+
+
+async def test_a_version_that_the_probe_finds_wrong_is_taken_back(servers: Servers) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"), probe=Probing(2))  # type: ignore[arg-type]
+    await supervisor.start(1, V1)
+    with pytest.raises(PolicyError, match="v2 is not served"):
+        await supervisor.publish(2, V1)
+    assert [kind.label for kind in kinds] == ["1", "1"] and supervisor.served == (1, V1)
+    await supervisor.close()
+
+
+async def test_a_server_of_somebody_else_that_was_restarted_gets_the_version(servers: Servers) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
+    await supervisor.start(7, V1)
+    kinds[0].label = "default"
+    await until(lambda: kinds[0].label == "7")
+    await until(lambda: supervisor.down() == frozenset())
+    assert kinds[1].calls.count("/update_weights") == 1
+    await supervisor.close()
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_a_server_that_died_is_started_again_with_the_version(tmp_path: Path, how: str) -> None:
+    process = ServerProcess(fake_command(tmp_path), tmp_path / "server.log")
+    replica = Replica(ServerClient(process.command.address), process)
+    supervisor = Supervisor([replica], Path("/policies"), answer_seconds=2.0)
+    await supervisor.start(7, V1)
+    engine = VllmEngine([replica.client], publisher=supervisor.publish, down=supervisor.down)
+    await engine.publish(7, V1)
+    assert (await engine.generate(REQUEST)).version_spans == (VersionSpan(7, 0, 4),)
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+    await until(lambda: bool(supervisor.down()))
+    with pytest.raises(EngineError, match="no vLLM server can be asked"):
+        await engine.generate(REQUEST)
+    await until(lambda: not supervisor.down())
+    assert process.pid != first and replica.starts == 2
+    assert group_members(first) == []
+    assert (await engine.generate(REQUEST)).version_spans == (VersionSpan(7, 0, 4),)
+    await supervisor.close()
+    assert group_members(process.pid) == []
+
+
+async def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
+    good = ServerProcess(fake_command(tmp_path), tmp_path / "good.log")
+    bad = ServerProcess(fake_command(tmp_path, "--broken"), tmp_path / "bad.log")
+    supervisor = Supervisor(
+        [Replica(ServerClient(each.command.address), each) for each in (good, bad)], Path("/policies")
+    )
+    with pytest.raises(EngineError, match="no such model"):
+        await supervisor.start(0, V0)
+    assert all(group_members(each.pid) == [] for each in (good, bad) if each.pid is not None)
+
+
+async def test_an_engine_without_a_supervisor_waits_for_the_version(servers: Servers) -> None:
+    kinds, clients = servers
+    engine = VllmEngine(clients)
+    with pytest.raises(PolicyError, match="call publish"):
+        await engine.generate(REQUEST)
+    arrival = asyncio.create_task(engine.publish(3, V1))
+    await asyncio.sleep(0.3)
+    kinds[0].label = "3"
+    await asyncio.sleep(0.3)
+    assert not arrival.done()  # the other one has it not
+    kinds[1].label = "3"
+    await arrival
+    async with engine.session("e1"):
+        assert (await engine.generate(REQUEST)).finish_reason == "length"
+    assert sum(len(kind.bodies) for kind in kinds) == 1
+    await engine.close()
+
+
+async def test_turns_of_a_failed_server_go_to_another(servers: Servers) -> None:
+    kinds, clients = servers
+    engine = VllmEngine(clients)
+    for kind in kinds:
+        kind.label = "3"
+    await engine.publish(3, V1)
+    kinds[0].generated = staticmethod(lambda _body: (500, {"error": {"message": "EngineCore encountered an issue"}}))
+    with pytest.raises(EngineError, match="EngineCore"):
+        await engine.generate(REQUEST)
+    assert (await engine.generate(REQUEST)).finish_reason == "length"
+    assert [len(kind.bodies) for kind in kinds] == [1, 1]
+    await engine.close()
