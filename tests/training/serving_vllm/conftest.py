@@ -47,8 +47,17 @@ class Served:
         return ServerClient(self.process.command.address, banned=renderer.banned_ids, ends=ENDS, media_root=self.media)
 
 
+@pytest.fixture
+def served(server: Served) -> Served:
+    """The server, started again where a test before ended it."""
+    if not server.process.alive:
+        server.process.start()
+        anyio.run(server.process.wait_until_healthy)
+    return server
+
+
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     if not PYTHON.exists():
         pytest.skip("there is no serving environment (.venv-vllm): run `make vllm`")
     root, media = tmp_path_factory.mktemp("policies"), tmp_path_factory.mktemp("blobs")
@@ -68,7 +77,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     process = ServerProcess(command, tmp_path_factory.mktemp("vllm") / "server.log")
     process.start()
     try:
-        anyio.run(process.wait_until_healthy)
+        anyio.run(process.wait_until_healthy)  # a minute or two
         yield Served(process, root, media)
     finally:
         anyio.run(process.stop)
@@ -83,11 +92,11 @@ def renderer() -> Renderer:
 
 
 @pytest.fixture(scope="session")
-def policy(served: Served) -> Callable[..., Path]:
+def policy(server: Served) -> Callable[..., Path]:
     """``policy(version, only="…")``: the reader with noise of that version on the tensors whose name has that part."""
 
     def make(version: int, only: str = "") -> Path:
-        folder = served.root / f"v{version:06d}{only.replace('.', '-')}"
+        folder = server.root / f"v{version:06d}{only.replace('.', '-')}"
         if not folder.exists():
             copy_policy(folder)
             weights = load_file(folder / "model.safetensors")

@@ -17,15 +17,15 @@ from typing import Literal
 
 import anyio
 
-from envs.types import EngineError, PolicyError
+from envs.types import EngineError, PolicyError, RollwrightError
 from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, read_manifest
 from training.serving.vllm.client import ServerClient
 
 UpdateMode = Literal["exact", "fast"]
 """What becomes of caches and turns in flight at a new version."""
 
-Fault = EngineError | PolicyError | None
-"""Of one server: it died, it refuses, or all is well."""
+Fault = RollwrightError | None
+"""Of one server: it died (`EngineError`), it refuses, or all is well."""
 
 CONTROL_SECONDS = 60.0
 """For a step that does not depend on the model's size."""
@@ -127,7 +127,7 @@ async def _each(
         if fault is None:
             try:
                 await step(client)
-            except (EngineError, PolicyError) as error:
+            except RollwrightError as error:
                 return error
         return fault
 

@@ -87,14 +87,14 @@ class Supervisor:
         return frozenset(index for index, replica in enumerate(self.replicas) if not replica.ready)
 
     async def start(self, version: int, folder: Path) -> None:
-        """Start every server, publish a policy to all of them, and watch them from then on.
+        """Start every server that does not run, publish a policy to all of them, and watch them from then on.
 
         Raises:
             EngineError: a server does not start; the others are stopped.
             ConfigError, PolicyError: a server cannot serve this policy; all are stopped.
         """
         try:
-            await asyncio.gather(*map(self._start, self.replicas))
+            await self._start_all()
             await self.publish(version, folder)
         except BaseException:
             await self.close()
@@ -102,10 +102,21 @@ class Supervisor:
         for replica in self.replicas:
             replica.watcher = asyncio.create_task(self._watch(replica))
 
+    async def _start_all(self) -> None:
+        """All at once; the first fault ends the others' starts."""
+        starts = [asyncio.create_task(self._start(replica)) for replica in self.replicas]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+
     async def _start(self, replica: Replica) -> None:
         replica.starts += 1
         if replica.process is not None:
-            replica.process.start()
+            if not replica.process.alive:
+                replica.process.start()
             await replica.process.wait_until_healthy(self._start_seconds)
         await prepare(replica.client, self._root)
 
