@@ -1,5 +1,6 @@
 # make quickstart   set up, train, evaluate, leave a report
 # make test         set up, pass the tests
+# make test-vllm    set up the serving environment too, pass the tests that need it
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
 # make bench        run every benchmark and rewrite benchmarks/README.md
@@ -8,7 +9,7 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test check bench clean
+.PHONY: setup vllm quickstart test test-vllm check bench clean
 
 setup:
 	@scripts/setup
@@ -20,7 +21,10 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm'
+
+test-vllm: vllm
+	@$(PYTHON) -m pytest -m vllm --durations 20
 
 check: setup
 	@scripts/check

@@ -1,0 +1,71 @@
+"""What servers a run gets, and what of it is found wrong before it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.types import ConfigError, PolicyError
+from training.policy.renderer import Renderer
+from training.serving.vllm.command import ServerOptions
+from training.serving.vllm.service import check_options, end_ids, free_ports, head_dim, make_supervisor
+
+from .conftest import ENDS, READER
+
+
+def options(**changes: Any) -> ServerOptions:
+    return ServerOptions(**{"model": READER, "weights_root": READER.parent, "python": Path(sys.executable)} | changes)
+
+
+def test_what_can_be_known_before_is_said_before(tmp_path: Path) -> None:
+    check_options(options(), gpus=False)
+    with pytest.raises(ConfigError, match="run `make vllm`"):
+        check_options(options(python=tmp_path / "python"), gpus=False)
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        check_options(options(model=tmp_path), gpus=False)
+    with pytest.raises(ConfigError, match="is public"):
+        check_options(options(host="0.0.0.0"), gpus=False)
+
+
+def test_heads_that_are_too_small_for_the_cpu_are_found(tmp_path: Path) -> None:
+    config = {"text_config": {"hidden_size": 64, "num_attention_heads": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="heads of 16 dimensions"):
+        check_options(options(model=tmp_path), gpus=False)
+    check_options(options(model=tmp_path), gpus=True)
+    assert head_dim({"text_config": {"head_dim": 128, "hidden_size": 64, "num_attention_heads": 4}}) == 128
+    assert head_dim({}) is None
+
+
+def test_replicas_have_ports_logs_and_cores_of_their_own(renderer: Renderer, tmp_path: Path) -> None:
+    supervisor = make_supervisor(options(), renderer, tmp_path, replicas=2)
+    processes = [replica.process for replica in supervisor.replicas]
+    assert len({process.log for process in processes if process}) == 2
+    assert len({process.command.address for process in processes if process}) == 2
+    cores = [process.command.environment["VLLM_CPU_OMP_THREADS_BIND"] for process in processes if process]
+    assert len(set(cores)) == min(2, max(1, len(os.sched_getaffinity(0)) - 1))
+
+
+def test_servers_of_somebody_else_are_not_started(renderer: Renderer, tmp_path: Path) -> None:
+    supervisor = make_supervisor(options(), renderer, tmp_path, addresses=["http://10.0.0.5:8000/"])
+    (replica,) = supervisor.replicas
+    assert replica.process is None and replica.client.address == "http://10.0.0.5:8000"
+
+
+def test_turns_end_at_the_checkpoints_end_tokens(renderer: Renderer, tmp_path: Path) -> None:
+    assert end_ids(READER, renderer) == list(ENDS)
+    shutil.copy(READER / "config.json", tmp_path)
+    assert end_ids(tmp_path, renderer) == [renderer.tokenizer.eos_token_id]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [null]}')
+    with pytest.raises(PolicyError, match="names no end-of-turn token"):
+        end_ids(tmp_path, renderer)
+
+
+def test_ports_are_free_and_different() -> None:
+    assert len(set(free_ports("127.0.0.1", 3))) == 3
