@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,12 @@ from training.policy.renderer import Renderer
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import Place, ServerOptions, build_command
 from training.serving.vllm.process import ServerProcess
+from training.serving.vllm.publishing import prepare
+
+from .judging import Judge
 
 ROOT = Path(__file__).parents[3]
+Policy = Callable[..., Path]
 READER = ROOT / "datasets/policies/reader"
 PYTHON = ROOT / ".venv-vllm/bin/python"
 ENDS = (757, 755)
@@ -56,6 +60,23 @@ def served(server: Served) -> Served:
     return server
 
 
+@pytest.fixture
+async def client(served: Served, renderer: Renderer) -> AsyncIterator[ServerClient]:
+    """Of a server that has its weight engine ready."""
+    found = served.client(renderer)
+    await prepare(found, served.root)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def differ(renderer: Renderer) -> Iterator[Judge]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # models of this size are slower with more
+    yield Judge(renderer)
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     if not PYTHON.exists():
@@ -70,6 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         max_model_len=2048,
         max_num_seqs=8,
         max_images=2,
+        lora_rank=8,
         flags={"enforce_eager": True},
     )
     cores = sorted(os.sched_getaffinity(0))
@@ -92,17 +114,17 @@ def renderer() -> Renderer:
 
 
 @pytest.fixture(scope="session")
-def policy(server: Served) -> Callable[..., Path]:
-    """``policy(version, only="…")``: the reader with noise of that version on the tensors whose name has that part."""
+def policy(server: Served) -> Policy:
+    """``policy(version)``: the reader with noise of that version on all tensors; version 0 is the reader itself."""
 
-    def make(version: int, only: str = "") -> Path:
-        folder = server.root / f"v{version:06d}{only.replace('.', '-')}"
+    def make(version: int) -> Path:
+        folder = server.root / f"v{version:06d}"
         if not folder.exists():
             copy_policy(folder)
             weights = load_file(folder / "model.safetensors")
             generator = torch.Generator().manual_seed(version)
-            for name, tensor in sorted(weights.items()):
-                if only in name:
+            for _, tensor in sorted(weights.items()):
+                if version:
                     tensor += 0.02 * torch.randn(tensor.shape, generator=generator)
             save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         return folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,71 +20,15 @@ from training.serving.engine import Generation, GenerationRequest, Picture
 from training.serving.vllm.client import GENERATE, ServerClient
 from training.serving.vllm.probe import (
     Probe,
-    ProbeResult,
-    TransformersScorer,
-    Turn,
-    compare,
     probe_picture,
     probe_requests,
 )
-from training.serving.vllm.publishing import prepare, publish
+from training.serving.vllm.publishing import publish
 
-from .conftest import Served, copy_policy
+from .conftest import Policy, Served, copy_policy
+from .judging import EXACT, WRONG, Judge, ask
 
 pytestmark = pytest.mark.vllm
-
-EXACT = 1e-4
-"""Largest |difference| of log-probs in float32; 1e-5 is seen."""
-WRONG = 3e-3
-"""More than that shows weights, a head, an image or a prefix of another version."""
-Policy = Callable[..., Path]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> None:
-    """Models of this size are slower with more."""
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-async def client(served: Served, renderer: Renderer) -> AsyncIterator[ServerClient]:
-    """Of a server that has its weight engine ready."""
-    found = served.client(renderer)
-    await prepare(found, served.root)
-    yield found
-    await found.close()
-
-
-class Judge:
-    """Compares a turn with a forward pass."""
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._scorer = TransformersScorer(renderer)
-
-    def __call__(self, folder: Path, request: GenerationRequest, generation: Generation) -> ProbeResult:
-        turn = Turn(request, generation)
-        return compare([turn], self._scorer(folder, [turn]))
-
-
-@pytest.fixture
-def differ(renderer: Renderer) -> Judge:
-    return Judge(renderer)
-
-
-def ask(
-    renderer: Renderer, *pictures: Picture, key: str = "turn", tokens: int = 24, temperature: float = 0.7
-) -> GenerationRequest:
-    """A turn whose prompt is longer than two blocks of the prefix cache."""
-    text = "Task: " + " ".join(f"press {number}" for number in range(100))
-    return GenerationRequest(
-        prompt=renderer.encode(text, [picture.size for picture in pictures]),
-        pictures=pictures,
-        key=key,
-        episode="episode",
-        seed=1,
-        max_new_tokens=tokens,
-        temperature=temperature,
-    )
 
 
 @pytest.mark.parametrize("images", [1, 2])

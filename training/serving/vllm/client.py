@@ -24,6 +24,7 @@ from training.serving.vllm.command import SERVED_NAME
 GENERATE = "/inference/v1/generate"
 VERSIONS = "0.32."
 """The releases whose routes and answers are known here; scripts/setup_vllm installs one of them."""
+ADAPTER_PREFIX = f"{SERVED_NAME}-v"
 CONNECT_SECONDS = 10.0
 ASK_SECONDS = 60.0
 """For an answer that needs no model: seconds pass where other jobs take the HTTP side's core."""
@@ -135,11 +136,18 @@ class ServerClient:
             "GET", "/is_paused", "/is_paused", timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
         )
 
-    async def generate(self, request: GenerationRequest, version: int) -> Generation:
+    async def adapters(self) -> list[int]:
+        """The versions of the adapters that are loaded, ascending."""
+        models = (await self._get("/v1/models"))["data"]
+        names = (str(each["id"]).removeprefix(ADAPTER_PREFIX) for each in models if each["id"] != SERVED_NAME)
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    async def generate(self, request: GenerationRequest, version: int, *, adapter: bool = False) -> Generation:
         """One turn.
 
         Args:
             version: That is served now: keeps what is cached for one version from the next.
+            adapter: The version is an adapter's; the server's label is its base model's.
 
         Raises:
             EngineError: the server is dead, restarting, too slow, or serves no published version.
@@ -155,7 +163,7 @@ class ServerClient:
         if len(prompt.ids) + request.max_new_tokens > facts.max_model_len:
             return Generation((), (), (), "context_overflow")
         body = {
-            "model": SERVED_NAME,
+            "model": adapter_name(version) if adapter else SERVED_NAME,
             "token_ids": prompt.short_ids,
             "content_parts": [self._content_part(picture, version) for picture in request.pictures],
             "sampling_params": self._sampling(request),
@@ -164,7 +172,7 @@ class ServerClient:
         }
         answer = await self._ask("POST", GENERATE, f"turn {request.key}", json=body, timeout=self._turn_timeout())
         compare_prompts(prompt, answer, f"turn {request.key} at {self.address}")
-        return self._generation(answer, request.key)
+        return self._generation(answer, request.key, version if adapter else None)
 
     def _turn_timeout(self) -> httpx.Timeout:
         return httpx.Timeout(self._turn_seconds, connect=CONNECT_SECONDS, pool=None)
@@ -196,7 +204,7 @@ class ServerClient:
             "skip_special_tokens": False,
         }
 
-    def _generation(self, answer: Mapping[str, Any], key: str) -> Generation:
+    def _generation(self, answer: Mapping[str, Any], key: str, adapter: int | None) -> Generation:
         choice = answer["choices"][0]
         tokens = tuple(choice["token_ids"] or ())
         logprobs = tuple(float(each["logprob"]) for each in (choice["logprobs"] or {}).get("content") or ())
@@ -207,7 +215,8 @@ class ServerClient:
             )
         if banned := sorted(self._banned.intersection(tokens)):
             raise PolicyError(f"turn {key} at {self.address}: the banned token ids {banned} were generated")
-        return Generation(tokens, logprobs, self._spans(choice, len(tokens)), _FINISHES[choice["finish_reason"]])
+        spans = self._spans(choice, len(tokens)) if adapter is None else (VersionSpan(adapter, 0, len(tokens)),)
+        return Generation(tokens, logprobs, spans, _FINISHES[choice["finish_reason"]])
 
     def _spans(self, choice: Mapping[str, Any], tokens: int) -> tuple[VersionSpan, ...]:
         spans = []
@@ -244,7 +253,8 @@ class ServerClient:
     async def _ask(self, method: str, path: str, what: str, **send: Any) -> dict[str, Any]:
         response = await self._send(method, path, **send)
         if response.is_success:
-            return dict(response.json()) if response.content else {}
+            is_json = response.headers.get("Content-Type", "").startswith("application/json")
+            return dict(response.json() or {}) if is_json else {}
         said = error_text(response)
         if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise ConfigError(
@@ -263,6 +273,11 @@ class ServerClient:
             raise EngineError(f"{self.address} does not answer {path} in time ({type(error).__name__})") from error
         except httpx.TransportError as error:
             raise EngineError(f"{self.address} cannot be reached: {error or type(error).__name__}") from error
+
+
+def adapter_name(version: int) -> str:
+    """Name under which the adapter of a version is loaded."""
+    return f"{ADAPTER_PREFIX}{version}"
 
 
 def read_version(label: str) -> int | None:

@@ -18,6 +18,8 @@ SERVED_NAME = "policy"
 """Name under which a server knows its model."""
 IN_SERVER = Path(__file__).parent / "in_server"
 """The modules that vLLM imports; the only folder of ours on its path."""
+ADAPTERS_AT_ONCE = 2
+"""Of one batch: turns in flight end with the version before, while new ones have the next."""
 KV_CACHE_GIB = 1
 """Of a server on the CPU, where vLLM takes whole GiB only; some 2 million tokens of a policy with less than a million parameters."""
 
@@ -36,6 +38,7 @@ OURS = frozenset(
         "limit_mm_per_prompt",
         "logprobs_mode",
         "max_lora_rank",
+        "max_loras",
         "max_model_len",
         "max_num_seqs",
         "middleware",
@@ -134,7 +137,7 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
     if options.api_key:
         argv += ["--middleware", "rollwright_guard.Guard"]
     if options.lora_rank:
-        argv += ["--enable-lora", "--max-lora-rank", str(options.lora_rank)]
+        argv += ["--enable-lora", "--max-lora-rank", str(options.lora_rank), "--max-loras", str(ADAPTERS_AT_ONCE)]
     argv += passed_through(options.flags)
     return ServerCommand(
         tuple(argv), server_environment(options, place, inherited), f"http://{options.host}:{place.port}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from envs.types import EngineError, PolicyError
 from training.serving.engine import Generation, GenerationRequest
+from training.serving.vllm.adapters import is_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.router import Router
 
@@ -43,6 +44,7 @@ class VllmEngine:
         self._down = down
         self._router = Router(len(clients))
         self._version: int | None = None
+        self._adapter = False
 
     async def generate(self, request: GenerationRequest) -> Generation:
         """One turn, at the episode's server.
@@ -59,7 +61,7 @@ class VllmEngine:
         self._router.begin(server)
         failed = False
         try:
-            return await self._clients[server].generate(request, self._version)
+            return await self._clients[server].generate(request, self._version, adapter=self._adapter)
         except EngineError:
             failed = True
             raise
@@ -78,16 +80,18 @@ class VllmEngine:
         if self._publisher is not None:
             await self._publisher(version, folder)
         else:
-            await self._arrival(version)
-        self._version = version
+            await self._arrival(version, adapter=is_adapter(folder))
+        self._version, self._adapter = version, is_adapter(folder)
 
-    async def _arrival(self, version: int) -> None:
+    async def _arrival(self, version: int, *, adapter: bool) -> None:
         """Wait until every server that answers has the version, and at least one does."""
+
+        async def served_by(client: ServerClient) -> int | None:
+            return max(await client.adapters(), default=None) if adapter else await client.weight_version()
+
         until = time.monotonic() + ARRIVAL_SECONDS
         while True:
-            answers = await asyncio.gather(
-                *(client.weight_version() for client in self._clients), return_exceptions=True
-            )
+            answers = await asyncio.gather(*map(served_by, self._clients), return_exceptions=True)
             if unexpected := [
                 each for each in answers if isinstance(each, BaseException) and not isinstance(each, EngineError)
             ]:

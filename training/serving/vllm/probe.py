@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from peft import PeftModel
 from PIL import Image, ImageDraw
 from transformers import AutoModelForImageTextToText
 
 from envs.types import PolicyError
 from training.policy.renderer import Renderer, loading
 from training.serving.engine import Generation, GenerationRequest, Picture
+from training.serving.vllm.adapters import base_of, is_adapter
 from training.serving.vllm.client import ServerClient
 
 SIZE = (320, 240)
@@ -85,7 +87,9 @@ class Probe:
             EngineError: a server failed.
         """
         requests = probe_requests(self._renderer, version, self._images)
-        answers = await asyncio.gather(*(self._ask(client, requests, version) for client in clients))
+        answers = await asyncio.gather(
+            *(self._ask(client, requests, version, is_adapter(folder)) for client in clients)
+        )
         turns = [turn for answer in answers for turn in answer]
         expected = await asyncio.to_thread(self._scorer, folder, turns)
         worst = ProbeResult(0.0, 0.0, 0)
@@ -100,10 +104,12 @@ class Probe:
             worst = max(worst, result, key=lambda each: each.mean)
         return worst
 
-    async def _ask(self, client: ServerClient, requests: Sequence[GenerationRequest], version: int) -> list[Turn]:
+    async def _ask(
+        self, client: ServerClient, requests: Sequence[GenerationRequest], version: int, adapter: bool
+    ) -> list[Turn]:
         turns = []
         for request in requests:
-            generation = await client.generate(request, version)
+            generation = await client.generate(request, version, adapter=adapter)
             if served := sorted({span.version for span in generation.version_spans} - {version}):
                 raise PolicyError(f"{client.address} serves v{served[0]} and not v{version}")
             turns.append(Turn(request, generation))
@@ -158,6 +164,21 @@ def probe_picture(seed: int) -> Picture:
     return Picture(buffer.getvalue(), SIZE)
 
 
+def load_model(folder: Path) -> Any:
+    """The model of a checkpoint folder in float32, or of an adapter's base with the adapter added in.
+
+    Raises:
+        StorageError, ReadError, PolicyError: as `loading`.
+    """
+    base = base_of(folder) if is_adapter(folder) else folder
+    with loading(base):
+        model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32).eval()
+    if base != folder:
+        with loading(folder):
+            model = PeftModel.from_pretrained(model, folder).merge_and_unload()
+    return model
+
+
 class TransformersScorer:
     """A forward pass of transformers, in float32 on the CPU: the model is read each time and let go of."""
 
@@ -166,8 +187,7 @@ class TransformersScorer:
 
     @torch.inference_mode()
     def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
-        with loading(folder):
-            model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+        model = load_model(folder)
         return [self._score(model, turn) for turn in turns]
 
     def _score(self, model: Any, turn: Turn) -> list[float]:

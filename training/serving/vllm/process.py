@@ -130,12 +130,12 @@ class ServerProcess:
         return (errors or lines or ["no output"])[-1]
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End every process of the group: SIGTERM, and SIGKILL for what is left after ``seconds``."""
+        """End every process of the group: SIGTERM, and SIGKILL for what is left after ``seconds``, or at once if the first one is dead."""
         if self._process is None:
             return
+        until = time.monotonic() + (seconds if self.alive else 0)
         self._signal(signal.SIGCONT)  # a stopped process would not notice
         self._signal(signal.SIGTERM)
-        until = time.monotonic() + seconds
         while self._group_lives() and time.monotonic() < until:
             await asyncio.sleep(0.1)
         self._signal(signal.SIGKILL)

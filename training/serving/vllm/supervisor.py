@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envs.types import EngineError, RollwrightError
+from training.serving.vllm.adapters import is_adapter, publish_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe
 from training.serving.vllm.process import START_SECONDS, ServerProcess
@@ -145,7 +146,7 @@ class Supervisor:
 
     async def _give(self, clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
         """Publish and probe."""
-        publication = await publish(clients, version, folder, update=self._update, together=self._together)
+        publication = await self._publish(clients, version, folder)
         if self._probe is not None:
             alive = [client for client in clients if client.address not in publication.failed]
             result = await self._probe.check(alive, version, folder)
@@ -157,13 +158,18 @@ class Supervisor:
             )
         return publication
 
+    async def _publish(self, clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
+        if is_adapter(folder):
+            return await publish_adapter(clients, version, folder)
+        return await publish(clients, version, folder, update=self._update, together=self._together)
+
     async def _go_back(self, replicas: Sequence[Replica]) -> None:
         """Serve the last good version again; a server that cannot is started again by its watcher."""
         if self._served is None:
             return
         for replica in replicas:
             try:
-                await publish([replica.client], *self._served, update=self._update)
+                await self._publish([replica.client], *self._served)
             except RollwrightError as error:
                 replica.ready, replica.fault = False, f"it does not go back to v{self._served[0]}: {error}"
 
@@ -191,12 +197,15 @@ class Supervisor:
             return replica.fault or "it failed at a publication"
         try:
             await replica.client.check_alive(self._answer_seconds)
-            label = await replica.client.weight_version()
+            serves = self._served is None or await self._serves(replica.client, *self._served)
         except RollwrightError as error:
             return "" if self._changing.locked() else str(error)
-        if self._served is not None and label != self._served[0] and not self._changing.locked():
-            return f"it serves {label} and not v{self._served[0]}"
+        if not serves and not self._changing.locked():
+            return f"it does not serve v{self._served[0] if self._served else None}: it was restarted, or another one published to it"
         return ""
+
+    async def _serves(self, client: ServerClient, version: int, folder: Path) -> bool:
+        return version in await client.adapters() if is_adapter(folder) else version == await client.weight_version()
 
     async def _bring_back(self, replica: Replica) -> None:
         """Stop, start, and give the current version; until it works."""

@@ -1,0 +1,93 @@
+"""Publishes LoRA adapters to running vLLM servers, each version under a name of its own.
+
+Nothing is paused: turns in flight end with the adapter that they began with, and what is cached belongs to one name. The base model's
+weights and its version stay as they are, so the version of a turn is in the name that it asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors import safe_open
+
+from envs.types import EngineError, PolicyError, RollwrightError
+from training.serving.vllm.client import ServerClient, adapter_name
+from training.serving.vllm.publishing import CONTROL_SECONDS, LOAD_SECONDS, Publication
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""Of PEFT: a folder with it holds an adapter, not a whole model."""
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+KEPT_ADAPTERS = 2
+"""The published one and the one before it, to go back to; turns in flight keep theirs in any case."""
+TOWERS = (".visual.", ".vision_tower.", ".vision_model.")
+"""In the names of modules that vLLM's adapters leave out without a word."""
+LOADED = "already been loaded"
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a policy's folder holds an adapter."""
+    return (folder / ADAPTER_CONFIG).exists()
+
+
+def check_adapter(folder: Path) -> None:
+    """Refuse what a server would load only in part.
+
+    Raises:
+        PolicyError: the adapter has no weights, or has some in the vision tower.
+    """
+    weights = folder / ADAPTER_WEIGHTS
+    if not weights.exists():
+        raise PolicyError(f"{folder} has {ADAPTER_CONFIG} and no {ADAPTER_WEIGHTS}")
+    with safe_open(weights, framework="np") as opened:
+        names = list(opened.keys())
+    if towers := sorted(name for name in names if any(tower in name for tower in TOWERS)):
+        raise PolicyError(
+            f"{folder} has adapters in the vision tower ({len(towers)}, as {towers[0]}), which vLLM leaves out: "
+            "train adapters of the language model alone, or publish merged weights"
+        )
+
+
+def base_of(folder: Path) -> Path:
+    """The checkpoint that an adapter belongs to, as its configuration names it."""
+    return Path(json.loads((folder / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
+
+
+async def publish_adapter(clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
+    """Load an adapter as ``version`` on all servers, and drop the ones before the last.
+
+    Raises:
+        PolicyError: a server refuses it; what is loaded stays.
+        EngineError: every server failed.
+    """
+    check_adapter(folder)
+    begun = time.monotonic()
+    faults = await asyncio.gather(*(_load(client, version, folder) for client in clients))
+    failed: dict[str, EngineError] = {}
+    for client, fault in zip(clients, faults, strict=True):
+        if isinstance(fault, EngineError):
+            failed[client.address] = fault
+        elif fault is not None:
+            raise fault
+    if len(failed) == len(clients):
+        raise EngineError(f"v{version} reached no server: {'; '.join(map(str, failed.values()))}")
+    return Publication(version, time.monotonic() - begun, 0.0, failed)
+
+
+async def _load(client: ServerClient, version: int, folder: Path) -> RollwrightError | None:
+    body = {"lora_name": adapter_name(version), "lora_path": str(folder)}
+    try:
+        try:
+            await client.post("/v1/load_lora_adapter", LOAD_SECONDS, json=body)
+        except PolicyError as error:
+            if LOADED not in str(error):
+                raise
+        for old in await client.adapters():
+            if old <= version - KEPT_ADAPTERS:
+                await client.post("/v1/unload_lora_adapter", CONTROL_SECONDS, json={"lora_name": adapter_name(old)})
+    except RollwrightError as error:
+        return error
+    return None
