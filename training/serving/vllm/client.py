@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 
-from envs.types import ConfigError, EngineError, PolicyError
+from envs.types import ConfigError, EngineError, FinishReason, PolicyError
 from training.policy.rendered import RenderedPrompt
-from training.serving.engine import FinishReason, Generation, GenerationRequest, Picture, VersionSpan
+from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan
 from training.serving.sampling import noise_seed
 from training.serving.vllm.command import SERVED_NAME
 
