@@ -27,6 +27,7 @@ from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_once
+from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
@@ -62,7 +63,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         if version not in store.versions():
             mark_evaluations_doubtful(store)
             publish_base(store, checkpoint, version)
-        with use_cluster(config.cluster, None) as workers:
+        with (
+            serve_policy(config.serving, config.policy, store, version) as servers,
+            use_cluster(config.cluster, None) as workers,
+        ):
             result = evaluate_version(
                 Rollouts(
                     store,
@@ -72,6 +76,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
                     rewards=config.rewards,
                     live=config.tasks.live,
                     serving=config.serving,
+                    servers=servers,
                 ),
                 version,
                 tasks,

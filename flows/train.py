@@ -27,6 +27,7 @@ from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.processes.prefect_run import run_as_task
+from tasks_lib.processes.serving import serve_policy
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
@@ -58,7 +59,11 @@ def train(config: TrainConfig) -> dict[str, Any]:
         config = run.config  # with the chat template
         checkpoint = resolve_path(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
-        with Trainer(run.store, config) as trainer, use_cluster(config.cluster, run.warm_request()) as workers:
+        with (
+            Trainer(run.store, config) as trainer,
+            serve_policy(config.serving, config.policy, run.store, run.version) as servers,
+            use_cluster(config.cluster, run.served_by(servers)) as workers,
+        ):
             warm_up(run.warm_request(), workers)
             set_up = time.perf_counter() - started
             loop = SynchronousLoop(run, trainer, workers, progress)

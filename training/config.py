@@ -34,17 +34,6 @@ class PolicyConfig(Settings):
     max_new_tokens: int = Field(32, ge=1, le=8192, description="Longest model turn in tokens.")
 
 
-class ServingConfig(Settings):
-    """How policies are served."""
-
-    patience: float = Field(
-        120.0,
-        ge=0,
-        le=86_400,
-        description="Seconds to wait for a failing engine before an episode abstains.",
-    )
-
-
 class AlgorithmConfig(Settings):
     """How rewards become a loss."""
 

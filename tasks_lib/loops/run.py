@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from envs.types import Memory, StorageError
@@ -19,6 +20,7 @@ from tasks_lib.folder.metrics import MetricsLog
 from tasks_lib.folder.repair import repair_run
 from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.folder.values import freeze_config
+from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.rollouts.evaluation import mark_evaluations_doubtful
 from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
@@ -76,6 +78,11 @@ class TrainingRun:
     def memories(self, version: int) -> dict[str, Memory]:
         """What the task families remember when a version is there, by family; nothing without a memory of families."""
         return self._draws.memories(version)
+
+    def served_by(self, servers: PolicyServers | None) -> RolloutRequest:
+        """Use running vLLM servers from now on, if there are any; what the workers are told when they start."""
+        self.rollouts = replace(self.rollouts, servers=servers)
+        return self.warm_request()
 
     def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""

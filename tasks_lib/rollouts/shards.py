@@ -18,14 +18,16 @@ from envs.types import RollwrightError, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.folder.repair import repair_group
 from tasks_lib.processes.retries import is_retriable
+from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.config import PolicyConfig, ServingConfig
+from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
+from training.serving.config import ServingConfig
 
 logger = get_logger(__name__)
 
@@ -88,7 +90,7 @@ class Rollout:
 
     @property
     def batches(self) -> dict[str, float]:
-        """What the generation batches of all shards did (`BatchStatistics`)."""
+        """What the generation batches of all shards did (`EngineStatistics`)."""
         total: Counter[str] = Counter()
         for pipeline in self.pipelines:
             total.update(pipeline.get("batches", {}))
@@ -106,6 +108,8 @@ class Rollouts:
     rewards: RewardConfig = field(default_factory=RewardConfig)
     live: LiveOptions = field(default_factory=LiveOptions)
     serving: ServingConfig = field(default_factory=ServingConfig)
+    servers: PolicyServers | None = None
+    """Running vLLM servers; ``None`` where the engine is the workers' own."""
 
     def request(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutRequest:
         """The request for one shard for a version that the run published."""
@@ -119,6 +123,7 @@ class Rollouts:
             rewards=self.rewards,
             seed=self.seed,
             serving=self.serving,
+            servers=self.servers.addresses if self.servers is not None and actor == "policy" else (),
             live=self.live,
             actor=actor,
         )
@@ -134,7 +139,10 @@ class Rollouts:
 
         Raises:
             RollwrightError: a group is not there although its task finished.
+            PolicyError, EngineError: the servers do not serve the version.
         """
+        if self.servers is not None and actor == "policy":
+            self.servers.publish(version)
         started = time.perf_counter()
         for group in groups:
             size, attempts = len(group.seeds), self.rollout.attempts

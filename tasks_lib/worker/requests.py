@@ -14,9 +14,10 @@ from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask
 from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
-from training.config import PolicyConfig, ServingConfig
+from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
+from training.serving.config import ServingConfig
 
 ActorName = Literal["policy", "oracle"]
 """Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
@@ -50,6 +51,8 @@ class RolloutRequest(WorkerRequest):
     groups: tuple[GroupSpec, ...]
     seed: int
     serving: ServingConfig = ServingConfig()
+    servers: tuple[str, ...] = ()
+    """Addresses of the vLLM servers that have the version; none where the engine is the worker's own."""
     actor: ActorName = "policy"
 
 
@@ -108,6 +111,8 @@ class WorkerNeeds(NamedTuple):
     template: str
     batching: tuple[bool, int, float]
     """Of the local engine: deterministic, cohorts, deadline."""
+    serving: ServingConfig
+    servers: tuple[str, ...]
     pool: PoolOptions
     judge: JudgeConfig | None
     spent_path: Path
@@ -120,10 +125,13 @@ class WorkerNeeds(NamedTuple):
     @classmethod
     def of(cls, request: WorkerRequest) -> WorkerNeeds:
         rollout, rewards = request.rollout, request.rewards
+        engine = (request.serving, request.servers) if isinstance(request, RolloutRequest) else (ServingConfig(), ())
         return cls(
             run_dir=request.run_dir,
             template=request.policy.template,
             batching=(rollout.deterministic, rollout.cohorts, rollout.wave_deadline),
+            serving=engine[0],
+            servers=engine[1],
             pool=request.pool_options(),
             judge=rollout.judge,
             spent_path=request.spent_path,

@@ -41,6 +41,7 @@ from tasks_lib.episode.turns import encode_stage, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
+from tasks_lib.processes.serving import connect_engine
 from tasks_lib.worker.committing import GroupCommitter, Play
 from tasks_lib.worker.event_loop import WorkerLoop
 from tasks_lib.worker.requests import (
@@ -53,10 +54,10 @@ from tasks_lib.worker.requests import (
 )
 from training.groups import GroupSpec
 from training.ledger.store import RunStore, write_json_once
+from training.serving.engine import Engine
 
-if TYPE_CHECKING:  # both import torch: seconds
+if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
-    from training.serving.local import LocalEngine
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
 """What a worker's wall time is charged to, first match wins; the rest is idle."""
@@ -86,7 +87,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._sites: dict[str, Site] = {}
         self._pool: BrowserPool | None = None
         self._renderer: Renderer | None = None
-        self._engine: LocalEngine | None = None
+        self._engine: Engine | None = None
         self._clock = ActivityClock(ACTIVITIES)
         """Of the shard that is being rolled out."""
         self._judge: Judge | None = None
@@ -259,21 +260,35 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._use_needs(WorkerNeeds.of(request))
             checkpoint = Path(request.checkpoint)
             if self._engine is None:
-                from training.policy.renderer import Renderer
-                from training.serving.local import LocalEngine, LocalModel
-
-                self._renderer = Renderer(checkpoint, request.policy.template)
-                deterministic, cohorts, deadline = WorkerNeeds.of(request).batching
-                self._engine = LocalEngine(
-                    LocalModel(self._renderer),
-                    deterministic=deterministic,
-                    cohorts=cohorts,
-                    deadline=deadline,
-                    busy=lambda: self._clock("generate"),
-                )
+                self._renderer, self._engine = self._make_engine(request, checkpoint)
                 gc.freeze()  # what the libraries made stays, and is not looked through again
             self._loop.wait(self._engine.publish(request.version, checkpoint))
             self._loop.wait(self._start_web({group.task.site for group in request.groups}, request))
+
+    def _make_engine(self, request: RolloutRequest, checkpoint: Path) -> tuple[Renderer, Engine]:
+        """The worker's own model, or the way to the run's servers."""
+        from training.policy.renderer import Renderer
+
+        renderer = Renderer(checkpoint, request.policy.template)
+        if request.servers:
+            return renderer, connect_engine(
+                request.serving,
+                request.servers,
+                RunStore(Path(request.run_dir)),
+                checkpoint,
+                renderer,
+                busy=lambda: self._clock("generate"),
+            )
+        from training.serving.local import LocalEngine, LocalModel
+
+        deterministic, cohorts, deadline = WorkerNeeds.of(request).batching
+        return renderer, LocalEngine(
+            LocalModel(renderer),
+            deterministic=deterministic,
+            cohorts=cohorts,
+            deadline=deadline,
+            busy=lambda: self._clock("generate"),
+        )
 
     def _use_needs(self, needs: WorkerNeeds) -> None:
         if needs != self._made_for:

@@ -244,13 +244,18 @@ class RunStore:
         """What the run's judges have spent together, or those of one regrading."""
         return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
 
+    @property
+    def blobs_path(self) -> Path:
+        """Folder of all blobs."""
+        return self.root / "blobs"
+
     def blob_path(self, sha256: str) -> Path:
         """Where a blob lies; where it would as a picture, if there is none of that name."""
         paths = [self._blob_path(sha256, kind) for kind in BLOB_KINDS]
         return next((path for path in paths if path.exists()), paths[0])
 
     def _blob_path(self, sha256: str, kind: str) -> Path:
-        return self.root / "blobs" / sha256[:2] / f"{sha256}.{kind}"
+        return self.blobs_path / sha256[:2] / f"{sha256}.{kind}"
 
     # -- blobs
 
@@ -272,7 +277,7 @@ class RunStore:
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
-            raise StorageError(f"blob {sha256} is missing from {self.root / 'blobs'}") from error
+            raise StorageError(f"blob {sha256} is missing from {self.blobs_path}") from error
         if hashlib.sha256(data).hexdigest() != sha256:
             raise StorageError(f"blob {path} does not hold what its name says")
         return data

@@ -5,6 +5,7 @@ The rollout renders with this, and the trainer feeds the ids that were kept, so 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -141,3 +142,24 @@ def find_images(ids: Sequence[int], image_token: int, lengths: Sequence[int]) ->
     repeated = set(found) - set(starts)
     short = tuple(token for offset, token in enumerate(ids) if offset not in repeated)
     return RenderedPrompt(tuple(ids), short, tuple(zip(starts, lengths, strict=True)))
+
+
+def end_ids(checkpoint: Path, tokenizer: Any) -> list[int]:
+    """Ids of the tokens that end a turn: those that a checkpoint names, or else its tokenizer's.
+
+    The only part of a checkpoint's generation_config.json that counts. Its penalties, filters and lengths would change the distribution
+    that turns are sampled from, and the trainer would not know of it.
+
+    Raises:
+        PolicyError: none is named.
+    """
+    names = ("generation_config.json", "config.json")  # older checkpoints have it in the second one
+    files = [json.loads(path.read_bytes()) for name in names if (path := checkpoint / name).exists()]
+    named = next((ids for file in files if (ids := file.get("eos_token_id")) is not None), tokenizer.eos_token_id)
+    ends = [named] if isinstance(named, int) else list(named or [tokenizer.eos_token_id])
+    if None in ends:
+        raise PolicyError(
+            "the checkpoint names no end-of-turn token; set eos_token_id in its generation_config.json,"
+            " or eos_token in its tokenizer_config.json"
+        )
+    return ends

@@ -19,32 +19,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from envs.types import EngineError, RollwrightError
-from training.serving.engine import Generation, GenerationRequest
+from training.serving.engine import EngineStatistics, Generation, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
 Waiting = tuple[GenerationRequest, asyncio.Future[Generation]]
 """A turn that is asked for."""
-
-
-@dataclass(slots=True)
-class BatchStatistics:
-    """Counters of batches."""
-
-    batches: int = 0
-    turns: int = 0
-    late_batches: int = 0
-    """Batches that closed by the deadline, without every open session."""
-    seconds: float = 0.0
-    """Wall seconds in which the model was generating."""
-
-    def __sub__(self, before: BatchStatistics) -> BatchStatistics:
-        return BatchStatistics(
-            self.batches - before.batches,
-            self.turns - before.turns,
-            self.late_batches - before.late_batches,
-            self.seconds - before.seconds,
-        )
 
 
 class Batching(Protocol):
@@ -66,7 +46,7 @@ class ModelThread:
     """One thread."""
     busy: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered on the event loop while the model generates."""
-    statistics: BatchStatistics = field(default_factory=BatchStatistics)
+    statistics: EngineStatistics = field(default_factory=EngineStatistics)
     """Since it was made."""
 
     async def run(self, batch: Sequence[Waiting]) -> None:

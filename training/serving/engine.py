@@ -64,8 +64,33 @@ class Generation:
     finish_reason: FinishReason
 
 
+@dataclass(slots=True)
+class EngineStatistics:
+    """Counters of an engine since it was made."""
+
+    batches: int = 0
+    """0 where a server makes the batches."""
+    turns: int = 0
+    late_batches: int = 0
+    """Batches that closed by the deadline, without every open session."""
+    seconds: float = 0.0
+    """Wall seconds in which a turn was being generated."""
+
+    def __sub__(self, before: EngineStatistics) -> EngineStatistics:
+        return EngineStatistics(
+            self.batches - before.batches,
+            self.turns - before.turns,
+            self.late_batches - before.late_batches,
+            self.seconds - before.seconds,
+        )
+
+
 class Engine(Protocol):
     """Generates turns from a policy version. Used from one event loop."""
+
+    @property
+    def statistics(self) -> EngineStatistics:
+        """What it has done since it was made, as it is now."""
 
     async def generate(self, request: GenerationRequest) -> Generation:
         """One turn.

@@ -17,9 +17,9 @@ import torch
 from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessorList
 
 from envs.types import FinishReason, PolicyError
-from training.policy.renderer import Renderer, loading
-from training.serving.batches import Batching, BatchStatistics, CohortBatches, FreeBatches, ModelThread
-from training.serving.engine import Generation, GenerationRequest, VersionSpan
+from training.policy.renderer import Renderer, end_ids, loading
+from training.serving.batches import Batching, CohortBatches, FreeBatches, ModelThread
+from training.serving.engine import EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.sampling import Sampler
 
 
@@ -61,7 +61,7 @@ class LocalEngine:
         )
 
     @property
-    def statistics(self) -> BatchStatistics:
+    def statistics(self) -> EngineStatistics:
         """What its batches were since it was made, as they are now."""
         return replace(self._thread.statistics)
 
@@ -123,25 +123,11 @@ class LocalModel:
                 f"{folder} is a {model.config.model_type} model without the image token of policy.template; Qwen-VL ones are known"
             )
         model.generation_config = GenerationConfig(
-            eos_token_id=self._end_ids(model.generation_config.eos_token_id),
+            eos_token_id=end_ids(folder, self.renderer.tokenizer),
             pad_token_id=self.renderer.tokenizer.pad_token_id,
         )
         self._context = model.config.get_text_config().max_position_embeddings
         self._model, self._version = model.to(self._device).eval(), version
-
-    def _end_ids(self, named: int | list[int] | None) -> list[int]:
-        """The tokens that end a turn: those that the checkpoint names, or else its tokenizer's.
-
-        The only part of a checkpoint's generation_config.json that counts. Its penalties, filters and lengths would change the distribution
-        that turns are sampled from, and the trainer would not know of it.
-        """
-        ends = [named] if isinstance(named, int) else named or [self.renderer.tokenizer.eos_token_id]
-        if None in ends:
-            raise PolicyError(
-                "the checkpoint names no end-of-turn token; set eos_token_id in its generation_config.json,"
-                " or eos_token in its tokenizer_config.json"
-            )
-        return list(ends)
 
     def _dtype(self) -> torch.dtype:
         return torch.bfloat16 if self._device.type == "cuda" else torch.float32

@@ -59,12 +59,12 @@ def test_servers_of_somebody_else_are_not_started(renderer: Renderer, tmp_path: 
 
 
 def test_turns_end_at_the_checkpoints_end_tokens(renderer: Renderer, tmp_path: Path) -> None:
-    assert end_ids(READER, renderer) == list(ENDS)
+    assert end_ids(READER, renderer.tokenizer) == list(ENDS)
     shutil.copy(READER / "config.json", tmp_path)
-    assert end_ids(tmp_path, renderer) == [renderer.tokenizer.eos_token_id]
+    assert end_ids(tmp_path, renderer.tokenizer) == [renderer.tokenizer.eos_token_id]
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [null]}')
     with pytest.raises(PolicyError, match="names no end-of-turn token"):
-        end_ids(tmp_path, renderer)
+        end_ids(tmp_path, renderer.tokenizer)
 
 
 def test_ports_are_free_and_different() -> None:

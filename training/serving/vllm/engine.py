@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from dataclasses import replace
 from pathlib import Path
 
 from envs.types import EngineError, PolicyError
-from training.serving.engine import Generation, GenerationRequest
+from training.serving.engine import EngineStatistics, Generation, GenerationRequest
 from training.serving.vllm.adapters import is_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.router import Router
@@ -30,6 +37,7 @@ class VllmEngine:
         publisher: Gives the servers a version: the supervisor's, where it is in this process. ``None``: another process publishes, and
             `publish` waits until the servers have the version.
         down: The servers that take no turns at the moment, where that is known.
+        busy: Entered on the event loop while a turn is waited for: for those who account for time.
     """
 
     def __init__(
@@ -38,13 +46,22 @@ class VllmEngine:
         *,
         publisher: Publisher | None = None,
         down: Callable[[], Collection[int]] = frozenset,
+        busy: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._clients = tuple(clients)
         self._publisher = publisher
         self._down = down
+        self._busy = busy
         self._router = Router(len(clients))
+        self._statistics = EngineStatistics()
+        self._running, self._since = 0, 0.0
         self._version: int | None = None
         self._adapter = False
+
+    @property
+    def statistics(self) -> EngineStatistics:
+        """Turns, and the seconds in which at least one was waited for."""
+        return replace(self._statistics)
 
     async def generate(self, request: GenerationRequest) -> Generation:
         """One turn, at the episode's server.
@@ -61,12 +78,26 @@ class VllmEngine:
         self._router.begin(server)
         failed = False
         try:
-            return await self._clients[server].generate(request, self._version, adapter=self._adapter)
+            with self._busy(), self._counted():
+                return await self._clients[server].generate(request, self._version, adapter=self._adapter)
         except EngineError:
             failed = True
             raise
         finally:
             self._router.end(server, time.monotonic(), failed=failed)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if not self._running:
+            self._since = time.monotonic()
+        self._running += 1
+        try:
+            yield
+            self._statistics.turns += 1
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._statistics.seconds += time.monotonic() - self._since
 
     async def publish(self, version: int, folder: Path) -> None:
         """Serve the checkpoint in ``folder`` as ``version`` from now on. Nothing happens if that version is served.

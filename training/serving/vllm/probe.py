@@ -205,3 +205,8 @@ class TransformersScorer:
         scores[:, self._renderer.banned_ids] = float("-inf")
         chosen = scores.log_softmax(-1).gather(1, torch.tensor(generated)[:, None])
         return [float(value) for value in chosen[:, 0]]
+
+
+def default_limit() -> float:
+    """Largest mean |difference| by the data type: float32 on the CPU, bfloat16 on GPUs."""
+    return LOW_PRECISION_LIMIT if torch.cuda.is_available() else FLOAT32_LIMIT

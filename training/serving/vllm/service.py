@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.types import ConfigError, PolicyError
-from training.policy.renderer import Renderer
+from envs.types import ConfigError
+from training.policy.renderer import Renderer, end_ids
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions, build_command, check_host, place_replicas
 from training.serving.vllm.probe import Probe
@@ -90,30 +90,13 @@ def make_supervisor(
 
 def connect(addresses: Sequence[str], renderer: Renderer, options: ServerOptions) -> list[ServerClient]:
     """A client for each server."""
-    ends = end_ids(options.model, renderer)
+    ends = end_ids(options.model, renderer.tokenizer)
     return [
         ServerClient(
             address, api_key=options.api_key, banned=renderer.banned_ids, ends=ends, media_root=options.media_root
         )
         for address in addresses
     ]
-
-
-def end_ids(checkpoint: Path, renderer: Renderer) -> list[int]:
-    """The tokens that end a turn: those of the checkpoint's generation_config.json, or else its tokenizer's.
-
-    Raises:
-        PolicyError: neither names one.
-    """
-    path = checkpoint / "generation_config.json"
-    named = json.loads(path.read_bytes()).get("eos_token_id") if path.exists() else None
-    ends = [named] if isinstance(named, int) else named or [renderer.tokenizer.eos_token_id]
-    if None in ends:
-        raise PolicyError(
-            f"{checkpoint} names no end-of-turn token; set eos_token_id in its generation_config.json, "
-            "or eos_token in its tokenizer_config.json"
-        )
-    return list(ends)
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -1,0 +1,164 @@
+"""The vLLM servers of a run, which the flow process starts, publishes to and stops."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from envs.types import ConfigError, EngineError
+from tasks_lib.processes.prefect_run import run_as_task
+from training.config import PolicyConfig
+from training.ledger.store import RunStore, policy_name
+from training.serving.config import ServingConfig
+
+if TYPE_CHECKING:  # imports torch: seconds
+    from training.policy.renderer import Renderer
+    from training.serving.vllm.command import ServerOptions
+    from training.serving.vllm.engine import VllmEngine
+    from training.serving.vllm.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
+"""Of the serving environment, which ``make vllm`` makes."""
+
+RETRY_SECONDS = 2.0
+"""Between two tries to publish where every server is down: they are being started again."""
+PUBLISH_SECONDS = 900.0
+"""Longest wait for servers that are started again at a publication."""
+
+
+class PolicyServers:
+    """Running servers, used from the flow's thread; their watchers run in a thread of their own."""
+
+    def __init__(self, supervisor: Supervisor, portal: BlockingPortal, store: RunStore) -> None:
+        self._supervisor, self._portal, self._store = supervisor, portal, store
+        self.addresses = tuple(replica.client.address for replica in supervisor.replicas)
+        """``http://HOST:PORT`` of each."""
+
+    def publish(self, version: int) -> None:
+        """Serve a published version on all servers, as a Prefect task. Nothing happens if it is served.
+
+        Raises:
+            PolicyError: a server refuses it, or its log-probs are not the checkpoint's; the last good version is served.
+            EngineError: no server came back.
+        """
+        served = self._supervisor.served
+        if served is None or served[0] != version:
+            run_as_task("serve", f"serve-{policy_name(version)}", lambda: self._publish(version))
+
+    def _publish(self, version: int) -> None:
+        until = time.monotonic() + PUBLISH_SECONDS
+        while True:
+            try:
+                self._portal.call(self._supervisor.publish, version, self._store.policy_path(version))
+                return
+            except EngineError as error:
+                if time.monotonic() > until:
+                    raise
+                logger.warning("%s; the next try is in %.0f s", error, RETRY_SECONDS)
+            time.sleep(RETRY_SECONDS)
+
+
+@contextmanager
+def serve_policy(
+    config: ServingConfig, policy: PolicyConfig, store: RunStore, version: int
+) -> Iterator[PolicyServers | None]:
+    """Serve a version with vLLM inside; ``None`` where the engine is in the workers.
+
+    Raises:
+        ConfigError, PolicyError, EngineError: a server cannot serve it, or does not start; none is left running.
+    """
+    if config.engine == "local":
+        yield None
+        return
+    from training.policy.renderer import Renderer
+    from training.serving.vllm.probe import Probe, default_limit
+    from training.serving.vllm.service import make_supervisor
+
+    folder = store.policy_path(version)
+    renderer = Renderer(folder, policy.template)
+    store.blobs_path.mkdir(
+        parents=True, exist_ok=True
+    )  # a server refuses to read pictures below a folder that is not there
+    supervisor = make_supervisor(
+        server_options(config, store, folder),
+        renderer,
+        store.root / "serving",
+        replicas=config.replicas,
+        gpus=config.gpus,
+        addresses=config.address,
+        update=config.update,
+        together=not config.one_at_a_time,
+        probe=Probe(renderer, limit=config.probe_limit or default_limit()),
+    )
+    with start_blocking_portal() as portal:
+        run_as_task(
+            "serve", f"start-servers-{policy_name(version)}", lambda: portal.call(supervisor.start, version, folder)
+        )
+        try:
+            yield PolicyServers(supervisor, portal, store)
+        finally:
+            portal.call(supervisor.close)
+
+
+def connect_engine(
+    config: ServingConfig,
+    addresses: Sequence[str],
+    store: RunStore,
+    checkpoint: Path,
+    renderer: Renderer,
+    busy: Callable[[], AbstractContextManager[None]],
+) -> VllmEngine:
+    """The engine of a worker, which asks the run's servers; ``busy`` as in `VllmEngine`."""
+    from training.serving.vllm.engine import VllmEngine
+    from training.serving.vllm.service import connect
+
+    return VllmEngine(connect(addresses, renderer, server_options(config, store, checkpoint)), busy=busy)
+
+
+def server_options(config: ServingConfig, store: RunStore, model: Path) -> ServerOptions:
+    """What all servers of a run have in common.
+
+    Raises:
+        ConfigError: the API key's variable is not set.
+    """
+    import torch
+
+    from training.serving.vllm.command import ServerOptions
+
+    flags = dict(config.vllm)
+    if not torch.cuda.is_available():
+        flags.setdefault("enforce_eager", True)  # compiling for the CPU takes minutes
+    return ServerOptions(
+        model=model,
+        weights_root=store.root / "policies",
+        python=PYTHON,
+        host=config.host,
+        api_key=read_api_key(config),
+        media_root=None if config.address else store.blobs_path,
+        max_num_seqs=config.max_turns,
+        tensor_parallel=config.tensor_parallel,
+        flags=flags,
+    )
+
+
+def read_api_key(config: ServingConfig) -> str:
+    """The servers' API key; empty for none.
+
+    Raises:
+        ConfigError: its variable is not set.
+    """
+    if not config.api_key:
+        return ""
+    key = os.environ.get(config.api_key, "")
+    if not key:
+        raise ConfigError(f"serving.api_key names the environment variable {config.api_key}, which is not set")
+    return key

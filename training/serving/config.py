@@ -1,0 +1,53 @@
+"""Settings of serving: which engine generates the turns, and where it runs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.config import Settings
+
+
+class ServingConfig(Settings):
+    """How a policy version is served."""
+
+    engine: Literal["local", "vllm"] = Field(
+        "local", description="transformers in each rollout worker, or vLLM servers (make vllm)."
+    )
+    patience: float = Field(
+        120.0, ge=0, le=86_400, description="Seconds to wait for a failing engine before an episode abstains."
+    )
+    replicas: int = Field(1, ge=1, le=64, description="vLLM servers that a run starts on its own machine.")
+    address: tuple[str, ...] = Field(
+        (), examples=[["http://10.0.0.5:8000"]], description="vLLM servers of your own; none is started then."
+    )
+    api_key: str = Field("", description="Name of the environment variable that holds the servers' API key.")
+    host: str = Field("127.0.0.1", description="Address that started servers listen on; others need an API key.")
+    gpus: tuple[tuple[int, ...], ...] = Field(
+        (), examples=[[[0, 1], [2, 3]]], description="GPUs of each replica; empty: the CPU, or CUDA_VISIBLE_DEVICES."
+    )
+    tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that share one model.")
+    max_turns: int = Field(16, ge=1, le=4096, description="Turns that a server generates at once.")
+    update: Literal["exact", "fast"] = Field(
+        "exact", description="At a new version: clear every cache, or keep those of turns in flight."
+    )
+    one_at_a_time: bool = Field(False, description="Replicas switch to a new version one after the other.")
+    probe_limit: float = Field(
+        0.0, ge=0, le=10, description="Largest mean difference of log-probs after a publication; 0: by the data type."
+    )
+    vllm: dict[str, Any] = Field(
+        {}, examples=[{"gpu_memory_utilization": 0.9}], description="Every other flag of vLLM's, by its name."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.gpus and len(self.gpus) != self.replicas:
+            raise ValueError(
+                f"serving.gpus has {len(self.gpus)} lists and serving.replicas is {self.replicas}: give one for each"
+            )
+        if self.engine == "local" and (self.address or self.gpus or self.vllm):
+            raise ValueError(
+                "serving.address, gpus and vllm are of vLLM servers: set serving.engine to vllm, or leave them out"
+            )
+        return self
