@@ -135,7 +135,8 @@ def server_options(config: ServingConfig, store: RunStore, model: Path) -> Serve
     from training.serving.vllm.command import ServerOptions
 
     flags = dict(config.vllm)
-    if not torch.cuda.is_available():
+    gpu = torch.cuda.is_available()
+    if not gpu:
         flags.setdefault("enforce_eager", True)  # compiling for the CPU takes minutes
     return ServerOptions(
         model=model,
@@ -144,10 +145,18 @@ def server_options(config: ServingConfig, store: RunStore, model: Path) -> Serve
         host=config.host,
         api_key=read_api_key(config),
         media_root=None if config.address else store.blobs_path,
+        dtype=_dtype(config, gpu),
         max_num_seqs=config.max_turns,
         tensor_parallel=config.tensor_parallel,
         flags=flags,
     )
+
+
+def _dtype(config: ServingConfig, gpu: bool) -> str:
+    """vLLM's own choice would be half precision for a float32 checkpoint, also on the CPU."""
+    if config.dtype != "auto":
+        return config.dtype
+    return "bfloat16" if gpu else "float32"
 
 
 def read_api_key(config: ServingConfig) -> str:

@@ -28,6 +28,9 @@ class ServingConfig(Settings):
         (), examples=[[[0, 1], [2, 3]]], description="GPUs of each replica; empty: the CPU, or CUDA_VISIBLE_DEVICES."
     )
     tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that share one model.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Of the servers' weights; auto: float32 on the CPU, bfloat16 on GPUs."
+    )
     max_turns: int = Field(16, ge=1, le=4096, description="Turns that a server generates at once.")
     update: Literal["exact", "fast"] = Field(
         "exact", description="At a new version: clear every cache, or keep those of turns in flight."
