@@ -59,7 +59,10 @@ def _run(parser: argparse.ArgumentParser, name: str, part: str | None) -> list[F
 
 
 def _with_rows(page: str, figures: list[tuple[str, Figure]], *, whole: bool) -> str:
-    """The page with new rows. Of benchmarks that did not run the old ones stay, and of one of which only a part ran (not ``whole``)."""
+    """The page with new rows.
+
+    Of benchmarks that did not run the old ones stay, and of one of which only a part ran (not ``whole``).
+    """
     table = TABLE.search(page)
     assert table is not None, f"{README} has lost its markers"
     old = [line for line in table[0].splitlines() if line.startswith("| ") and _key(line)[0] in NAMES]

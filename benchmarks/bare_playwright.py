@@ -1,4 +1,6 @@
-"""A bare Playwright loop: click, JPEG screenshot, text observation. The bar for our sessions: nothing else is done, nothing is waited for.
+"""A bare Playwright loop: click, JPEG screenshot, text observation.
+
+The bar for our sessions: nothing else is done, nothing is waited for.
 
 Pages of one browser, a coroutine each. The screenshot is CDP's (quality 80, ``optimizeForSpeed``: the fastest there is here), the observation one
 ``evaluate`` that lists the elements in the viewport with their text and place (as a string: Playwright takes 15 ms of CPU to carry as much in

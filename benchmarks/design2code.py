@@ -1,4 +1,6 @@
-"""Design2Code without CLIP. From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words
+"""Design2Code without CLIP.
+
+From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words
 different. From HTML: a page of 100 blocks on 1288 x 1400 pixels and its reference, drawn by the browser and compared.
 """
 
@@ -16,7 +18,7 @@ import numpy as np
 from benchmarks import Figure
 from envs.browser import BrowserPool
 from envs.rewards.design2code import Image, PageBlocks, TextBlock, design_score
-from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.render import PageRenderer
 
 BLOCKS, WIDTH, HEIGHT = 100, 1280, 720
 DIFFERENT = 0.25
@@ -59,15 +61,15 @@ async def drawn(reference: PageBlocks, built: PageBlocks) -> tuple[float, float]
     first, second = as_html(reference), as_html(built)
     both, one = [], []
     async with BrowserPool() as pool:
-        drawer = Drawer(pool)
-        await drawer.draw(first)  # the browser's own first time
+        drawer = PageRenderer(pool)
+        await drawer.render(first)  # the browser's own first time
         for _ in range(ROUNDS):
             start = time.perf_counter()
-            known, page = await asyncio.gather(drawer.draw(first), drawer.draw(second))
+            known, page = await asyncio.gather(drawer.render(first), drawer.render(second))
             design_score(known.blocks, page.blocks, (known.picture, page.picture))
             both.append(time.perf_counter() - start)
             start = time.perf_counter()
-            page = await drawer.draw(second)
+            page = await drawer.render(second)
             design_score(known.blocks, page.blocks, (known.picture, page.picture))
             one.append(time.perf_counter() - start)
     assert len(known.blocks.blocks) == BLOCKS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tasks_lib.config import TrainConfig, resolve, resolve_path
 from tasks_lib.folder.task_sets import open_tasks
-from tasks_lib.rollouts.sampling import Draws
+from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.batches import BatchRow, TrainingBatch
@@ -35,7 +35,7 @@ def make_store(folder: Path, config: TrainConfig) -> RunStore:
     store = RunStore(folder)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
     rollout = config.rollout.model_copy(update={"groups_per_iteration": GROUPS})
-    groups = Draws(store, open_tasks(config.tasks), config.model_copy(update={"rollout": rollout})).groups(0, 0)
+    groups = GroupSampler(store, open_tasks(config.tasks), config.model_copy(update={"rollout": rollout})).groups(0, 0)
     request = Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0, "oracle")
     worker = RolloutWorker()
     worker.setup(None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import Figure
 from benchmarks.generated_tasks import figures as generated
-from envs.tasks import Form, TaskIndex, task_files, write_tree
+from envs.tasks import TaskIndex, TreeLayout, task_files, write_tree
 from envs.types import SeedRange, Split, WebTask
 
 TASKS = 300_000
@@ -40,7 +40,7 @@ def run() -> list[Figure]:
     """Opened in a process of its own for each form, so that memory is what opening takes."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="rollwright-tasks-") as folder:
-        for form in (Form.JSONL, Form.PARQUET):
+        for form in (TreeLayout.JSONL, TreeLayout.PARQUET):
             started = time.perf_counter()
             write_tree(Path(folder) / form, _tasks(), form)
             written = time.perf_counter() - started

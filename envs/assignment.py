@@ -1,4 +1,4 @@
-"""Pairs of rows and columns with the greatest sum: texts, blocks and nodes that stand for one another."""
+"""Maximum-weight assignment between rows and columns of a score matrix."""
 
 from __future__ import annotations
 

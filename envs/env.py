@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from envs.actions.parsing import Form, Parsed, parse
+from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
 from envs.episodes import NO_TURN, EpisodeGrader, WebEpisode, part_sources
-from envs.episodes.looks import LookSources, PageEvidence
+from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.registry import find_task, split_of
 from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page
@@ -159,7 +159,10 @@ def make_pool(**options: Any) -> BrowserPool:
 
 
 class WebEnv:
-    """One episode at a time of one task. Made by `open_env`; ``reset``, then ``step`` until ``done``, then ``reset`` again."""
+    """One episode at a time of one task.
+
+    Made by `open_env`; ``reset``, then ``step`` until ``done``, then ``reset`` again.
+    """
 
     def __init__(
         self,
@@ -210,7 +213,7 @@ class WebEnv:
             if pool is None:
                 inspect = capture_page if self.task.reference else None
                 pool = await stack.enter_async_context(BrowserPool(max_sessions=1, inspect=inspect))
-            looks = LookSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
+            looks = VisualRewardSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
             self._grader = EpisodeGrader(
                 self._weights,
                 [*part_sources(self._live.addresses, self._judge), *looks.sources, *self._extra],
@@ -264,7 +267,9 @@ class WebEnv:
         return await self._result(episode)
 
     async def step(self, action: AnyAction) -> StepResult:
-        """Carry out an action. One that cannot be carried out is no exception: the next observation says why.
+        """Carry out an action.
+
+        One that cannot be carried out is no exception: the next observation says why.
 
         A browser that fails ends the episode with the reward ``None``.
 
@@ -299,9 +304,9 @@ class WebEnv:
         if isinstance(action, Mapping):
             given = dict(action)
             known = given.get("type") in ACTIONS and "action" not in given
-            return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, Form.JSON), ""
+            return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, ActionFormat.JSON), ""
         if isinstance(action, Record) and hasattr(action, "type"):
-            return Parsed(action, Form.JSON), ""
+            return Parsed(action, ActionFormat.JSON), ""
         raise ConfigError(
             f"{action!r} is no action; give one of envs (Click(element=1)), a dictionary, or the text of a model"
         )

@@ -1,4 +1,4 @@
-"""Names that a package offers from its modules and that are imported when they are first used."""
+"""Lazy imports: names that a package loads from its modules on first use."""
 
 from __future__ import annotations
 

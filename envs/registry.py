@@ -12,7 +12,7 @@ from pathlib import Path
 from envs.ends import max_steps
 from envs.sites import design2code, miniwob
 from envs.tasks import load_tasks
-from envs.tasks.imports.base import place_of
+from envs.tasks.imports.base import split_address
 from envs.types import SeedRange, Split, TaskError, WebTask
 from envs.types.near import near
 
@@ -50,7 +50,9 @@ FAMILIES: dict[str, Callable[[], dict[str, WebTask]]] = {
 
 
 def list_tasks(family: str = "") -> list[str]:
-    """The ids that `open_env` takes, of one family or of all. ``live/<host>`` takes any host, so it lists none.
+    """The ids that `open_env` takes, of one family or of all.
+
+    ``live/<host>`` takes any host, so it lists none.
 
     Raises:
         TaskError: there is no such family.
@@ -105,7 +107,7 @@ def _family(name: str) -> Callable[[], dict[str, WebTask]]:
 
 def _live(url: str, given: str, instruction: str | None) -> WebTask:
     try:
-        site, path = place_of(url)
+        site, path = split_address(url)
     except ValueError as error:
         raise TaskError(f"{given}: {error}") from error
     if not instruction:

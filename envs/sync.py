@@ -1,4 +1,4 @@
-"""The front door without ``await``: for notebooks, scripts and debuggers, also inside a running event loop.
+"""Synchronous `open_env` for notebooks and scripts, also inside a running event loop.
 
 ::
 
@@ -78,7 +78,9 @@ class SyncWebEnv:
 
 
 def open_env_sync(task: str | WebTask, **options: Any) -> SyncWebEnv:
-    """`open_env` without ``await``. The environment is open at once; use it in ``with``, or `close` it.
+    """`open_env` without ``await``.
+
+    The environment is open at once; use it in ``with``, or `close` it.
 
     Args:
         task: As `open_env`.

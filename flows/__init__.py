@@ -8,12 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-from tasks_lib.processes.early_interrupt import end_at_once_on_interrupt
+from tasks_lib.processes.startup_interrupt import exit_on_interrupt
 
 if (
     sys.argv[0] == "-m"
 ):  # only while Python looks for the module of `python -m flows.NAME`, not where a program imports us
-    end_at_once_on_interrupt()
+    exit_on_interrupt()
 
 _DEFAULTS = {
     "DO_NOT_TRACK": "1",

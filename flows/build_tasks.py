@@ -48,26 +48,26 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
     shards = sum(source.shards for source in config.sources)
     with open_build(config) as build, RunProgress(shards) as progress:
         if build.finished:
-            progress.say(f"set {config.run_id} is finished already: {build.folder}")
+            progress.log(f"set {config.run_id} is finished already: {build.folder}")
             return build.manifest()
-        progress.say(f"set {config.run_id} in {build.folder}")
+        progress.log(f"set {config.run_id} in {build.folder}")
         if build.missing_shards():
             if told := build.spending():
-                progress.say(told)
+                progress.log(told)
             with use_cluster(config.cluster, None), progress.phase(f"building {shards} shards"):
                 build.run(progress)
             if told:
-                progress.say(build.spending())
+                progress.log(build.spending())
         with progress.phase("putting the shards together"):
             manifest = build.merge()
         publish_table(artifact_key(config.run_id, "tasks"), summary_rows(manifest))
         for row in summary_rows(manifest):
-            progress.say(f"{row['what']:40s} {row['count']:,}")
+            progress.log(f"{row['what']:40s} {row['count']:,}")
         for warning in split_warnings(manifest):
-            progress.say(f"warning: {warning}")
-        progress.say(f"set:      {build.folder}")
+            progress.log(f"warning: {warning}")
+        progress.log(f"set:      {build.folder}")
         if manifest["rejected"]:
-            progress.say(f"rejected: {build.plan.rejected}")
+            progress.log(f"rejected: {build.plan.rejected}")
     return manifest
 
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from envs.types import ConfigError
-from tasks_lib.preflight.doctor import as_json, examine
-from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
+from tasks_lib.preflight.doctor import examine, findings_json
+from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     faults = sum(each.severity == "fault" for each in findings)
     if options.json:
-        print(as_json(options.run, findings))
+        print(findings_json(options.run, findings))
     else:
         for each in findings:
             print(each)

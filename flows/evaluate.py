@@ -19,7 +19,7 @@ from envs.types import JudgeError, Split
 from tasks_lib.config import EvaluateConfig, resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
-from tasks_lib.folder.failed_start import first_start
+from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.progress import RunProgress
@@ -30,7 +30,7 @@ from tasks_lib.preflight.flows import check_evaluation, check_once
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
-from tasks_lib.rollouts.evaluation import doubt_evaluations, evaluate_version
+from tasks_lib.rollouts.evaluation import evaluate_version, mark_evaluations_doubtful
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
 
@@ -53,14 +53,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     config = with_template(config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
-    with run_lock(config.run_dir), first_start(store), RunProgress(1) as progress:
+    with run_lock(config.run_dir), undo_failed_start(store), RunProgress(1) as progress:
         for what in found:
-            progress.say(what)
+            progress.log(what)
         freeze_config(config, store)
         checkpoint = resolve_path(config.policy.checkpoint).resolve()
         version = evaluated_version(store, checkpoint)
         if version not in store.versions():
-            doubt_evaluations(store)
+            mark_evaluations_doubtful(store)
             publish_base(store, checkpoint, version)
         with use_cluster(config.cluster, None) as workers:
             result = evaluate_version(
@@ -78,14 +78,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         ]
         publish_table(artifact_key(config.run_id, "evaluation"), rows)
         for kind, entry in result["by_kind"].items():
-            progress.say(f"{kind:28s} {describe_success(entry)}  (n = {entry['n']})")
-        progress.say(f"report:  {build_report(store.root)}")
-        progress.say(f"result:  {store.evaluation_path(version)}")
+            progress.log(f"{kind:28s} {describe_success(entry)}  (n = {entry['n']})")
+        progress.log(f"report:  {build_report(store.root)}")
+        progress.log(f"result:  {store.evaluation_path(version)}")
         if late := describe_late_batches(result.get("waves", {}), config.rollout.wave_deadline):
-            progress.say(late)
+            progress.log(late)
         for cause, count in result.get("causes", {}).items():
-            progress.say(f"{count} attempts without a reward: {escape(cause)}")
-        progress.say(f"[bold]success {describe_success(result)}, n = {result['n']}[/bold]")
+            progress.log(f"{count} attempts without a reward: {escape(cause)}")
+        progress.log(f"[bold]success {describe_success(result)}, n = {result['n']}[/bold]")
         if not result["n"]:
             raise JudgeError(
                 f"no episode has a reward; mend what is named above, then start with another run_id; or, if it was a judge or a check and no "

@@ -59,9 +59,9 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
         rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in found["abstained"].items()]
         publish_table(artifact_key(config.run_id, "regraded"), rows)
         for row in rows:
-            progress.say(f"{row['what'].replace('_', ' '):24s} {figure(row['value'])}")
-        progress.say(f"rewards: {regrading.folder}")
-        progress.say(f"report:  {report}")
+            progress.log(f"{row['what'].replace('_', ' '):24s} {figure(row['value'])}")
+        progress.log(f"rewards: {regrading.folder}")
+        progress.log(f"report:  {report}")
     return found
 
 

@@ -26,7 +26,7 @@ from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.deployed import run_deployed
 from tasks_lib.sweeps.summary import lines, table_rows
-from tasks_lib.sweeps.sweeping import describe_dropped, open_sweep, run_here
+from tasks_lib.sweeps.sweeping import describe_dropped, open_sweep, run_as_subflows
 
 
 @flow(name="sweep", flow_run_name=named_after(SweepConfig), persist_result=False)
@@ -42,21 +42,21 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     """
     progress = RunProgress(1)  # only its lines: the bar is the arms'
 
-    def say(message: str) -> None:
-        progress.say(escape(message))
+    def log(message: str) -> None:
+        progress.log(escape(message))
 
-    with progress.one_clock(), open_sweep(config) as run:
-        say(f"sweep {config.run_id} in {run.store.root}: {len(run.unfinished())} of {len(run.arms)} arms to train")
+    with progress.shared_clock(), open_sweep(config) as run:
+        log(f"sweep {config.run_id} in {run.store.root}: {len(run.unfinished())} of {len(run.arms)} arms to train")
         for record in run.dropped:
-            say(describe_dropped(record))
+            log(describe_dropped(record))
         if config.deployment:
-            run_deployed(run, say)
+            run_deployed(run, log)
         else:
-            run_here(run, lambda arm: train(**parameters_of(arm)), say)
+            run_as_subflows(run, lambda arm: train(**parameters_of(arm)), log)
         publish_table(artifact_key(config.run_id, "sweep"), table_rows(run.summary))
         for line in lines(run.summary):
-            say(line)
-        say(f"report:  {run.report}")
+            log(line)
+        log(f"report:  {run.report}")
         run.check()
         return run.summary.model_dump(mode="json")
 

@@ -21,7 +21,7 @@ from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.metrics import MemoryMonitor
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import finished_result
-from tasks_lib.loops.results import one_line, write_result
+from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
@@ -49,12 +49,12 @@ def train(config: TrainConfig) -> dict[str, Any]:
     found = check_once(check_training, config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if finished := finished_result(config, run.store):
-            progress.say(f"run {config.run_id} is finished already: {run.store.root}")
-            progress.say(f"[bold]{one_line(finished)}[/bold]")
+            progress.log(f"run {config.run_id} is finished already: {run.store.root}")
+            progress.log(f"[bold]{result_sentence(finished)}[/bold]")
             return finished
-        progress.say(f"run {config.run_id} in {run.store.root}")
-        for what in (*found, *run.mended):
-            progress.say(what)
+        progress.log(f"run {config.run_id} in {run.store.root}")
+        for what in (*found, *run.repairs):
+            progress.log(what)
         config = run.config  # with the chat template
         checkpoint = resolve_path(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
@@ -76,15 +76,15 @@ def train(config: TrainConfig) -> dict[str, Any]:
             except DiskError:
                 raise  # the report could not be written either
             except RollwrightError:
-                progress.say(f"report:  {build_report(run.store.root)}")  # the error may be of what is in it
+                progress.log(f"report:  {build_report(run.store.root)}")  # the error may be of what is in it
                 raise
         result = write_result(run, set_up=set_up, loop=loop.wall, peak_rss_mb=memory.peak_mb)
         report = build_report(run.store.root)
         publish_curve(run.store)
         publish_links(run.store, report)
-        progress.say(f"report:  {report}")
-        progress.say(f"result:  {run.store.result_path}")
-        progress.say(f"[bold]{one_line(result)}[/bold]")
+        progress.log(f"report:  {report}")
+        progress.log(f"result:  {run.store.result_path}")
+        progress.log(f"[bold]{result_sentence(result)}[/bold]")
     return result
 
 

@@ -44,16 +44,16 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
     check_once(check_warm_start, config)
     with open_warm_start(config) as run, RunProgress(1) as progress:
         if run.finished:
-            progress.say(f"warm start {config.run_id} is finished already: {run.output}")
+            progress.log(f"warm start {config.run_id} is finished already: {run.output}")
             return run.record()
-        progress.say(f"warm start {config.run_id} in {run.store.root}")
+        progress.log(f"warm start {config.run_id} in {run.store.root}")
         with progress.phase("taking the base" if config.base else f"pre-training for {config.recipe.steps} steps"):
             run.pre_train()
         with use_cluster(config.cluster, run.warm_request()) as workers:
             if config.cloning_updates:
                 with progress.phase(f"collecting {config.demonstrations} demonstrations"):
                     shown = run.demonstrate(workers)
-                progress.say(f"oracles succeeded in {shown['mean']:.3f} of {shown['n']}")
+                progress.log(f"oracles succeeded in {shown['mean']:.3f} of {shown['n']}")
                 with progress.phase(f"cloning in {config.cloning_updates} updates"):
                     run.clone()
             with progress.phase(f"measuring on {config.gate_episodes} validation episodes, sampled"):
@@ -63,7 +63,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
                 greedy = run.measure(workers, greedy=True)
         record = run.publish(sampled, greedy)
         publish_table(artifact_key(config.run_id, "warm-start"), measured_rows(sampled, greedy))
-        progress.say(f"{measured_words(sampled, greedy)}: {run.output}")
+        progress.log(f"{measured_words(sampled, greedy)}: {run.output}")
     return record
 
 

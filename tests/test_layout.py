@@ -23,7 +23,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 NAMED = re.compile(
     r"(?<![\w./-])(?:benchmarks|datasets|deployments|docs|envs|flows|scripts|tasks_lib|tests|training)/[\w./{},*[\]-]*[\w}*]"
 )
-"""A file or folder of the repository, such as ``envs/browser/{tab,targets}.py``."""
+"""A file or folder of the repository, such as ``envs/browser/{tab,session}.py``."""
 SOURCE = re.compile(r"(?<![\w./*<>{},-])\w+\.py\b")
 """A source file that is named without its folder."""
 PLACEHOLDER = re.compile(r"\bNAME\b|\[")

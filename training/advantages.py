@@ -64,7 +64,10 @@ def named_advantages(name: str, rewards: Sequence[float]) -> list[float]:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether the rewards of a group differ. Compared as they are: a mean of equal floats may differ from them in the last bit."""
+    """Whether the rewards of a group differ.
+
+    Compared as they are: a mean of equal floats may differ from them in the last bit.
+    """
     return len(set(rewards)) > 1
 
 

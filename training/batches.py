@@ -57,7 +57,7 @@ class TrainingBatch(Record):
     """Episodes that gave rows."""
     abstained_episodes: int = Field(default=0, ge=0)
     left_out: dict[str, LeftOut] | None = None
-    """Every episode with a reward that gave no rows, and why; ``None`` in older runs, which did not say (`explained`)."""
+    """Every episode with a reward that gave no rows, and why; ``None`` in older runs, which did not say (`explain_left_out`)."""
 
 
 def build_batch(
@@ -66,7 +66,9 @@ def build_batch(
     settings: AlgorithmConfig,
     damaged: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainingBatch:
-    """The batch that turns version ``version - 1`` into ``version``. A batch may come out without rows.
+    """The batch that turns version ``version - 1`` into ``version``.
+
+    A batch may come out without rows.
 
     Rows keep the order of the groups, their episodes and their steps, so that equal input gives equal bytes; the trainer shuffles.
 
@@ -105,7 +107,7 @@ def build_batch(
     )
 
 
-def explained(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSummary]]) -> TrainingBatch:
+def explain_left_out(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSummary]]) -> TrainingBatch:
     """The batch with ``left_out``, which of an older run is found by the rules of its algorithm.
 
     An episode that neither gave rows nor is left out by a rule stays unnamed: then the ledger refuses it.

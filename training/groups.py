@@ -12,7 +12,10 @@ from training.ledger.store import phase_of
 
 
 class GroupSpec(Record):
-    """Episodes of one task to be run together. In training all share one page seed; an evaluation gives each its own."""
+    """Episodes of one task to be run together.
+
+    In training all share one page seed; an evaluation gives each its own.
+    """
 
     group_id: str
     """``i000012-g0003``: phase (iteration or evaluated version), then the group."""
@@ -85,7 +88,10 @@ class EpisodeSummary(Record):
 
 
 class GroupRecord(Record):
-    """The commit record of a group, written once after all its trajectories. Lists every episode, abstentions too."""
+    """The commit record of a group, written once after all its trajectories.
+
+    Lists every episode, abstentions too.
+    """
 
     group_id: str
     token: str = ""

@@ -52,7 +52,10 @@ class LossMetrics:
         )
 
     def means(self) -> dict[str, float]:
-        """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss. A mean over no token is left out."""
+        """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss.
+
+        A mean over no token is left out.
+        """
         counts = {field.name: self.tokens for field in fields(self)} | {
             "behaviour_weight": self.tokens - self.behaviour_masked
         }

@@ -35,7 +35,7 @@ PAUSE = 1.0
 """Seconds before each turn that are not counted: what is left of the turn before is cleared away in them."""
 
 
-class Beside(StrEnum):
+class Neighbour(StrEnum):
     """What is beside the seven."""
 
     NOBODY = "nobody"
@@ -54,7 +54,7 @@ class _Count:
 async def figures() -> list[Figure]:
     """The rate of the seven beside a hung one against their rate beside nobody, in turns of one pool; about seven minutes."""
     backs: list[float] = []
-    rates: dict[Beside, list[float]] = {beside: [] for beside in Beside}
+    rates: dict[Neighbour, list[float]] = {beside: [] for beside in Neighbour}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "hang.html").write_text(HANG)
         async with (
@@ -64,23 +64,23 @@ async def figures() -> list[Figure]:
         ):
             await asyncio.sleep(WARM_SECONDS)
             before = len(pool.browser_pids())
-            for beside in tuple(Beside) * TURNS:
+            for beside in tuple(Neighbour) * TURNS:
                 await asyncio.sleep(PAUSE)
                 episodes, started = count.episodes, time.perf_counter()
                 match beside:
-                    case Beside.NOBODY:
+                    case Neighbour.NOBODY:
                         await asyncio.sleep(SECONDS)
-                    case Beside.HUNG:
+                    case Neighbour.HUNG:
                         await _hang(pool, hanging)
-                    case Beside.LOST:
+                    case Neighbour.LOST:
                         backs += [await _lose(pool, hanging) for _ in range(HUNG_EPISODES)]
                 rates[beside].append((count.episodes - episodes) / (time.perf_counter() - started))
             await asyncio.sleep(PAUSE)
             left = len(pool.browser_pids()) - before
-    alone = sum(rates[Beside.NOBODY])
+    alone = sum(rates[Neighbour.NOBODY])
     return [
-        Figure("seven beside a hung one / seven alone", sum(rates[Beside.HUNG]) / alone, "ratio", ">= 0.95"),
-        Figure("the same where its place is lost every 4 s", sum(rates[Beside.LOST]) / alone, "ratio", ""),
+        Figure("seven beside a hung one / seven alone", sum(rates[Neighbour.HUNG]) / alone, "ratio", ">= 0.95"),
+        Figure("the same where its place is lost every 4 s", sum(rates[Neighbour.LOST]) / alone, "ratio", ""),
         Figure("hung slot back after its deadline", max(backs) - DEADLINE, "s", "<= 5"),
         Figure("processes left by hung pages", float(max(0, left)), "processes", "<= 0"),
     ]

@@ -91,7 +91,10 @@ async def _labelled() -> list[Figure]:
 
 
 async def _speed(cdp: Cdp) -> list[Figure]:
-    """A step knows from settling what has the focus: here nothing. Before each look something of the page changes, as steps do it."""
+    """A step knows from settling what has the focus: here nothing.
+
+    Before each look something of the page changes, as steps do it.
+    """
     assert isinstance(cdp, CdpSession)
     observer = Observer(FULL)
     look = partial(observer.observe, cdp, viewport=VIEWPORT, instruction="", looked=AT_REST)

@@ -35,7 +35,7 @@ Wait = Callable[[Driven], Awaitable[object]]
 
 
 @dataclass
-class Arm:
+class WaitStrategy:
     """One way to wait."""
 
     name: str
@@ -48,9 +48,9 @@ class Arm:
 
 async def figures() -> list[Figure]:
     """Figures of the three arms."""
-    ours = Arm("virtual clock", True, lambda page: page.clock.settle())
-    quiet = Arm("50 ms of quiet", False, lambda page: page.clock.settle())
-    idle = Arm("networkidle", False, _network_idle)
+    ours = WaitStrategy("virtual clock", True, lambda page: page.clock.settle())
+    quiet = WaitStrategy("50 ms of quiet", False, lambda page: page.clock.settle())
+    idle = WaitStrategy("networkidle", False, _network_idle)
     ending = [fixture for fixture in FIXTURES if fixture.complete]
     with DynamicSite() as site:
         async with chromium(*PROCESS_ARGS) as browser:
@@ -87,7 +87,7 @@ async def figures() -> list[Figure]:
     return found
 
 
-async def _step(browser: Devtools, site: DynamicSite, fixture: Fixture, arm: Arm) -> None:
+async def _step(browser: Devtools, site: DynamicSite, fixture: Fixture, arm: WaitStrategy) -> None:
     page = await _loaded(browser, site, fixture, arm)
     await page.press()
     started = time.perf_counter()
@@ -111,7 +111,7 @@ async def _cut(browser: Devtools, site: DynamicSite, fixture: Fixture) -> float:
     return milliseconds
 
 
-async def _at_rest(browser: Devtools, site: DynamicSite, arm: Arm) -> float:
+async def _at_rest(browser: Devtools, site: DynamicSite, arm: WaitStrategy) -> float:
     """Median milliseconds of a step on a page on which a click does a little and nothing follows."""
     page = await _loaded(browser, site, Fixture("rest"), arm)
     spent = []
@@ -124,7 +124,7 @@ async def _at_rest(browser: Devtools, site: DynamicSite, arm: Arm) -> float:
     return statistics.median(spent)
 
 
-async def _loaded(browser: Devtools, site: DynamicSite, fixture: Fixture, arm: Arm) -> Driven:
+async def _loaded(browser: Devtools, site: DynamicSite, fixture: Fixture, arm: WaitStrategy) -> Driven:
     page = await open_driven(browser, virtual=arm.virtual)
     if arm.name == "networkidle":
         await page.cdp.send("Page.setLifecycleEventsEnabled", {"enabled": True})

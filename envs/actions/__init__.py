@@ -1,18 +1,18 @@
 """Executes an `Action` as trusted input events, or returns a coded error.
 
 ``execute`` is the whole of it: it takes an `ActionContext` (a tab, the last observation's elements, its tabs and dialogs) and gives an `Effect` or
-an `ActionError`. ``refuse`` is the part that needs no page; ``pointer`` and ``keyboard`` make the events, ``dom_queries`` and ``locate`` find where
-they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
+an `ActionError`. ``check_action`` is the part that needs no page; ``pointer`` and ``keyboard`` make the events, ``dom_queries`` and ``locate``
+find where they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
 """
 
 from typing import TYPE_CHECKING
 
-from envs.actions.context import ActionContext, Clock, Effect, Handle, Seen, Tabs, Targets
+from envs.actions.context import ActionContext, Clock, Effect, ElementHandle, LastLook, Tabs
 from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
-from envs.actions.validate import refuse
+from envs.actions.validate import check_action
 from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -27,18 +27,17 @@ __all__ = [
     "Clock",
     "Dialogs",
     "Effect",
-    "Handle",
+    "ElementHandle",
     "Interceptor",
+    "LastLook",
     "PendingDialog",
     "Reader",
-    "Seen",
     "Tabs",
-    "Targets",
     "as_parsed",
+    "check_action",
     "execute",
     "format_action",
     "parse",
-    "refuse",
 ]
 
 __getattr__ = lazy_names(

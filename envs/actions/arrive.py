@@ -14,7 +14,7 @@ from envs.actions.context import ActionContext
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError
 from envs.actions.locate import Spot, locate
-from envs.actions.validate import named
+from envs.actions.validate import handle_name
 from envs.types import ErrorCode
 from envs.types.actions import MaybeTarget
 
@@ -31,7 +31,7 @@ WORK = ("ScriptDuration", "LayoutCount", "RecalcStyleCount")
 """Counters of ``Performance.getMetrics`` that stay as they are while a page does nothing."""
 
 
-async def arrive(context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot) -> Spot | ActionError:
+async def move_to_target(context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot) -> Spot | ActionError:
     """Move the mouse to a spot of the target.
 
     Returns where it is after the page has reacted, with the mouse over it.
@@ -53,7 +53,9 @@ async def arrive(context: ActionContext, nodes: Nodes, target: MaybeTarget, spot
             return found
         spot = found
     assert spot.handle is not None
-    return ActionError(ErrorCode.OFF_SCREEN, f"{named(spot.handle)} moves away from the mouse", "use something else")
+    return ActionError(
+        ErrorCode.OFF_SCREEN, f"{handle_name(spot.handle)} moves away from the mouse", "use something else"
+    )
 
 
 async def _reacts(context: ActionContext, nodes: Nodes, spot: Spot) -> bool:

@@ -6,7 +6,7 @@ task's or a policy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ ACTION_SECONDS = 10.0
 """Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
 
 
-class Handle(Protocol):
+class ElementHandle(Protocol):
     """What an action needs to know about an element of the last observation."""
 
     @property
@@ -68,22 +68,6 @@ class Handle(Protocol):
     @property
     def backend_node_id(self) -> int:
         """Chromium's id of the node."""
-        ...
-
-
-class Targets(Protocol):
-    """The elements of the last observation."""
-
-    def by_index(self, index: int) -> Handle | None:
-        """The element with this number, which is also its mark on the screenshot."""
-        ...
-
-    def by_id(self, name: str) -> Handle | None:
-        """The element with this semantic id."""
-        ...
-
-    def handles(self) -> Sequence[Handle]:
-        """All of them, in reading order."""
         ...
 
 
@@ -135,7 +119,7 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True)
-class Seen:
+class LastLook:
     """What the last look tells of a page, so it need not be asked."""
 
     scroll: tuple[float, float]
@@ -151,7 +135,8 @@ class ActionContext:
     cdp: Cdp
     viewport: tuple[int, int]
     """width, height in CSS pixels."""
-    targets: Targets
+    handles: Mapping[int, ElementHandle]
+    """The elements of the last observation by their numbers, which are also their marks."""
     tabs: Tabs
     dialogs: Dialogs
     intercept: Interceptor
@@ -164,7 +149,7 @@ class ActionContext:
     """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
     offers: tuple[str, ...] = ()
     """Names of actions that the site takes beyond those that every site does."""
-    seen: Seen | None = None
+    seen: LastLook | None = None
     """What the last look tells of the page, if nothing can have changed since."""
     drawn_whole: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """Has the whole page drawn meanwhile, where else only a corner is: a wheel needs it to find what it is turned over."""

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from envs.actions.context import Clock, Seen
+from envs.actions.context import Clock, LastLook
 from envs.cdp import Cdp, isolated_world, main_frame
 from envs.cdp.messages import NODE_GONE, NOWHERE, refused_with
 from envs.types import BrowserError
@@ -32,7 +32,7 @@ class Hit:
     frame: str
     scroll: tuple[float, float]
     """How far the page was scrolled, in CSS pixels."""
-    seen: Seen | None = None
+    seen: LastLook | None = None
     """What is known of the page in which it was hit."""
 
 
@@ -76,7 +76,7 @@ class ElementFacts:
 class Nodes:
     """The nodes that one action looks at."""
 
-    def __init__(self, cdp: Cdp, clock: Clock, seen: Seen | None = None) -> None:
+    def __init__(self, cdp: Cdp, clock: Clock, seen: LastLook | None = None) -> None:
         """``seen`` is what is known of the page.
 
         Good for one look at a point, as what is done next may scroll, and pages hear of that.

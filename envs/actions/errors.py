@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from envs.actions.context import Handle
+from envs.actions.context import ElementHandle
 from envs.types import ErrorCode
 
 CLOSE_ENOUGH = 0.5
@@ -44,27 +44,31 @@ class ActionError:
         return f"{self.code}: {self.message}{hint}{meant}"
 
 
-def shown(handle: Handle) -> str:
+def describe_handle(handle: ElementHandle) -> str:
     """An element as prompts show it: ``[3] button "Save"``."""
-    return f'[{handle.index}] {handle.tag} "{short(handle.text)}"'
+    return f'[{handle.index}] {handle.tag} "{shorten(handle.text)}"'
 
 
-def closest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
+def closest_names(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
     """The names most like ``wanted`` without regard to case, best first."""
-    scored = sorted(((-likeness(wanted, name), place, name) for place, name in enumerate(names)))
+    scored = sorted(((-name_similarity(wanted, name), place, name) for place, name in enumerate(names)))
     return tuple(name for score, _, name in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
-def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
-    """The elements whose semantic id or label is most like ``wanted``, best first, as `shown`."""
+def closest_handles(wanted: str, handles: Iterable[ElementHandle]) -> tuple[str, ...]:
+    """The elements whose semantic id or label is most like ``wanted``, best first, as `describe_handle`."""
     scored = sorted(
-        (-max(likeness(wanted, handle.name), likeness(wanted, handle.text)), place, shown(handle))
+        (
+            -max(name_similarity(wanted, handle.name), name_similarity(wanted, handle.text)),
+            place,
+            describe_handle(handle),
+        )
         for place, handle in enumerate(handles)
     )
     return tuple(text for score, _, text in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
-def likeness(one: str, other: str) -> float:
+def name_similarity(one: str, other: str) -> float:
     """How alike two names are, from 0 to 1.
 
     A name that holds the other whole counts at least as `CLOSE_ENOUGH`.
@@ -75,7 +79,7 @@ def likeness(one: str, other: str) -> float:
     return max(ratio, CLOSE_ENOUGH) if holds else ratio
 
 
-def short(text: str, limit: int = MAX_TEXT) -> str:
+def shorten(text: str, limit: int = MAX_TEXT) -> str:
     """``text`` on one line, cut to ``limit`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[:limit] + "…"

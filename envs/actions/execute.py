@@ -11,13 +11,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from envs.actions import fields, navigate, pointer
-from envs.actions.arrive import arrive
+from envs.actions.arrive import move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
-from envs.actions.errors import ActionError, closest, short
+from envs.actions.errors import ActionError, closest_names, shorten
 from envs.actions.keyboard import key_names, parse_chord, pastes
-from envs.actions.locate import Spot, control, locate, pixels
-from envs.actions.validate import find, named, refuse
+from envs.actions.locate import Spot, find_control, locate, pixels
+from envs.actions.validate import check_action, find_target, handle_name
 from envs.cancel_scope import CancelScope
 from envs.cdp.messages import NODE_GONE, refused_with
 from envs.types import (
@@ -69,10 +69,10 @@ async def execute(context: ActionContext, action: Action) -> Outcome:
         case Terminate():
             return Effect(stop=StopReason.TERMINATED, said=action.status)
         case Submit():
-            return refuse(action, context.targets, context.offers) or Effect(stop=StopReason.SUBMITTED)
+            return check_action(action, context.handles, context.offers) or Effect(stop=StopReason.SUBMITTED)
         case Dialog():
             return await _within(context, _answer_dialog(context, action), action)
-    refusal = refuse(action, context.targets) or _waiting_dialog(context)
+    refusal = check_action(action, context.handles) or _waiting_dialog(context)
     return refusal or await _until_dialog(context, _act(context, action), action)
 
 
@@ -131,7 +131,7 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
     if isinstance(action, Hover):
         await pointer.move(context.cdp, *spot.point)
     else:
-        spot = await arrive(context, nodes, action, spot)
+        spot = await move_to_target(context, nodes, action, spot)
         if isinstance(spot, ActionError):
             return spot
         await pointer.click(context.cdp, *spot.point, times=_TIMES[type(action)], grip=pointer.Grip.of(action))
@@ -145,9 +145,9 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
 async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome:
     chord = parse_chord(action.key)
     if chord is None:
-        like = closest(action.key.rpartition("+")[2], key_names())
+        like = closest_names(action.key.rpartition("+")[2], key_names())
         return ActionError(
-            ErrorCode.BAD_ACTION, f"{short(action.key)!r} is no key", "write it like Enter, a or Control+a", like
+            ErrorCode.BAD_ACTION, f"{shorten(action.key)!r} is no key", "write it like Enter, a or Control+a", like
         )
     if pastes(chord) and not context.clipboard:
         return ActionError(ErrorCode.BAD_ACTION, "the clipboard is not open to this task", "type the text")
@@ -165,10 +165,10 @@ async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome
 
 
 async def _focus(context: ActionContext, nodes: Nodes, spot: Spot) -> ActionError | None:
-    found = await control(nodes, spot)
+    found = await find_control(nodes, spot)
     if isinstance(found, ActionError):
         return found
-    called = named(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
+    called = handle_name(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
     return await fields.focus(context, found[0], called, "press without a target")
 
 
@@ -193,7 +193,7 @@ async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
     start = await locate(context, nodes, action.start)
     if isinstance(start, ActionError):
         return start
-    found = find(action.end, context.targets)
+    found = find_target(action.end, context.handles)
     if found is not None and not isinstance(found, ActionError):
         await nodes.scroll_least(found.backend_node_id)
     end = await locate(context, nodes, action.end)
@@ -203,7 +203,7 @@ async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
     if isinstance(start, ActionError):
         what = "the two ends of the drag are not on the screen together"
         return ActionError(ErrorCode.OFF_SCREEN, what, "scroll, or drag in two parts")
-    arrived = await arrive(context, nodes, action.start, start)
+    arrived = await move_to_target(context, nodes, action.start, start)
     if isinstance(arrived, ActionError):
         return arrived
     if arrived is not start:  # the page has reacted, so its end may be elsewhere now
@@ -229,7 +229,7 @@ def _waiting_dialog(context: ActionContext) -> ActionError | None:
     pending = context.dialogs.pending
     if pending is None:
         return None
-    what = f"the page waits for an answer to its {pending.kind} {short(pending.message)!r}"
+    what = f"the page waits for an answer to its {pending.kind} {shorten(pending.message)!r}"
     return ActionError(ErrorCode.DIALOG_OPEN, what, "use dialog with accept true or false")
 
 

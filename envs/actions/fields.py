@@ -12,13 +12,13 @@ import re
 from pathlib import Path
 
 from envs.actions import pointer
-from envs.actions.arrive import arrive
+from envs.actions.arrive import move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes
-from envs.actions.errors import ActionError, closest, short
+from envs.actions.errors import ActionError, closest_names, shorten
 from envs.actions.keyboard import KEYS, Chord
-from envs.actions.locate import Box, Spot, control, in_view, locate
-from envs.actions.validate import named, no_such_option, option_index
+from envs.actions.locate import Box, Spot, find_control, in_view, locate
+from envs.actions.validate import handle_name, no_such_option, option_index
 from envs.cdp.messages import NO_BOX, NODE_GONE, UNFOCUSABLE, refused_with
 from envs.types import BrowserError, Check, Clear, ErrorCode, Select, Type, Upload
 from envs.types.actions import MaybeTarget
@@ -135,7 +135,7 @@ async def select(context: ActionContext, nodes: Nodes, action: Select) -> Effect
     if wanted is None:
         return no_such_option(called, labels, action.text)
     if not facts.options[wanted].open:
-        return ActionError(ErrorCode.DISABLED, f"option {short(action.text)!r} of {called} is disabled")
+        return ActionError(ErrorCode.DISABLED, f"option {shorten(action.text)!r} of {called} is disabled")
     await close_list(context, nodes, own)
     refusal = await focus(context, own, called)
     if refusal:
@@ -161,7 +161,7 @@ async def _select_several(
         if place is None:
             return no_such_option(called, labels, text)
         if not facts.options[place].open:
-            return ActionError(ErrorCode.DISABLED, f"option {short(text)!r} of {called} is disabled")
+            return ActionError(ErrorCode.DISABLED, f"option {shorten(text)!r} of {called} is disabled")
         wanted.add(place)
     differing = [place for place in sorted(wanted ^ chosen) if facts.options[place].open]
     if not differing:
@@ -173,7 +173,7 @@ async def _select_several(
         await nodes.ask(own, "choose", sorted(wanted))
         return Effect(spot.point)
     if not boxes:
-        return ActionError(ErrorCode.OFF_SCREEN, f"option {short(labels[last])!r} of {called} is not on the screen")
+        return ActionError(ErrorCode.OFF_SCREEN, f"option {shorten(labels[last])!r} of {called} is not on the screen")
     left, top, right, bottom = boxes[0]
     await nodes.ask(own, "choices", sorted(wanted ^ {last}))
     point = ((left + right) / 2, (top + bottom) / 2)
@@ -293,9 +293,9 @@ def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | Ac
         # Looked up among the files that are there: nothing outside of the folder can even be asked for.
         if name not in there:
             listed = ", ".join(list(there)[:8]) or "none"
-            like = tuple(f'"{each}"' for each in closest(name, there))
+            like = tuple(f'"{each}"' for each in closest_names(name, there))
             hint = f"its files are {listed}"
-            return ActionError(ErrorCode.NO_SUCH_FILE, f"the task has no file {short(name)!r}", hint, like)
+            return ActionError(ErrorCode.NO_SUCH_FILE, f"the task has no file {shorten(name)!r}", hint, like)
         paths.append(str(there[name].resolve()))
     return paths
 
@@ -307,7 +307,7 @@ async def _field(
     spot = await locate(context, nodes, action)
     if isinstance(spot, ActionError):
         return spot
-    found = await control(nodes, spot)
+    found = await find_control(nodes, spot)
     return found if isinstance(found, ActionError) else (spot, *found)
 
 
@@ -315,7 +315,7 @@ async def _click(
     context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: pointer.Grip = pointer.LEFT
 ) -> Spot | ActionError:
     """Bring the mouse to a spot of the target and click there."""
-    arrived = await arrive(context, nodes, target, spot)
+    arrived = await move_to_target(context, nodes, target, spot)
     if not isinstance(arrived, ActionError):
         await pointer.click(context.cdp, *arrived.point, grip=grip)
     return arrived
@@ -416,7 +416,7 @@ async def _set_value(
 
 
 def _no_value(facts: ElementFacts, text: str, example: str) -> ActionError:
-    return ActionError(ErrorCode.BAD_ACTION, f"{short(text)!r} is no {facts.kind} value", f"write it like {example}")
+    return ActionError(ErrorCode.BAD_ACTION, f"{shorten(text)!r} is no {facts.kind} value", f"write it like {example}")
 
 
 async def _takes_text(nodes: Nodes) -> bool:
@@ -442,4 +442,4 @@ def _disabled(called: str) -> ActionError:
 
 
 def _called(spot: Spot, facts: ElementFacts) -> str:
-    return named(spot.handle) if spot.handle else f"the {facts.tag} at that point"
+    return handle_name(spot.handle) if spot.handle else f"the {facts.tag} at that point"

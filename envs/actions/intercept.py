@@ -21,8 +21,8 @@ class Interceptor:
         self._cdp = cdp
         self._drag: asyncio.Future[dict[str, Any]] | None = None
         self._chooser: asyncio.Future[dict[str, Any]] | None = None
-        cdp.on("Input.dragIntercepted", lambda event: _tell(self._drag, event))
-        cdp.on("Page.fileChooserOpened", lambda event: _tell(self._chooser, event))
+        cdp.on("Input.dragIntercepted", lambda event: _resolve(self._drag, event))
+        cdp.on("Page.fileChooserOpened", lambda event: _resolve(self._chooser, event))
 
     @asynccontextmanager
     async def drags(self) -> AsyncIterator[asyncio.Future[dict[str, Any]]]:
@@ -47,6 +47,6 @@ class Interceptor:
             await self._cdp.send("Page.setInterceptFileChooserDialog", {"enabled": False})
 
 
-def _tell(future: asyncio.Future[dict[str, Any]] | None, event: dict[str, Any]) -> None:
+def _resolve(future: asyncio.Future[dict[str, Any]] | None, event: dict[str, Any]) -> None:
     if future is not None and not future.done():
         future.set_result(event)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from envs.actions.context import ActionContext, Handle
+from envs.actions.context import ActionContext, ElementHandle
 from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
-from envs.actions.validate import find, named
+from envs.actions.validate import find_target, handle_name
 from envs.cdp.messages import NO_BOX, NODE_GONE, refused_with
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
@@ -37,7 +37,7 @@ class Spot:
 
     point: tuple[float, float]
     """CSS pixels of the viewport."""
-    handle: Handle | None
+    handle: ElementHandle | None
     """``None`` for a target by coordinates."""
     hit: Hit | None
     """What is at the point; ``None`` if it was not asked."""
@@ -67,7 +67,7 @@ async def locate(
     """
     if target.at is not None:
         return Spot(pixels(target.at, context.viewport), None, None)
-    handle = find(target, context.targets)
+    handle = find_target(target, context.handles)
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None:
@@ -77,7 +77,7 @@ async def locate(
     return await _search(context, nodes, handle, scroll)
 
 
-async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
+async def find_control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
     """The field at a spot, or the one its label names; with its facts."""
     hit = spot.hit or await nodes.at(spot.point)
     if hit is None:
@@ -86,11 +86,11 @@ async def control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | Action
     own = await nodes.object(node, hit.frame)
     field = own and await nodes.follow(own, "control")
     if not field:
-        return _gone(spot.handle)
+        return _stale_element_error(spot.handle)
     return field, await nodes.facts(field)
 
 
-async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
+async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, scroll: bool) -> Spot | ActionError:
     """Scroll to an element; try the parts of its boxes, then its label's."""
     node = handle.backend_node_id
     try:
@@ -99,7 +99,7 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
         boxes = await nodes.boxes(backendNodeId=node)
     except BrowserError as error:
         if refused_with(error, NODE_GONE):
-            return _gone(handle)
+            return _stale_element_error(handle)
         if not refused_with(error, NO_BOX):
             raise
         boxes = []
@@ -112,13 +112,13 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
         return await _occluded(nodes, handle, cover)
     return ActionError(
         ErrorCode.OFF_SCREEN,
-        f"{named(handle)} has no place on the screen",
+        f"{handle_name(handle)} has no place on the screen",
         "it is hidden or outside of what can be scrolled to",
     )
 
 
 async def _try(
-    context: ActionContext, nodes: Nodes, handle: Handle, boxes: list[Box]
+    context: ActionContext, nodes: Nodes, handle: ElementHandle, boxes: list[Box]
 ) -> tuple[Spot | None, Hit | None]:
     """The first spot that belongs to the element, and what lies over it otherwise."""
     cover: Hit | None = None
@@ -147,14 +147,16 @@ async def _label_boxes(nodes: Nodes, node: int) -> list[Box]:
     return await nodes.boxes(objectId=label)
 
 
-async def _occluded(nodes: Nodes, handle: Handle, cover: Hit) -> ActionError:
+async def _occluded(nodes: Nodes, handle: ElementHandle, cover: Hit) -> ActionError:
     over = await nodes.object(cover.node, cover.frame)
     element = over and await nodes.follow(over, "element")
     facts = await nodes.facts(element) if element else None
     what = f'a {facts.tag} "{facts.text}"' if facts else "something else"
-    return ActionError(ErrorCode.OCCLUDED, f"{named(handle)} is covered by {what}", "close or move what covers it")
+    return ActionError(
+        ErrorCode.OCCLUDED, f"{handle_name(handle)} is covered by {what}", "close or move what covers it"
+    )
 
 
-def _gone(handle: Handle | None) -> ActionError:
-    what = named(handle) if handle else "what was at that point"
+def _stale_element_error(handle: ElementHandle | None) -> ActionError:
+    what = handle_name(handle) if handle else "what was at that point"
     return ActionError(ErrorCode.STALE_ELEMENT, f"{what} is not in the page any more", "look at the page as it is now")

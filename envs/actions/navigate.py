@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urljoin, urlsplit
 
 from envs.actions.context import ActionContext, Effect
-from envs.actions.errors import ActionError, short
+from envs.actions.errors import ActionError, shorten
 from envs.cdp.messages import BAD_URL, refused_with
 from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
 
@@ -44,14 +44,16 @@ def checked_url(url: str, current: str, context: ActionContext) -> str | ActionE
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
+        return ActionError(ErrorCode.BAD_ACTION, f"{shorten(url)!r} is no address")
     if parts.scheme not in ("http", "https"):
-        return ActionError(ErrorCode.BLOCKED_HOST, f"{short(url)!r} is no web address", "only http and https are open")
+        return ActionError(
+            ErrorCode.BLOCKED_HOST, f"{shorten(url)!r} is no web address", "only http and https are open"
+        )
     if not usable:
-        return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
+        return ActionError(ErrorCode.BAD_ACTION, f"{shorten(url)!r} is no address")
     if not context.allowed(url):
         return ActionError(
-            ErrorCode.BLOCKED_HOST, f"{short(parts.netloc)} is not open to this task", "stay on its sites"
+            ErrorCode.BLOCKED_HOST, f"{shorten(parts.netloc)} is not open to this task", "stay on its sites"
         )
     return url
 
@@ -70,16 +72,18 @@ async def goto(context: ActionContext, action: Goto) -> Effect | ActionError:
         begun = await context.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
     except BrowserError as error:
         if refused_with(error, BAD_URL):
-            return ActionError(ErrorCode.BAD_ACTION, f"{short(url)!r} is no address")
+            return ActionError(ErrorCode.BAD_ACTION, f"{shorten(url)!r} is no address")
         raise
     failed = begun.get("errorText", "")
     if not failed or failed == "net::ERR_ABORTED":  # a download or an empty answer: the page stays
         return Effect()
     if any(refusal in failed for refusal in REFUSALS):
         return ActionError(
-            ErrorCode.BLOCKED_HOST, f"{short(url)} cannot be reached ({failed})", "stay on the task's sites"
+            ErrorCode.BLOCKED_HOST, f"{shorten(url)} cannot be reached ({failed})", "stay on the task's sites"
         )
-    return ActionError(ErrorCode.NAVIGATION_FAILED, f"{short(url)} does not answer ({failed})", "go back or try again")
+    return ActionError(
+        ErrorCode.NAVIGATION_FAILED, f"{shorten(url)} does not answer ({failed})", "go back or try again"
+    )
 
 
 async def through_history(context: ActionContext, action: Back | Forward | Refresh) -> Effect | ActionError:

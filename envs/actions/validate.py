@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from envs.actions.context import Handle, Targets
-from envs.actions.errors import ActionError, closest, closest_handles, short
+from envs.actions.context import ElementHandle
+from envs.actions.errors import ActionError, closest_handles, closest_names, shorten
 from envs.types import (
     Action,
     Check,
@@ -34,18 +34,21 @@ NEEDS_USE = (Click, DoubleClick, TripleClick, Type, Select, Check, Clear, Upload
 """Actions that a disabled element does not take."""
 
 
-def find(target: MaybeTarget, targets: Targets) -> Handle | ActionError | None:
+def find_target(target: MaybeTarget, handles: Mapping[int, ElementHandle]) -> ElementHandle | ActionError | None:
     """The element that a target names; ``None`` if it names a point or nothing."""
     if isinstance(target.element, str):
-        return targets.by_id(target.element) or _unknown_id(target.element, targets.handles())
+        alike = (handle for handle in handles.values() if handle.name and handle.name == target.element)
+        return next(alike, None) or _unknown_id(target.element, tuple(handles.values()))
     if target.element is not None:
-        return targets.by_index(target.element) or _unknown_number("element", target.element, targets.handles())
+        return handles.get(target.element) or _unknown_number("element", target.element, handles)
     if target.mark is not None:
-        return targets.by_index(target.mark) or _unknown_number("mark", target.mark, targets.handles())
+        return handles.get(target.mark) or _unknown_number("mark", target.mark, handles)
     return None
 
 
-def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> ActionError | None:
+def check_action(
+    action: Action, handles: Mapping[int, ElementHandle], offers: Sequence[str] = ()
+) -> ActionError | None:
     """Why an action cannot be carried out, as far as the observation tells.
 
     Returns ``None`` if it may be tried.
@@ -60,7 +63,7 @@ def refuse(action: Action, targets: Targets, offers: Sequence[str] = ()) -> Acti
     if isinstance(action, Submit):
         return _unfit_page(action, offers)
     for target in targets_of(action):
-        found = find(target, targets)
+        found = find_target(target, handles)
         if isinstance(found, ActionError):
             return found
         refusal = None if found is None else _unfit(action, found)
@@ -88,25 +91,27 @@ def option_index(options: Sequence[str], label: str) -> int | None:
     return folded.index(wanted) if wanted in folded else None
 
 
-def no_such_option(named: str, options: Sequence[str], label: str) -> ActionError:
+def no_such_option(element: str, options: Sequence[str], label: str) -> ActionError:
     """The error of a list that lacks an option."""
-    listed = ", ".join(short(option, 24) for option in options[:8]) + (", …" if len(options) > 8 else "")
-    like = tuple(f'"{short(option)}"' for option in closest(label, options))
+    listed = ", ".join(shorten(option, 24) for option in options[:8]) + (", …" if len(options) > 8 else "")
+    like = tuple(f'"{shorten(option)}"' for option in closest_names(label, options))
     return ActionError(
-        ErrorCode.NO_SUCH_OPTION, f"{named} has no option {short(label)!r}", f"it has {listed or 'none'}", like
+        ErrorCode.NO_SUCH_OPTION, f"{element} has no option {shorten(label)!r}", f"it has {listed or 'none'}", like
     )
 
 
-def named(handle: Handle) -> str:
+def handle_name(handle: ElementHandle) -> str:
     """How messages call an element."""
     return f"element {handle.index}"
 
 
-def _unfit(action: Action, handle: Handle) -> ActionError | None:
-    tag = f"{named(handle)} is a {handle.tag}"
+def _unfit(action: Action, handle: ElementHandle) -> ActionError | None:
+    tag = f"{handle_name(handle)} is a {handle.tag}"
     if handle.disabled and isinstance(action, NEEDS_USE):
         return ActionError(
-            ErrorCode.DISABLED, f"{named(handle)} is disabled", "something else must be done before it can be used"
+            ErrorCode.DISABLED,
+            f"{handle_name(handle)} is disabled",
+            "something else must be done before it can be used",
         )
     if isinstance(action, Type | Clear) and handle.tag in NEVER_EDITABLE:
         return ActionError(ErrorCode.NOT_EDITABLE, tag, "click it")
@@ -117,7 +122,7 @@ def _unfit(action: Action, handle: Handle) -> ActionError | None:
             return ActionError(ErrorCode.NOT_A_LIST, tag, "select needs a drop-down list")
         for text in (action.text, *action.also):
             if option_index(handle.options, text) is None:
-                return no_such_option(named(handle), handle.options, text)
+                return no_such_option(handle_name(handle), handle.options, text)
     return None
 
 
@@ -134,12 +139,12 @@ def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
     return None
 
 
-def _unknown_number(what: str, number: int, handles: Sequence[Handle]) -> ActionError:
-    known = f"choose {handles[0].index} to {handles[-1].index}" if handles else "the page shows none"
+def _unknown_number(what: str, number: int, handles: Mapping[int, ElementHandle]) -> ActionError:
+    known = f"choose {min(handles)} to {max(handles)}" if handles else "the page shows none"
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no {what} {number}", known)
 
 
-def _unknown_id(name: str, handles: Sequence[Handle]) -> ActionError:
+def _unknown_id(name: str, handles: Sequence[ElementHandle]) -> ActionError:
     hint = "use an element's number or id" if handles else "the page shows none"
     like = closest_handles(name, handles)
-    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {short(name)!r}", hint, like)
+    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {shorten(name)!r}", hint, like)

@@ -1,22 +1,21 @@
 """Runs real Chromium for episodes: browser pools, contexts, sessions, deadlines.
 
-``BrowserPool`` owns processes, contexts and the way out; ``WebSession`` is what an episode speaks to (reset, step), and ``episode`` does what it
-is asked. ``connection``, ``states`` and ``cdp`` are the way to a browser that may go away; ``dispatcher`` shares the machine fairly over
-episodes. Nothing here knows a site, a task file, a reward or a policy: those come through the ``Site`` protocol and ``WebTask``.
+``BrowserPool`` owns processes, contexts and the way out; ``WebSession`` is what an episode speaks to
+(reset, step), and ``episode`` does what it is asked. ``connection`` and ``states`` are the way to a
+browser that may go away; ``dispatcher`` shares the machine fairly over episodes. Nothing here knows
+a task file, a reward or a policy; a site is what ``Site`` says of it.
 """
 
 from typing import TYPE_CHECKING
 
 from envs.browser.chromium import find_chromium
-from envs.browser.context import Device
-from envs.browser.options import PoolCounters, PoolOptions
+from envs.browser.options import Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
 from envs.browser.session import WebSession
 from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from envs.browser.pipeline import Pipeline, Stage
     from envs.settle import SettleReason
 
 
@@ -24,11 +23,9 @@ __all__ = [
     "BrowserPool",
     "Device",
     "PageStep",
-    "Pipeline",
     "PoolCounters",
     "PoolOptions",
     "SettleReason",
-    "Stage",
     "WebSession",
     "find_chromium",
 ]
@@ -36,7 +33,6 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "envs.browser.pipeline": ("Pipeline", "Stage"),
         "envs.settle": ("SettleReason",),
     },
 )

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from envs.background import log_failure
 from envs.browser.browser import Browser
 from envs.browser.chromium import find_chromium, launch_args, prompt_frames
-from envs.browser.context import BrowserContext, ContextOptions
-from envs.browser.options import PoolCounters, PoolOptions
+from envs.browser.context import BrowserContext
+from envs.browser.options import ContextOptions, PoolCounters, PoolOptions
 from envs.cancel_scope import finish_shielded
 from envs.cdp.client import ConnectionLost
 from envs.egress import AllowList, EgressProxy, Listener

@@ -7,15 +7,15 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.background import start_background
 from envs.browser.connection import Connection
 from envs.browser.end_evidence import DownloadFolder
-from envs.browser.popups import FirstRequest, show_blank
-from envs.browser.tab import Tab
+from envs.browser.options import ContextOptions
+from envs.browser.tab import FirstRequest, Tab, show_blank
 from envs.cancel_scope import CancelScope
 from envs.cdp.client import CdpSession
 from envs.egress import PROXY_BYPASS, harden, harden_page
@@ -33,47 +33,6 @@ MAX_TABS = 8
 
 CLOSE_SECONDS = 5.0
 """Real seconds that a context may take to close; one that hangs is left to the end of its browser."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """What a page is shown on."""
-
-    viewport: tuple[int, int]
-    """Width and height in CSS pixels."""
-    scale: float = 1.0
-    """Device pixels per CSS pixel. Screenshots have the viewport's size times this."""
-    mobile: bool = False
-    """Meta viewport, overlay scroll bars, touch events."""
-    user_agent: str = ""
-    """Empty: the browser's own."""
-
-
-@dataclass(frozen=True)
-class ContextOptions:
-    """What a context is opened with."""
-
-    owner: str
-    """Name of the site that it is opened for."""
-    device: Device
-    style: str = ""
-    """The site's style sheet for all pages."""
-    proxy: str = ""
-    """Address of the egress proxy's listener; empty for the browser's own way out."""
-    downloads: Path | None = None
-    """The episode's folder; ``None`` denies downloads."""
-    seed: int | None = None
-    """Seed of the pages' random numbers; ``None`` leaves them random."""
-    signals: bool = False
-    """Have the browser's signals read."""
-    background: bool = False
-    """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
-    virtual: bool = True
-    """Hold the pages' clocks."""
-    fields: bool = True
-    """Read the states of fields when pages settle."""
-    drawn: bool = True
-    """Have pages drawn, for pictures."""
 
 
 class BrowserContext:
@@ -399,3 +358,37 @@ async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, An
             await connection.browser.send("Target.disposeBrowserContext", made)
     except (BrowserError, TimeoutError) as error:
         logger.warning("a context that nobody waits for any more did not close: %s", error)
+
+
+class ContextTabs:
+    """`envs.actions.Tabs` of a context."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self._context = context
+
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the open tabs."""
+        return tuple(tab.number for tab in self._context.tabs)
+
+    @property
+    def active(self) -> int:
+        """Number of the tab that is shown."""
+        return self._context.active.number
+
+    async def new(self, url: str | None) -> None:
+        """Open a tab and show it."""
+        tab = await self._context.new_tab()
+        if url is not None:
+            await tab.clock.begin()
+            await tab.cdp.send("Page.navigate", {"url": url})
+
+    async def switch(self, tab: int) -> None:
+        """Show an open tab."""
+        await self._context.show(self._tab(tab))
+
+    async def close(self, tab: int) -> None:
+        """Close an open tab."""
+        await self._context.close_tab(self._tab(tab))
+
+    def _tab(self, number: int) -> Tab:
+        return next(tab for tab in self._context.tabs if tab.number == number)

@@ -21,7 +21,7 @@ from envs.cdp import Cdp, isolated_world, main_frame
 from envs.cdp.client import CdpError
 from envs.cdp.messages import NOT_JSON, refused_with
 from envs.types import BrowserError
-from envs.types.evidence import DomElement, Download, Told
+from envs.types.evidence import DomElement, Download, PageReply
 
 WORLD = "rollwright-evidence"
 SCRIPT_SECONDS = 1.0
@@ -55,7 +55,7 @@ async def own_world(cdp: Cdp) -> int:
     return await isolated_world(cdp, WORLD, await main_frame(cdp))
 
 
-async def ask_page(cdp: Cdp, expressions: Sequence[str]) -> dict[str, Told]:
+async def ask_page(cdp: Cdp, expressions: Sequence[str]) -> dict[str, PageReply]:
     """What each expression is on the page."""
     if not expressions:
         return {}
@@ -63,7 +63,7 @@ async def ask_page(cdp: Cdp, expressions: Sequence[str]) -> dict[str, Told]:
     return {expression: await _ask(cdp, world, expression) for expression in expressions}
 
 
-async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
+async def _ask(cdp: Cdp, world: int, expression: str) -> PageReply:
     params = {
         "expression": _ASKED % expression,
         "contextId": world,
@@ -76,22 +76,24 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> Told:
             answer = await cdp.send("Runtime.evaluate", params)
     except TimeoutError:
         await cdp.send("Runtime.terminateExecution")
-        return Told(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s", stopped=True)
+        return PageReply(trouble=f"it was stopped after {SCRIPT_SECONDS:g} s", stopped=True)
     except CdpError as error:
         if refused_with(error, NOT_JSON):
-            return Told(trouble="the value cannot be written as JSON")
+            return PageReply(trouble="the value cannot be written as JSON")
         raise
     if "exceptionDetails" in answer:
         cause = script_cause(answer["exceptionDetails"])
-        return Told(trouble=cause, threw=not cause.startswith(NO_EFFECTS) and await _compiles(cdp, world, expression))
+        return PageReply(
+            trouble=cause, threw=not cause.startswith(NO_EFFECTS) and await _compiles(cdp, world, expression)
+        )
     result = answer["result"]
     value = result.get("value")
     if isinstance(value, bool | int | float):
-        return Told(value=value)
+        return PageReply(value=value)
     # A text may be anything that a logged-in page shows, and no predicate: what it says is not kept.
     kinds: dict[type, str] = {str: "a text", list: "a list", dict: "an object", type(None): "null"}
     name = kinds[type(value)] if "value" in result else result.get("unserializableValue", result["type"])
-    return Told(trouble=f"the expression is {name}; expected true or false")
+    return PageReply(trouble=f"the expression is {name}; expected true or false")
 
 
 async def _compiles(cdp: Cdp, world: int, expression: str) -> bool:

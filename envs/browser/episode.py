@@ -12,22 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionContext, ActionError, Effect, Seen, execute, pointer, refuse
-from envs.browser.context import BrowserContext
+from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute, pointer
+from envs.browser.context import BrowserContext, ContextTabs
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.page_step import PageStep
-from envs.browser.popups import show_blank
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
-from envs.browser.tab import Tab
-from envs.browser.targets import ContextTabs, ObservedTargets
+from envs.browser.tab import Tab, show_blank
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.observation.options import MESSAGE_CHARS
 from envs.observation.text_utils import shorten
 from envs.settle import Look, Settled, SettleReason, drawn_whole
-from envs.sites.base import ForeignSite, Site
+from envs.sites.base import Site
 from envs.types import (
     Action,
     BrowserError,
@@ -100,11 +98,10 @@ class EpisodePage:
     def tab(self) -> Tab:
         return self.context.active
 
-    async def begin(self, seed: int, path: str = "") -> tuple[PageStep, bool]:
+    async def begin(self, seed: int, path: str) -> tuple[PageStep, bool]:
         """Load or reuse the page, reset it to the seed, and look; also whether loaded.
 
-        ``path`` is where the page is entered, if not at the task's own. What a site of somebody else answers is looked at whatever its status:
-        it may be a wall.
+        ``path`` is where the page is entered: `SiteEpisode.path`.
 
         Raises:
             BrowserError: no answer, or a site of ours has no such page.
@@ -113,8 +110,8 @@ class EpisodePage:
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
-            url = site.origin + (path or task.path)
-            go = self.tab.visit if isinstance(site, ForeignSite) else self.tab.load
+            url = site.origin + path
+            go = self.tab.visit if site.foreign else self.tab.load
             settled = await self.run(OperationKind.NAVIGATION, lambda: go(url))
             await self._alerts(settled)
             context.path = task.path
@@ -139,14 +136,14 @@ class EpisodePage:
 
     async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
-        targets = ObservedTargets(self._reading)
-        refusal = refuse(action, targets, self.site.offers)
+        handles = self._reading.handles if self._reading else {}
+        refusal = check_action(action, handles, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         action_context = ActionContext(
             cdp=self.tab.cdp,
             viewport=self.context.viewport,
-            targets=targets,
+            handles=handles,
             tabs=ContextTabs(self.context),
             dialogs=self.tab.dialogs,
             intercept=self.tab.intercept,
@@ -222,12 +219,12 @@ class EpisodePage:
         if reading is not None and node is not None and (scheme := reading.foreign_scheme(node)):
             self._notices.append(f"links with {scheme}: open nothing in this browser")
 
-    def _still_seen(self) -> Seen | None:
+    def _still_seen(self) -> LastLook | None:
         """What the last reading tells of the page, if that has stood still since."""
         reading, looked = self._reading, self.tab.clock.looked
         if reading is None or looked is None or looked is not self._looked:
             return None
-        return Seen(reading.observation.scroll, reading.holds)
+        return LastLook(reading.observation.scroll, reading.holds)
 
     def _may_speculate(self, action: Action) -> bool:
         """Whether the picture of a step is worth beginning before the page has settled.

@@ -1,4 +1,4 @@
-"""Options of a browser pool, and its counters."""
+"""Options of devices, browser contexts and pools, and a pool's counters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from envs.browser.connection import ConnectionTimes
-from envs.browser.context import Device
 from envs.browser.dispatcher import CORES
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
@@ -29,6 +28,47 @@ MAX_MEMORY_MB = 3000.0
 PROMPT_PER_CORE = 2
 """Sessions a core up to which it pays that frames are drawn at once. With one session on two cores a step then takes 50 ms instead of 67, with four
 there are an eighth more steps; with eight, which keep the cores busy anyway, 3 to 5 % fewer."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a page is shown on."""
+
+    viewport: tuple[int, int]
+    """Width and height in CSS pixels."""
+    scale: float = 1.0
+    """Device pixels per CSS pixel. Screenshots have the viewport's size times this."""
+    mobile: bool = False
+    """Meta viewport, overlay scroll bars, touch events."""
+    user_agent: str = ""
+    """Empty: the browser's own."""
+
+
+@dataclass(frozen=True)
+class ContextOptions:
+    """What a context is opened with."""
+
+    owner: str
+    """Name of the site that it is opened for."""
+    device: Device
+    style: str = ""
+    """The site's style sheet for all pages."""
+    proxy: str = ""
+    """Address of the egress proxy's listener; empty for the browser's own way out."""
+    downloads: Path | None = None
+    """The episode's folder; ``None`` denies downloads."""
+    seed: int | None = None
+    """Seed of the pages' random numbers; ``None`` leaves them random."""
+    signals: bool = False
+    """Have the browser's signals read."""
+    background: bool = False
+    """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
+    virtual: bool = True
+    """Hold the pages' clocks."""
+    fields: bool = True
+    """Read the states of fields when pages settle."""
+    drawn: bool = True
+    """Have pages drawn, for pictures."""
 
 
 @dataclass

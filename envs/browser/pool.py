@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from envs.background import start_background
 from envs.browser.browsers import BrowserSet, ContextCache
-from envs.browser.context import BrowserContext, ContextOptions, Device
+from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import EpisodePage
-from envs.browser.options import PoolCounters, PoolOptions
+from envs.browser.options import ContextOptions, Device, PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.tab import Tab
 from envs.cancel_scope import finish_shielded

@@ -1,4 +1,4 @@
-"""A leased browser session: reset a task to a seed, act, observe."""
+"""A leased browser session: reset a task to a seed, act, observe, and look at the end."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from envs.actions.navigate import BLANK
+from envs.background import log_failure
 from envs.browser.context import CLOSE_SECONDS, BrowserContext
-from envs.browser.end_evidence import DownloadFolder
+from envs.browser.dispatcher import OperationKind
+from envs.browser.end_evidence import DownloadFolder, own_world, script_cause
 from envs.browser.episode import EpisodePage
-from envs.browser.final_page import FinalPage
 from envs.browser.page_step import PageStep
+from envs.browser.tab import Tab
 from envs.cancel_scope import finish_shielded
-from envs.sites.base import LoggedInSite, Site, SiteEpisode, StatefulSite
-from envs.types import Action, BrowserError, Needs, Recorded, SiteError, WebTask, needs
+from envs.sites.base import Site, SiteEpisode
+from envs.types import Action, BrowserError, Needs, PageScriptError, Recorded, SiteError, WebTask, needs
+from envs.types.evidence import ServerState
 
 if TYPE_CHECKING:
     from envs.browser.pool import BrowserPool
-    from envs.rewards import ServerState
 
 T = TypeVar("T")
 
@@ -79,8 +82,7 @@ class WebSession:
             await self._give_back()
             try:
                 async with asyncio.timeout(self._deadline):
-                    if isinstance(self._site, StatefulSite):
-                        self._site_episode = await _opened(self._site, task, seed)
+                    opened = self._site_episode = await _opened(self._site, task, seed)
                     self._context = await self._pool.acquire(self._site, task)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
@@ -92,10 +94,10 @@ class WebSession:
             if needs(task.rubric).downloads and not self._pool.options.external:
                 folder = self._page.downloads = self._context.download_folder(self._pool.options.downloads)
                 await self._guarded(self._context, folder.allow(), f"downloads of {task.task_id}")
-            if isinstance(self._site, LoggedInSite) and self._site.cookies:
+            if self._site.cookies:
                 log_in = self._context.log_in(self._site.cookies)
                 await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
-            begin = self._page.begin(seed, self._site_episode.path if self._site_episode else "")
+            begin = self._page.begin(seed, opened.path)
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
             self._pool.record_episode(self._site, loaded=loaded)
             self._result = result
@@ -238,7 +240,7 @@ class WebSession:
             raise
 
 
-async def _opened(site: StatefulSite, task: WebTask, seed: int) -> SiteEpisode:
+async def _opened(site: Site, task: WebTask, seed: int) -> SiteEpisode:
     try:
         return await site.open_episode(task, seed)
     except SiteError as error:
@@ -252,3 +254,97 @@ async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> No
     except (BrowserError, TimeoutError) as error:
         logger.warning("downloads of a context could not be denied again: %s", error)
         context.broken = True
+
+
+class FinalPage:
+    """The page of an episode after its end, for the checks of a benchmark. Given by `WebSession.look`.
+
+    Where it is, what it holds, what an expression is there; and other pages of its site, with the
+    episode's log-in. It is an `envs.rewards.webarena.PageAccess`.
+
+    Expressions run in a world of their own: the page's scripts do not change what they call, and they may change the page (prepare it).
+    """
+
+    def __init__(self, page: EpisodePage) -> None:
+        self._page = page
+
+    async def url(self) -> str:
+        """Address that is shown, as the page's history has it."""
+        tab = self._page.tab
+        told = await self._page.run(OperationKind.EVALUATION, lambda: tab.cdp.send("Page.getNavigationHistory"))
+        return str(told["entries"][told["currentIndex"]]["url"])
+
+    async def goto(self, url: str) -> None:
+        """Load an address anew and wait until the page is at rest.
+
+        A page that says that it does not exist is a page.
+
+        The document that is shown is left first: an address that differs in its fragment only, or not at all, would not be asked for. Neither
+        are copies that the browser has kept. Cookies and what the tab has stored stay.
+
+        Raises:
+            BrowserError: the address may not be reached or does not answer, or the server failed (500 and more).
+        """
+        page = self._page
+        refused = page.allow.refuse_url(url)
+        if refused is not None:
+            raise BrowserError(f"{url} may not be reached: {refused}; give tasks.addresses or tasks.reach")
+        cdp = page.tab.cdp
+        await page.run(OperationKind.NAVIGATION, lambda: _leave(page.tab))
+        await cdp.send("Network.setCacheDisabled", {"cacheDisabled": True})
+        try:
+            await page.run(OperationKind.NAVIGATION, lambda: page.tab.visit(url))
+        finally:
+            await cdp.send("Network.setCacheDisabled", {"cacheDisabled": False})
+        await page.clear_dialogs()
+        status = page.tab.clock.requests.main_status
+        if status is not None and status >= 500:
+            raise BrowserError(f"{url} answered {status}")
+
+    async def content(self) -> str:
+        """HTML of the whole page."""
+        return str(await self.evaluate("document.documentElement ? document.documentElement.outerHTML : ''"))
+
+    async def inspected(self) -> Any:
+        """What `PoolOptions.inspect` gave.
+
+        It is not known after a step that ended with a dialog open.
+        """
+        return await self._page.inspected()
+
+    async def evaluate(self, expression: str) -> object:
+        """Value of a JavaScript expression, after which the page comes to rest.
+
+        Raises:
+            PageScriptError: the expression threw.
+        """
+        page = self._page
+        value = await page.run(OperationKind.EVALUATION, lambda: self._evaluate(expression))
+        await page.run(OperationKind.INPUT, lambda: page.tab.clock.settle(page.budget_ms))
+        await page.clear_dialogs()
+        return value
+
+    async def _evaluate(self, expression: str) -> object:
+        cdp = self._page.tab.cdp
+        params = {"expression": expression, "contextId": await own_world(cdp), "returnByValue": True}
+        answer = await cdp.send("Runtime.evaluate", params)
+        if "exceptionDetails" in answer:
+            raise PageScriptError(script_cause(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+
+async def _leave(tab: Tab) -> None:
+    """Show the blank page.
+
+    A document that asks whether to stay (``beforeunload``) is left all the same, with what was not
+    saved.
+    """
+    answers: list[asyncio.Task[None]] = []
+
+    def opened() -> None:
+        answers.append(asyncio.create_task(tab.dialogs.answer(True, None)))
+        answers[-1].add_done_callback(log_failure)  # where the visit fails, they are not waited for
+
+    with tab.dialogs.calling(opened):
+        await tab.visit(BLANK)
+    await asyncio.gather(*answers)

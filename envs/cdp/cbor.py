@@ -19,7 +19,7 @@ import cbor2
 
 from envs.cdp.envelopes import ARRAY, BINARY_TAG, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEADER, MAP, loads
 from envs.cdp.tables import SNAPSHOT, Tables
-from envs.cdp.wire import Format
+from envs.cdp.wire import WireFormat
 
 INT32 = range(-(2**31), 2**31)
 
@@ -151,4 +151,4 @@ CHANGED = frozenset({bytes, float, list, dict})
 DECODERS = {BINARY_TAG: lambda raw, _immutable: bytearray(raw), ENVELOPE_TAG: _content}
 UNREAD = {ENVELOPE_TAG: lambda raw, _immutable: raw}
 
-CBOR = Format(write, read, read_result)
+CBOR = WireFormat(write, read, read_result)

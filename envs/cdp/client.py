@@ -21,7 +21,7 @@ from envs.cdp import CdpError, ConnectionLost
 from envs.cdp.json_format import JSON
 from envs.cdp.messages import ALREADY_IN_EFFECT, refused_with
 from envs.cdp.socket import WebSocket
-from envs.cdp.wire import MAX_MESSAGE, Format, Wire
+from envs.cdp.wire import MAX_MESSAGE, Wire, WireFormat
 
 __all__ = ["CdpClient", "CdpError", "CdpSession", "ConnectionLost", "connect_client"]
 
@@ -40,7 +40,7 @@ class _Call(NamedTuple):
     session_id: str | None
     answer: asyncio.Future[dict[str, Any]]
     memory: dict[str, Any]
-    """Of its session, for `Format.read_result`."""
+    """Of its session, for `WireFormat.read_result`."""
 
     def fail(self, why: str) -> None:
         if not self.answer.done():
@@ -50,7 +50,7 @@ class _Call(NamedTuple):
 class CdpClient:
     """One open wire, used in one event loop. Made by `connect_client` and `ChromiumProcess.client`."""
 
-    def __init__(self, wire: Wire, form: Format, numbers: Iterator[int] | None = None) -> None:
+    def __init__(self, wire: Wire, form: WireFormat, numbers: Iterator[int] | None = None) -> None:
         """
         Args:
             numbers: Of calls; clients that take the same wire one after the other share them, so that none gets an answer to another.

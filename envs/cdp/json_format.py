@@ -8,14 +8,17 @@ from typing import Any
 
 import orjson
 
-from envs.cdp.wire import Format
+from envs.cdp.wire import WireFormat
 
 LONE_HALF = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which JavaScript's strings may have and text may not."""
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """A message of the browser. Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD."""
+    """A message of the browser.
+
+    Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD.
+    """
     try:
         message: dict[str, Any] = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -34,4 +37,4 @@ def _whole(value: Any) -> Any:
     return value
 
 
-JSON = Format(write=orjson.dumps, read=read, read_result=lambda _method, result, _memory: result)
+JSON = WireFormat(write=orjson.dumps, read=read, read_result=lambda _method, result, _memory: result)

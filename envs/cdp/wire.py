@@ -28,7 +28,7 @@ class Wire(Protocol):
         ...
 
 
-class Format(NamedTuple):
+class WireFormat(NamedTuple):
     """How messages are written."""
 
     write: Callable[[dict[str, Any]], bytes]

@@ -1,4 +1,6 @@
-"""What pages may reach: the sites that a run names, and nothing else of the network or of this machine.
+"""Egress control: a default-deny proxy between Chromium and the network.
+
+What pages may reach: the sites that a run names, and nothing else of the network or of this machine.
 
 Chromium is given a proxy on loopback for everything, loopback included (`chromium_args`). Each lease gets a listener of that proxy with an
 allow list of its own (`EgressProxy.open`), so that a refusal is known by the episode that asked. The proxy resolves names, checks what they

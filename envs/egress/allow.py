@@ -163,6 +163,6 @@ def _why_not_listed(name: str) -> Reason:
     return (refuse_address(address) if address else None) or Reason.NOT_LISTED
 
 
-def join(lists: Sequence[AllowList]) -> AllowList:
+def join_origins(lists: Sequence[AllowList]) -> AllowList:
     """What any of the lists allows: a context that several sites share."""
     return AllowList(tuple(dict.fromkeys(origin for each in lists for origin in each.origins)))

@@ -1,4 +1,7 @@
-"""HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112)."""
+"""HTTP/1.1 message parsing and encoding for the egress proxy.
+
+HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class Body(Protocol):
     done: bool
 
     def take(self, data: bytes) -> int:
-        """How many of these bytes, from the first, belong to the body. Raises `BadMessage` for broken framing."""
+        """How many of these bytes, from the first, belong to the body.
+
+        Raises `BadMessage` for broken framing.
+        """
         ...
 
 
@@ -120,7 +126,7 @@ class Chunked:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProxyRequest:
     """The head of a request to a proxy."""
 
     method: str
@@ -153,7 +159,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ServerResponse:
     """The head of a response."""
 
     status: int
@@ -174,7 +180,7 @@ class Response:
         return _encode(self.line, [*self.headers, ("Connection", "close")] if close else self.headers)
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> ProxyRequest:
     """A request in absolute form or a ``CONNECT``.
 
     Raises:
@@ -199,10 +205,10 @@ def parse_request(head: bytes) -> Request:
             path = _path(target)
     except ValueError as error:
         raise BadMessage("not a URL", Reason.BAD_HOST) from error
-    return Request(method, host or "", port, path, headers)
+    return ProxyRequest(method, host or "", port, path, headers)
 
 
-def parse_response(head: bytes) -> Response:
+def parse_response(head: bytes) -> ServerResponse:
     """The head of a response. Raises `BadMessage`."""
     line, headers, connection = _split(head)
     version, _, rest = line.partition(" ")
@@ -211,7 +217,7 @@ def parse_response(head: bytes) -> Response:
         raise BadMessage("not a response")
     headers = [(name, value) for name, value in headers if not name.lower().startswith(OURS)]
     reusable = "close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection
-    return Response(int(status), f"HTTP/1.1 {rest}", headers, reusable)
+    return ServerResponse(int(status), f"HTTP/1.1 {rest}", headers, reusable)
 
 
 def refusal(reason: Reason, host: str) -> bytes:

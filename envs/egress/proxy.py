@@ -1,4 +1,4 @@
-"""The proxy: listeners on loopback, each with the allow list of one lease, served by one thread.
+"""Egress proxy: one listener with its own allow list per lease, in one thread.
 
 The thread has an event loop of its own, so that a busy loop of the caller does not delay pages. A listener costs one socket, so a lease gets its
 own, and what its pages were refused is counted there. Nothing of a request but host, port and method is kept, and nothing of it is logged.
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from envs.cancel_scope import finish_shielded
 from envs.egress.addresses import MAX_HOST, Reason, canonical_host
 from envs.egress.allow import AllowList
-from envs.egress.message import Request
+from envs.egress.message import ProxyRequest
 from envs.egress.relay import Relay, Upstream
 from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
@@ -55,7 +55,7 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening and end the connections. Closing twice is closing once."""
-        await self._proxy.run(self.shut())
+        await self._proxy.run(self.close_in_thread())
 
     # --- in the proxy's thread
 
@@ -66,7 +66,7 @@ class Listener:
         self.address = f"http://{LOOPBACK[0]}:{self._server.sockets[0].getsockname()[1]}"
         self._proxy.remember(self)
 
-    async def shut(self) -> None:
+    async def close_in_thread(self) -> None:
         """`close`, inside of the thread."""
         server, self._server = self._server, None
         if server is None:
@@ -90,7 +90,7 @@ class Listener:
         if not self._relays:
             self._empty.set()
 
-    def check(self, request: Request) -> None:
+    def check(self, request: ProxyRequest) -> None:
         """See `Gate`."""
         reason = self.allow.refuse(request.host, request.port, None if request.tunnel else "http")
         if reason is None and request.header("service-worker") == "script":
@@ -99,12 +99,12 @@ class Listener:
             raise Refused(reason)
         self.requests += 1
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: ProxyRequest) -> bytes:
         """See `Gate`."""
         host = canonical_host(request.host) or request.host
         return request.encode(self._proxy.secrets.add_to(host, request.port, request.headers))
 
-    async def connect(self, request: Request, upstream: Upstream) -> None:
+    async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
         """See `Gate`. What is connected to is the address that was checked, never the name."""
         loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{request.host} has no address")
@@ -117,7 +117,7 @@ class Listener:
                     failed = error
         raise failed
 
-    def count(self, reason: Reason, request: Request | None) -> None:
+    def count(self, reason: Reason, request: ProxyRequest | None) -> None:
         """See `Gate`."""
         host = request.host[:MAX_HOST] if request else ""
         known = (reason, host) in self._refused or len(self._refused) < MAX_HOSTS

@@ -1,4 +1,4 @@
-"""One connection of the browser to the proxy: its requests, one after another, and what comes back.
+"""Relays one browser connection through the proxy, request by request.
 
 Bodies are passed on as they arrive, in pieces of at most 256 KiB (asyncio's read size); when one side cannot take more, the other is not read.
 So a response of any size costs the same memory, and a stream of events is not held back. The connection to the site's server is
@@ -19,7 +19,7 @@ from envs.egress.message import (
     BadMessage,
     Body,
     Counted,
-    Request,
+    ProxyRequest,
     UntilClose,
     parse_request,
     parse_response,
@@ -38,19 +38,22 @@ RETRIED = frozenset({"GET", "HEAD"})
 class Gate(Protocol):
     """What a relay asks of its listener."""
 
-    def check(self, request: Request) -> None:
+    def check(self, request: ProxyRequest) -> None:
         """Raises `Refused` for what the request itself shows."""
         ...
 
-    def encode(self, request: Request) -> bytes:
+    def encode(self, request: ProxyRequest) -> bytes:
         """The request's head as the site's server gets it."""
         ...
 
-    async def connect(self, request: Request, upstream: Upstream) -> None:
-        """Connect to where the request goes. Raises `Refused` for what its name resolves to, `OSError` when nothing answers."""
+    async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
+        """Connect to where the request goes.
+
+        Raises `Refused` for what its name resolves to, `OSError` when nothing answers.
+        """
         ...
 
-    def count(self, reason: Reason, request: Request | None) -> None:
+    def count(self, reason: Reason, request: ProxyRequest | None) -> None:
         """Count a refusal; ``None`` for a request that could not be read."""
         ...
 
@@ -120,7 +123,7 @@ class Relay(asyncio.Protocol):
         self._browser: asyncio.Transport | None = None
         self._server: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._request: Request | None = None
+        self._request: ProxyRequest | None = None
         self._asked = b""
         """Bytes of the browser not yet passed on."""
         self._answered = b""
@@ -204,12 +207,12 @@ class Relay(asyncio.Protocol):
         else:
             self._connect_soon(request)
 
-    def _connect_soon(self, request: Request) -> None:
+    def _connect_soon(self, request: ProxyRequest) -> None:
         self._state = State.CONNECTING
         self._connecting = asyncio.ensure_future(self._connect(request))
         self._connecting.add_done_callback(log_failure)
 
-    async def _connect(self, request: Request) -> None:
+    async def _connect(self, request: ProxyRequest) -> None:
         try:
             upstream = self._server = Upstream(self, (request.host, request.port))
             await self._gate.connect(request, upstream)
@@ -226,7 +229,7 @@ class Relay(asyncio.Protocol):
         finally:
             self._connecting = None
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: ProxyRequest) -> None:
         asked, self._asked = self._asked, b""
         self.read_browser(True)
         if request.tunnel:
@@ -332,7 +335,7 @@ class Relay(asyncio.Protocol):
 
     # --- the end
 
-    def _refuse(self, reason: Reason, request: Request | None) -> None:
+    def _refuse(self, reason: Reason, request: ProxyRequest | None) -> None:
         self._gate.count(reason, request)
         self._end_with(refusal(reason, request.host if request else "this"))
 

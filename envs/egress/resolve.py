@@ -21,7 +21,9 @@ class Refused(Exception):
 
 
 async def resolve_allowed(host: str, allow: AllowList) -> list[IpAddress]:
-    """The addresses of a host, each of which may be connected to. Who connects does so to one of these, never by the name again.
+    """The addresses of a host, each of which may be connected to.
+
+    Who connects does so to one of these, never by the name again.
 
     Raises:
         Refused: one of them may not be reached, or it is no host. OSError: the name is not known.

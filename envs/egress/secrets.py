@@ -1,4 +1,7 @@
-"""Credentials of sites, added to requests after they left the browser, so that no page, prompt or log ever holds them."""
+"""Adds site credentials to requests inside the proxy.
+
+Credentials of sites, added to requests after they left the browser, so that no page, prompt or log ever holds them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
+"""Episode termination: horizons, repetition, blocked pages, broken sites.
+
+When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
 after it. Pure functions of values.
 
 The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `blocked`, `http_error`
@@ -6,7 +8,7 @@ The session asks after every step, in this order: the page's end and the policy'
 """
 
 from envs.ends.blocked import BlockSign, blocked, http_error
-from envs.ends.blocklist import Block, WallSeen, blocked_sites, blocks
+from envs.ends.blocklist import Block, WallSighting, blocked_sites, blocks
 from envs.ends.horizon import (
     Bucket,
     BucketedHorizon,
@@ -28,7 +30,7 @@ __all__ = [
     "RepetitionDetector",
     "ScheduledHorizon",
     "Sighting",
-    "WallSeen",
+    "WallSighting",
     "blocked",
     "blocked_sites",
     "blocks",

@@ -1,4 +1,4 @@
-"""Pages that are not the site: captchas and bot walls; and answers that the site is broken.
+"""Detects captchas, bot walls and server errors in a page.
 
 An episode that meets one says nothing about the policy. What tells a wall from a page that merely speaks of captchas: walls are short, say
 it in their title or address, or carry the widget's own frame. So every sign names where it is looked for, and signs of prose count only on

@@ -1,4 +1,6 @@
-"""Sites that showed a wall and are left alone for a while. Pure functions over what was seen; the files are `tasks_lib.worker.blocklist`'s.
+"""Sites that showed a wall and are left alone for a while.
+
+Pure functions over what was seen; the files are `tasks_lib.worker.blocklist`'s.
 
 A wall (`envs.ends.BlockSign`, or what only the judge saw) blocks its site for some time. Seen again while it is blocked, it changes nothing:
 many episodes meet the same wall at once. Seen again soon after, the site is blocked for twice as long as the last time, up to `MAX_TIMES` as
@@ -18,7 +20,7 @@ MAX_TIMES = 16
 """Longest block, in lengths of the first one: four doublings. Eight days from the default of twelve hours (WebGym's expiry)."""
 
 
-class WallSeen(Record):
+class WallSighting(Record):
     """An episode ended at a wall."""
 
     site: str = Field(min_length=1)
@@ -44,12 +46,12 @@ class Block(Record):
     evidence: str = ""
 
     @property
-    def forgotten(self) -> float:
+    def remembered_until(self) -> float:
         """When nothing of it counts any more."""
         return self.until + (self.until - self.since)
 
 
-def blocks(seen: Iterable[WallSeen], *, first: float) -> list[Block]:
+def blocks(seen: Iterable[WallSighting], *, first: float) -> list[Block]:
     """The last block of each site and kind of wall, whether it is over or not, by site and wall.
 
     Args:
@@ -59,23 +61,23 @@ def blocks(seen: Iterable[WallSeen], *, first: float) -> list[Block]:
     if first <= 0:
         raise ValueError(f"a block takes some time, not {first} s")
 
-    def key(each: WallSeen) -> tuple[str, str]:
+    def key(each: WallSighting) -> tuple[str, str]:
         return each.site, each.wall
 
     ordered = sorted(seen, key=lambda each: (*key(each), each.time, each.episode_id))
     return [_last(list(of_one), first) for _, of_one in groupby(ordered, key)]
 
 
-def _last(seen: list[WallSeen], first: float) -> Block:
+def _last(seen: list[WallSighting], first: float) -> Block:
     """Of one site and wall, in the order of time."""
     block = _block(seen[0], 1, first)
     for each in seen[1:]:
         if each.time >= block.until:
-            block = _block(each, block.times + 1 if each.time < block.forgotten else 1, first)
+            block = _block(each, block.times + 1 if each.time < block.remembered_until else 1, first)
     return block
 
 
-def _block(seen: WallSeen, times: int, first: float) -> Block:
+def _block(seen: WallSighting, times: int, first: float) -> Block:
     length = first * min(2.0 ** (times - 1), MAX_TIMES)
     return Block(
         site=seen.site, wall=seen.wall, since=seen.time, until=seen.time + length, times=times, evidence=seen.evidence

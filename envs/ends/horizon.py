@@ -1,4 +1,6 @@
-"""How many steps an episode may take: one number, by difficulty, or by difficulty and growing over the iterations of a run.
+"""Step limits of episodes: fixed, by difficulty, or scheduled over iterations.
+
+How many steps an episode may take: one number, by difficulty, or by difficulty and growing over the iterations of a run.
 
 By difficulty d (the number of facts that must hold at the end) the horizon is 10·ceil(d / 3), W8-RL's rule: 10 steps for the buckets ``1``
 and ``2-3``, 20 for ``4-6``, 30 for ``7+`` (which is not cut: d = 12 has 40, unless ``most`` says so). Training and evaluation have horizons of

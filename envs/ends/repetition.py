@@ -35,7 +35,7 @@ class RepetitionDetector:
         self.count = 0
         """Equal steps in a row so far, the last one included."""
 
-    def saw(self, sighting: Sighting) -> bool:
+    def is_repeated(self, sighting: Sighting) -> bool:
         """Take a step into account; True when it is the last of so many equal ones."""
         self.count = self.count + 1 if sighting == self._last else 1
         self._last = sighting

@@ -13,7 +13,7 @@ from envs.episodes.grading import JUDGED_WALL, EpisodeGrader, Graded, part_sourc
 from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from envs.episodes.looks import LookSources, PageEvidence
+    from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
     "CancelScope",
     "EpisodeGrader",
     "Graded",
-    "LookSources",
     "PageEvidence",
+    "VisualRewardSources",
     "WebEpisode",
     "part_sources",
 ]
@@ -32,6 +32,6 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "envs.episodes.looks": ("LookSources", "PageEvidence"),
+        "envs.episodes.visual_evidence": ("VisualRewardSources", "PageEvidence"),
     },
 )

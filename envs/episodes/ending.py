@@ -1,4 +1,7 @@
-"""When an episode ends besides by the page's own word: what is asked of the page after each look, and of the steps in a row."""
+"""Decides after each step whether an episode has to end.
+
+When an episode ends besides by the page's own word: what is asked of the page after each look, and of the steps in a row.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +64,8 @@ class EpisodeWatch:
             return False
         if self._detector is None:
             self._detector = RepetitionDetector(self._repeats)
-            self._detector.saw(self._sighting(first))
-        return self._detector.saw(self._sighting(before))
+            self._detector.is_repeated(self._sighting(first))
+        return self._detector.is_repeated(self._sighting(before))
 
     def _sighting(self, seen: PageStep) -> Sighting:
         return Sighting(screen_hash(seen.screenshot) if seen.screenshot else "", seen.dom_hash, self._signature)

@@ -1,4 +1,4 @@
-"""One attempt of a task on a browser session: begin, act until it is over, read the end, keep the record."""
+"""One episode on a browser session: begin, act, read the end, keep the record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ NO_TURN: Mapping[str, Any] = MappingProxyType(
 
 
 class WebEpisode:
-    """One attempt of one task. `begin`, then `act` until `over`, then `read_end`; afterwards `trajectory` is its record.
+    """One attempt of one task.
+
+    `begin`, then `act` until `over`, then `read_end`; afterwards `trajectory` is its record.
 
     It can be asked for its record at any moment, also when it failed before it began.
     """
@@ -100,7 +102,9 @@ class WebEpisode:
         return self.page
 
     async def act(self, action: Action) -> PageStep:
-        """Carry out an action, and say in `over` whether it was the last one. `record` keeps it.
+        """Carry out an action, and say in `over` whether it was the last one.
+
+        `record` keeps it.
 
         Raises:
             BrowserError: as `begin`.
@@ -141,7 +145,9 @@ class WebEpisode:
     async def read_end(
         self, addresses: Mapping[str, str] = MappingProxyType({}), helpers: Mapping[str, Helper] | None = None
     ) -> None:
-        """Read what the task's grading needs and what only the browser has. Nothing of an abstention.
+        """Read what the task's grading needs and what only the browser has.
+
+        Nothing of an abstention.
 
         Args:
             addresses: Of live sites by their names.

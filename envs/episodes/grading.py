@@ -86,7 +86,9 @@ class EpisodeGrader:
         return task.evaluators is not None or (task.rubric is not None and _judges(task.rubric))
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Graded:
-        """The reward of an ended episode. Of an episode that met a wall nothing is known of the policy: it abstains.
+        """The reward of an ended episode.
+
+        Of an episode that met a wall nothing is known of the policy: it abstains.
 
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.

@@ -1,13 +1,13 @@
-"""What an episode reads at its end because its task's grading asks for it, before the browser is given back."""
+"""Reads what a task's grading needs from the page before the browser is released."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from envs.browser import WebSession
-from envs.browser.final_page import FinalPage
+from envs.browser.session import FinalPage
 from envs.rewards.server_answers import record_answers
-from envs.rewards.webarena import Helper, look_at_pages
+from envs.rewards.webarena import Helper, read_pages
 from envs.types import Recorded, WebTask, needs
 from envs.types.evidence import PageText
 from envs.types.webarena import WebArenaEval, placed
@@ -39,4 +39,4 @@ async def read_end(
 async def _look(
     evaluators: WebArenaEval, page: FinalPage, helpers: Mapping[str, Helper] | None
 ) -> tuple[PageText, ...]:
-    return await look_at_pages(evaluators, page, await page.url(), helpers)
+    return await read_pages(evaluators, page, await page.url(), helpers)

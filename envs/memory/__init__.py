@@ -1,11 +1,13 @@
-"""What an episode keeps beside the page: a few entries of a key and a value that the policy writes, and reads in its prompt.
+"""Episode memory: key-value notes that the policy writes and reads in its prompt.
 
-Pure. `EpisodeMemory` is the copy that one episode works on; `merged` puts what episodes changed into the memory of a task family, in a fixed
+What an episode keeps beside the page: a few entries of a key and a value that the policy writes, and reads in its prompt.
+
+Pure. `EpisodeMemory` is the copy that one episode works on; `merge_memories` puts what episodes changed into the memory of a task family, in a fixed
 order. Nothing here knows a page, a prompt or a file. See ``docs/memory.md``.
 """
 
 from envs.memory.episode import MAX_ENTRIES, MAX_KEY, MAX_VALUE, EpisodeMemory
-from envs.memory.family import Contribution, merged
+from envs.memory.family import Contribution, merge_memories
 from envs.memory.secrets import typed_secret
 
 __all__ = [
@@ -14,6 +16,6 @@ __all__ = [
     "MAX_VALUE",
     "Contribution",
     "EpisodeMemory",
-    "merged",
+    "merge_memories",
     "typed_secret",
 ]

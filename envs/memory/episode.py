@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from envs.actions.errors import ActionError, closest, short
+from envs.actions.errors import ActionError, closest_names, shorten
 from envs.types import ErrorCode, Memory, MemoryChange, MemoryEntry, Remember
 from envs.types.actions import MemoryAction
 
@@ -20,7 +20,10 @@ SURE_SECRET = 4
 
 
 class EpisodeMemory:
-    """Entries by key, in the order in which they were written last. Made for one episode, from what its group was given."""
+    """Entries by key, in the order in which they were written last.
+
+    Made for one episode, from what its group was given.
+    """
 
     def __init__(self, start: Memory = ()) -> None:
         self._start = {entry.key: entry.value for entry in start}
@@ -37,17 +40,20 @@ class EpisodeMemory:
         if isinstance(action, Remember):
             return self._remember(action.key, action.value)
         if action.key not in self._now:
-            like = tuple(f'"{short(name)}"' for name in closest(action.key, self._now))
+            like = tuple(f'"{shorten(name)}"' for name in closest_names(action.key, self._now))
             known = "it is empty" if not self._now else "use a key that it shows"
-            return ActionError(ErrorCode.NO_SUCH_ENTRY, f"the memory has no entry {short(action.key)!r}", known, like)
+            return ActionError(ErrorCode.NO_SUCH_ENTRY, f"the memory has no entry {shorten(action.key)!r}", known, like)
         del self._now[action.key]
         return None
 
     def hide(self, secret: str) -> None:
-        """From now on no entry may hold this text; those that do are dropped. Texts of white space hide nothing."""
+        """From now on no entry may hold this text; those that do are dropped.
+
+        Texts of white space hide nothing.
+        """
         if secret.strip():
             self._secrets.append(secret)
-            self._now = {key: value for key, value in self._now.items() if not self._tells(key, value)}
+            self._now = {key: value for key, value in self._now.items() if not self._contains_secret(key, value)}
 
     def changes(self) -> tuple[MemoryChange, ...]:
         """What is otherwise than it was at the start: what was forgotten, then what was written, in the order of writing."""
@@ -64,7 +70,7 @@ class EpisodeMemory:
                 return ActionError(ErrorCode.TOO_LONG, told, "keep what matters")
             if not text.strip():
                 return ActionError(ErrorCode.BAD_ACTION, f"remember: the {what} is blank", "write a word")
-        if self._tells(key, value):
+        if self._contains_secret(key, value):
             return ActionError(ErrorCode.SECRET, "it holds what was typed into a password field", "leave passwords out")
         if key not in self._now and len(self._now) >= MAX_ENTRIES:
             return ActionError(
@@ -74,7 +80,7 @@ class EpisodeMemory:
         self._now[key] = value
         return None
 
-    def _tells(self, key: str, value: str) -> bool:
+    def _contains_secret(self, key: str, value: str) -> bool:
         return any(
             secret in text if len(secret) >= SURE_SECRET else secret == text.strip()
             for secret in self._secrets

@@ -1,4 +1,4 @@
-"""The memory of a task family: what its episodes changed, put together in a fixed order."""
+"""Merges the memory changes of a task family's episodes, in a fixed order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Contribution:
     changes: tuple[MemoryChange, ...]
 
 
-def merged(memory: Memory, contributions: Iterable[Contribution]) -> Memory:
+def merge_memories(memory: Memory, contributions: Iterable[Contribution]) -> Memory:
     """The memory after these episodes, which all began with ``memory``.
 
     Changes are applied by ascending reward, then by episode id, whatever order they are given in: of two values of a key the last one stays,

@@ -1,4 +1,6 @@
-"""Scripted policies for MiniWoB++ and for generated tasks: proof that a task can be solved from what the policy sees, and
+"""Scripted policies (oracles) for MiniWoB++ and generated tasks.
+
+Scripted policies for MiniWoB++ and for generated tasks: proof that a task can be solved from what the policy sees, and
 demonstrations for cloning.
 
 An oracle is a pure function of the observation and of its own earlier actions; it never looks at the page, the seed or

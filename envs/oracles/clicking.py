@@ -159,7 +159,10 @@ def email_icon(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def email_rows(seen: Observation) -> list[Element]:
-    """Rows of the inbox by the named sender, as far as they are in view. Some names have two words."""
+    """Rows of the inbox by the named sender, as far as they are in view.
+
+    Some names have two words.
+    """
     name = wanted(seen, r"email by (.+?) and ")
     return [item for item in tagged(seen, "item") if item.text.startswith(f"{name} ")]
 

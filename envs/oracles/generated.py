@@ -1,4 +1,4 @@
-"""The oracle of generated tasks (`envs.tasks.generate`): it makes the moves of a plan on what is seen of the page.
+"""Oracle of generated tasks: carries out a solution plan on the observed page.
 
 Which moves solve a task it knows from the task's id, unlike MiniWoB++'s oracles, which work it out from the instruction. Everything else is as a
 reader would have to do it: elements are found by kind and label among those that the page's text shows, what is acted on is scrolled into view
@@ -31,7 +31,10 @@ MIN_AMOUNT = 0.05
 
 
 def is_generated(task: WebTask) -> bool:
-    """Whether it is of a template's kind and site. Of a part of such a task (`envs.tasks.decompose`) too, which has no plan."""
+    """Whether it is of a template's kind and site.
+
+    Of a part of such a task (`envs.tasks.decompose`) too, which has no plan.
+    """
     template = TEMPLATES.get(task.kind)
     return template is not None and template.site == task.site
 

@@ -70,8 +70,11 @@ def submit(observation: Observation) -> Action:
 
 
 def fill(observation: Observation, wishes: Iterable[tuple[Element | None, str]], then: Action) -> Action:
-    """Type the first value that is not there yet; with all there, ``then``. Passwords are compared by length, which
-    is all that is shown."""
+    """Type the first value that is not there yet; with all there, ``then``.
+
+    Passwords are compared by length, which
+    is all that is shown.
+    """
     for field, text in wishes:
         if field is None:
             return stuck(observation)

@@ -29,7 +29,10 @@ TOP, MARGIN, LINE = 52.0, 15.0, 11.0
 
 
 def grid(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the point of the grid. The first point shown is (-2, 2); the distances are those of the points shown."""
+    """Click the point of the grid.
+
+    The first point shown is (-2, 2); the distances are those of the points shown.
+    """
     found = re.search(r"\((-?\d),(-?\d)\)", seen.instruction)
     points = [middle(shape) for shape in tagged(seen, "shape")]
     if not found or not points:
@@ -89,8 +92,11 @@ def scroll_to_end(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def highlight(seen: Observation, history: Sequence[Action]) -> Action:
-    """Drag over the paragraph, then submit. Texts are not listed when they are long, but there is nothing else than
-    the button, so the paragraph is below it where it is at the top, and else above it."""
+    """Drag over the paragraph, then submit.
+
+    Texts are not listed when they are long, but there is nothing else than
+    the button, so the paragraph is below it where it is at the top, and else above it.
+    """
     button = next(iter(tagged(seen, "button")), None)
     if history or button is None:
         return submit(seen)
@@ -113,8 +119,11 @@ def menu_path(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def sort_numbers(seen: Observation, history: Sequence[Action]) -> Action:
-    """Put the lowest number that is not in its place there, then submit. The list is one element; its rows are
-    equally high."""
+    """Put the lowest number that is not in its place there, then submit.
+
+    The list is one element; its rows are
+    equally high.
+    """
     rows = next(iter(tagged(seen, "item")), None)
     if rows is None:
         return stuck(seen)

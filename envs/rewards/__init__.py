@@ -1,8 +1,10 @@
-"""From what an episode left behind to a reward bundle. Graded after the browser has been given back.
+"""From what an episode left behind to a reward bundle.
+
+Graded after the browser has been given back.
 
 `bundle` does the arithmetic of parts, `rubric` grades by a rubric of facts, `facts` checks each type of fact against `evidence`, `formats` reads
 rubrics of other systems, `compose` puts the parts of all sources together and `grader` asks them. Nothing here drives a browser; a judge, a server's
-state and sources of parts come in through protocols, and `server_state` is the state of SQLite files and JSON over HTTP.
+state and sources of parts come in through protocols.
 """
 
 from typing import TYPE_CHECKING
@@ -11,11 +13,10 @@ from envs.lazy import lazy_names
 from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge
-from envs.rewards.formats import from_w8, from_webgym, load_rubric, of_instruction, read_rubric, to_w8
+from envs.rewards.facts import FactJudge, FactResult
+from envs.rewards.formats import from_w8, from_webgym, load_rubric, read_rubric, rubric_of_instruction, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
-from envs.rewards.server_answers import ServerState, record_answers
-from envs.sites.server_state import SiteState
+from envs.rewards.server_answers import record_answers
 
 if TYPE_CHECKING:
     from envs.rewards.chromiumrl import DiffChange, DiffNode, Mode, StepDiff
@@ -38,13 +39,11 @@ __all__ = [
     "DomElement",
     "Download",
     "EpisodeEvidence",
+    "FactJudge",
     "FactResult",
     "Image",
-    "Judge",
     "Mode",
     "PartSource",
-    "ServerState",
-    "SiteState",
     "StepDiff",
     "capture_page",
     "combine",
@@ -55,11 +54,11 @@ __all__ = [
     "grade",
     "grade_by_program",
     "load_rubric",
-    "of_instruction",
     "page_reward",
     "read_rubric",
     "record_answers",
     "reward_source",
+    "rubric_of_instruction",
     "score",
     "to_w8",
 ]

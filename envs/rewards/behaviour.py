@@ -1,4 +1,4 @@
-"""Parts of a reward about how an episode went, whatever its task: performance, form of the turns, length, errors."""
+"""Reward parts on behaviour: performance, turn format, length, action errors."""
 
 from __future__ import annotations
 

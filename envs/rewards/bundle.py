@@ -40,7 +40,7 @@ def score(
     abstained = _cause(parts) if abstained is None else abstained
     if abstained is not None:
         return RewardBundle(parts=parts, score=None, passed=False, abstained=abstained, rubric_hash=rubric_hash)
-    closed = not_met(parts)
+    closed = failed_requirements(parts)
     mean = 0.0 if closed else _mean(parts, PartRole.SCORED)
     binary = _binary(parts)
     enough = binary == 1.0 if threshold is None else mean >= threshold - ROUNDING
@@ -56,7 +56,7 @@ def score(
 
 def total(parts: Sequence[RewardPart]) -> float:
     """The score of parts of which a scored or shaping one is available: G times their mean, and the penalties."""
-    mean = 0.0 if not_met(parts) else _mean(parts, PartRole.SCORED, PartRole.SHAPING)
+    mean = 0.0 if failed_requirements(parts) else _mean(parts, PartRole.SCORED, PartRole.SHAPING)
     penalties = math.fsum(part.weight * (part.value or 0.0) for part in parts if part.role is PartRole.PENALTY)
     return min(1.0, max(-1.0, mean + penalties))
 
@@ -68,14 +68,17 @@ def _mean(parts: Sequence[RewardPart], *roles: PartRole) -> float:
     return min(1.0, max(0.0, mean))  # the division may round to just outside
 
 
-def not_met(parts: Sequence[RewardPart]) -> list[str]:
+def failed_requirements(parts: Sequence[RewardPart]) -> list[str]:
     """Gates and required parts that do not hold, in words; not those of which that is not known."""
     return [f"{part.name} does not hold" for part in parts if _needed(part) and part.holds is False]
 
 
 def _cause(parts: Sequence[RewardPart]) -> str | None:
-    """Why the parts give no score. Where a gate or a required part fails, it is 0 whatever the others are."""
-    if not_met(parts):
+    """Why the parts give no score.
+
+    Where a gate or a required part fails, it is 0 whatever the others are.
+    """
+    if failed_requirements(parts):
         return None
     for part in parts:
         if _needed(part) and part.value is None:

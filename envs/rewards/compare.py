@@ -15,15 +15,18 @@ _NUMBER = re.compile(
 )
 
 
-def one_line(text: str, case_sensitive: bool = False) -> str:
+def normalize_text(text: str, case_sensitive: bool = False) -> str:
     """White space as single spaces, and without case unless it counts."""
     line = " ".join(text.split())
     return line if case_sensitive else line.casefold()
 
 
 def comparable(text: str, match: Match, case_sensitive: bool = False) -> str:
-    """A text as `find_text` compares it. A pattern is not folded, so the text it is searched in is not either (``ß`` would be ``ss``)."""
-    return one_line(text, case_sensitive or match is Match.REGEX)
+    """A text as `find_text` compares it.
+
+    A pattern is not folded, so the text it is searched in is not either (``ß`` would be ``ss``).
+    """
+    return normalize_text(text, case_sensitive or match is Match.REGEX)
 
 
 def find_text(wanted: str, match: Match, lines: Iterable[str], case_sensitive: bool = False) -> str | None:
@@ -34,7 +37,7 @@ def find_text(wanted: str, match: Match, lines: Iterable[str], case_sensitive: b
     """
     if match is Match.REGEX:
         return search(wanted, lines, ignore_case=not case_sensitive)
-    wanted = one_line(wanted, case_sensitive)
+    wanted = normalize_text(wanted, case_sensitive)
     if match is Match.EXACT:
         return next((line for line in lines if line == wanted), None)
     return next((wanted for line in lines if wanted in line), None)
@@ -58,7 +61,10 @@ def _numbers(text: str) -> Iterator[float]:
 
 
 def compare(value: object, op: Compare, wanted: object) -> bool:
-    """Whether a value stands to another as ``op`` says. True is not 1 here; what has no order is neither above nor below anything."""
+    """Whether a value stands to another as ``op`` says.
+
+    True is not 1 here; what has no order is neither above nor below anything.
+    """
     if op in (Compare.EQ, Compare.NE):
         return (isinstance(value, bool) == isinstance(wanted, bool) and value == wanted) == (op is Compare.EQ)
     if isinstance(value, bool) or not isinstance(value, int | float) or not isinstance(wanted, int | float):

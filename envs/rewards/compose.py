@@ -1,4 +1,4 @@
-"""The whole bundle of an episode: what says whether its task was done, and the parts beside it. Where those come from.
+"""Composes an episode's reward bundle from its parts and their weights.
 
 A `PartSource` gives the parts of one `Component` of the reward. The first of these says whether the task was done: the task's rubric; parts of the
 component ``task`` (evaluators of a benchmark); ``visual`` and ``semantic`` parts (a page built after a reference); the page's own word.
@@ -19,7 +19,9 @@ from envs.types import PartRole, RewardBundle, RewardPart, WebTask
 
 
 class Component(StrEnum):
-    """What a built-in part of a reward is about. Its weight is `rewards.<name>` of the configuration; with weight 0 it is not asked.
+    """What a built-in part of a reward is about.
+
+    Its weight is `rewards.<name>` of the configuration; with weight 0 it is not asked.
 
     Other components have names of their own and their weights in `rewards.extra` (`envs.rewards.functions`).
     """

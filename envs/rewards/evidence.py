@@ -5,15 +5,18 @@ from __future__ import annotations
 from pydantic import Field
 
 from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
-from envs.types.evidence import DomElement, Download, PageText, Recorded, Told
+from envs.types.evidence import DomElement, Download, PageReply, PageText, Recorded
 from envs.types.signals import EpisodeSignals
 
 __all__ = ["DomElement", "Download", "EpisodeEvidence"]
 
 
 class EpisodeEvidence(Record):
-    """What an episode left behind. ``None`` means that something was not recorded, which never depends on what the policy did; then facts
-    about it are not available. What was recorded and is not there makes a fact false."""
+    """What an episode left behind.
+
+    ``None`` means that something was not recorded, which never depends on what the policy did; then facts
+    about it are not available. What was recorded and is not there makes a fact false.
+    """
 
     seed: int = 0
     """Of the episode, whose world a reference page is loaded in."""
@@ -38,7 +41,7 @@ class EpisodeEvidence(Record):
     """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
     final_screenshot: str = ""
     """Name of the blob of the last page's picture, as in a trajectory; empty when there is none."""
-    scripts: dict[str, Told] = Field(default_factory=dict)
+    scripts: dict[str, PageReply] = Field(default_factory=dict)
     """What the last page answered to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
     """What the checks of WebArena's ``program_html`` found."""

@@ -1,4 +1,4 @@
-"""Each type of fact, checked against what an episode left behind; and who checks what a program cannot.
+"""Checks each type of rubric fact against the evidence of an episode.
 
 A fact is *not available* when what it is about was not recorded, or whoever had to be asked could not say. That is never a matter of what the
 policy did: a page without the text makes a fact about text false. The one exception is what a page declares of itself: where it declares
@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from envs.observation.options import OPTION_CHARS, looks_shortened
 from envs.observation.text import was_cut
-from envs.rewards.compare import comparable, compare, find_text, number_in, one_line, same_page
+from envs.rewards.compare import comparable, compare, find_text, normalize_text, number_in, same_page
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.page_text import Pages, whole
-from envs.rewards.server_answers import asked, find_answer, inside
+from envs.rewards.page_text import Pages, full_text
+from envs.rewards.server_answers import find_answer, question_of, value_at
 from envs.types import Cost, Element, FactGroup, JudgeFact, Observation, Record
 from envs.types.patterns import Undecided
 from envs.types.rubrics import (
@@ -80,11 +80,13 @@ class FactResult(Record):
     """It hangs on what was left out: there is no value, and the episode abstains."""
 
 
-class Judge(Protocol):
+class FactJudge(Protocol):
     """A model that judges facts."""
 
     async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
-        """Whether the fact is so. It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
+        """Whether the fact is so.
+
+        It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
 
         Raises:
             JudgeError: it could not say; the fact is then not available, with the error's message. A judge that was paid for
@@ -98,36 +100,36 @@ def check(fact: Fact, pages: Pages) -> FactResult:
     try:
         return _CHECKS[fact.type](fact, pages)
     except Undecided as error:
-        return undecided(str(error))
+        return undecided_result(str(error))
 
 
-def yes(holds: bool, evidence: str) -> FactResult:
+def known_result(holds: bool, evidence: str) -> FactResult:
     """A fact that is so or not."""
     return FactResult(value=1.0 if holds else 0.0, evidence=evidence)
 
 
-def unavailable(cause: str) -> FactResult:
+def unavailable_result(cause: str) -> FactResult:
     """A fact of which nothing is known."""
     return FactResult(value=None, evidence=cause)
 
 
-def undecided(cause: str) -> FactResult:
+def undecided_result(cause: str) -> FactResult:
     """A fact that hangs on what was left out."""
     return FactResult(value=None, evidence=f"cannot be decided: {cause}", undecided=True)
 
 
 def _no_unless(cut: str, evidence: str) -> FactResult:
     """A fact that nothing of what was seen makes true: false, or undecided if something was left out (``cut`` says what)."""
-    return undecided(f"{evidence}, and {cut}") if cut else yes(False, evidence)
+    return undecided_result(f"{evidence}, and {cut}") if cut else known_result(False, evidence)
 
 
 def _url(fact: UrlFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
-        return unavailable(NO_PAGE)
+        return unavailable_result(NO_PAGE)
     found = next((page.url for page in seen if same_page(fact.url, fact.match, page.url)), None)
     if found is not None:
-        return yes(True, f"at {found}")
+        return known_result(True, f"at {found}")
     cut = next((f"the address {page.url[:SHOWN]} is shortened" for page in seen if page.url.endswith(CUT)), "")
     return _no_unless(cut, f"at {seen[0].url[:SHOWN]}")
 
@@ -135,14 +137,14 @@ def _url(fact: UrlFact, pages: Pages) -> FactResult:
 def _text(fact: TextFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
-        return unavailable(NO_PAGE)
+        return unavailable_result(NO_PAGE)
     by_case = fact.case_sensitive or fact.match is Match.REGEX
     for page in seen:
         found = find_text(fact.text, fact.match, pages.lines(page, by_case), fact.case_sensitive)
         if found is not None:
-            return yes(True, f"the page has {found[:SHOWN]!r}")
+            return known_result(True, f"the page has {found[:SHOWN]!r}")
     if any(page.elements and not page.text for page in seen):
-        return unavailable("the words of the page were not recorded, only its elements")
+        return unavailable_result("the words of the page were not recorded, only its elements")
     cut = next((why for page in seen if (why := _text_cut(page, fact.text, fact.match))), "")
     return _no_unless(cut, f"{fact.text!r} is not on {'any' if fact.when == 'ever' else 'the last'} page")
 
@@ -152,40 +154,40 @@ def _answer(fact: AnswerFact, pages: Pages) -> FactResult:
     if fact.match == "number":
         number = number_in(answer)
         if number is None:
-            return yes(False, f"answered {answer!r}, which does not have exactly one number")
+            return known_result(False, f"answered {answer!r}, which does not have exactly one number")
         near = any(
             abs(number - float(wanted)) <= max(fact.tolerance, fact.relative_tolerance * abs(float(wanted)))
             for wanted in fact.expected
         )
-        return yes(near, f"answered {number:g}")
+        return known_result(near, f"answered {number:g}")
     lines = [comparable(answer, Match(fact.match), fact.case_sensitive)]
     found = any(
         find_text(wanted, Match(fact.match), lines, fact.case_sensitive) is not None for wanted in fact.expected
     )
-    return yes(found, f"answered {answer!r}" if answer else "no answer was given")
+    return known_result(found, f"answered {answer!r}" if answer else "no answer was given")
 
 
 def _element(fact: ElementFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
-        return unavailable(NO_PAGE)
+        return unavailable_result(NO_PAGE)
     found = next((element for page in seen for element in pages.find(page, fact.element)), None)
     if found is not None:
-        return yes(True, f"{found.tag} {found.text!r} is there")
+        return known_result(True, f"{found.tag} {found.text!r} is there")
     return _no_unless(_elements_cut(seen, fact.element), "no such element is listed")
 
 
 def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
-        return unavailable(NO_PAGE)
+        return unavailable_result(NO_PAGE)
     found = [element for page in seen for element in pages.find(page, fact.element)]
     is_text = isinstance(fact.equals, str)
-    states = [whole(each, fact.property) if is_text else getattr(each, fact.property) for each in found]
+    states = [full_text(each, fact.property) if is_text else getattr(each, fact.property) for each in found]
     if fact.equals in states:
-        return yes(True, f"{fact.property} is {fact.equals!r}")
+        return known_result(True, f"{fact.property} is {fact.equals!r}")
     cut = _elements_cut(seen, fact.element)
-    if is_text and any(_may_go_on(each, fact.property, str(fact.equals), Match.EXACT) for each in found):
+    if is_text and any(_cut_text_may_match(each, fact.property, str(fact.equals), Match.EXACT) for each in found):
         cut = cut or f"{fact.property} is shortened"
     return _no_unless(cut, f"{fact.property} is {states[0]!r}" if states else "no such element is listed")
 
@@ -199,14 +201,14 @@ def _text_cut(page: Observation, wanted: str, match: Match) -> str:
     if any(element.more_options for element in page.elements):
         return "a list has more choices than are recorded"
     # Of a card the whole words follow its label.
-    wanted = one_line(wanted, True)
+    wanted = normalize_text(wanted, True)
     for element in page.elements:
         names = () if element.tag in ("item", "hover") else ("text", "written")
-        if long := next((name for name in names if _may_go_on(element, name, wanted, match)), ""):
+        if long := next((name for name in names if _cut_text_may_match(element, name, wanted, match)), ""):
             return f"the label {getattr(element, long)!r} is shortened"
         # Of choices no more is recorded than is shown.
         long_choices = (text for text in element.options if text.endswith(CUT) and len(text) >= OPTION_CHARS - 1)
-        if long := next((text for text in long_choices if _may_begin(text, wanted, match)), ""):
+        if long := next((text for text in long_choices if _may_continue_to_match(text, wanted, match)), ""):
             return f"the choice {long!r} is shortened"
     return ""
 
@@ -220,34 +222,36 @@ def _elements_cut(seen: Sequence[Observation], query: ElementQuery) -> str:
             return f"{page.hidden.over_limit:,} more elements are not listed"
         for element in page.elements:
             named = (not query.id or element.id == query.id) and (not query.tag or element.tag == query.tag)
-            if named and query.text and _may_go_on(element, "text", query.text, query.match):
+            if named and query.text and _cut_text_may_match(element, "text", query.text, query.match):
                 return f"the label {element.text!r} is shortened"
     return ""
 
 
-def _may_go_on(element: Element, name: str, wanted: str, match: Match) -> bool:
+def _cut_text_may_match(element: Element, name: str, wanted: str, match: Match) -> bool:
     """Whether a text of an element is recorded in part, and the whole one may be, have or match the wanted text."""
-    text = whole(element, name)
+    text = full_text(element, name)
     cut = looks_shortened(text) if element.whole is None else name in element.whole.cut
-    return cut and _may_begin(text, wanted, match)
+    return cut and _may_continue_to_match(text, wanted, match)
 
 
-def _may_begin(text: str, wanted: str, match: Match) -> bool:
-    return match is not Match.EXACT or one_line(wanted).startswith(one_line(text.removesuffix(CUT)))
+def _may_continue_to_match(text: str, wanted: str, match: Match) -> bool:
+    return match is not Match.EXACT or normalize_text(wanted).startswith(normalize_text(text.removesuffix(CUT)))
 
 
 def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:
     dom = pages.evidence.dom
     if dom is None:
-        return unavailable(pages.evidence.absent.get("dom", NO_DOM))
+        return unavailable_result(pages.evidence.absent.get("dom", NO_DOM))
     count = len(parse_selector(fact.selector).select(dom))
-    return yes(True, f"{count} nodes match {fact.selector}") if count else _not_seen(fact, pages, "0 nodes match")
+    return (
+        known_result(True, f"{count} nodes match {fact.selector}") if count else _not_seen(fact, pages, "0 nodes match")
+    )
 
 
 def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
     dom = pages.evidence.dom
     if dom is None:
-        return unavailable(pages.evidence.absent.get("dom", NO_DOM))
+        return unavailable_result(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.attribute.lower()
     found = [dom[at].attributes.get(name) for at in parse_selector(fact.selector).select(dom)]
     return _one_of(fact, pages, found, name)
@@ -256,38 +260,41 @@ def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
 def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
     dom = pages.evidence.dom
     if dom is None:
-        return unavailable(pages.evidence.absent.get("dom", NO_DOM))
+        return unavailable_result(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.property.lower()
     styles = [dom[at].styles for at in parse_selector(fact.selector).select(dom)]
     read = [style for style in styles if style is not None and name in style]
     if len(read) < len(styles) and not any(style[name] == fact.expected_value for style in read):
-        return unavailable(f"style {name} of {fact.selector} was not recorded")
+        return unavailable_result(f"style {name} of {fact.selector} was not recorded")
     return _one_of(fact, pages, [style[name] for style in read], name)
 
 
 def _js(fact: JsFact, pages: Pages) -> FactResult:
     told = pages.evidence.scripts.get(fact.expression)
     if told is not None and told.threw:  # on a page that lacks what it reads, and that is the policy's doing
-        return yes(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {told.trouble}")
+        return known_result(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {told.trouble}")
     if told is not None and told.stopped:
-        return undecided(told.trouble)
+        return undecided_result(told.trouble)
     if told is None or told.trouble:
-        return unavailable(told.trouble if told else NO_SCRIPT)
+        return unavailable_result(told.trouble if told else NO_SCRIPT)
     if not isinstance(told.value, bool):
-        return unavailable(f"the expression is {str(told.value)[:SHOWN]!r}; expected true or false")
-    return yes(told.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(told.value).lower()}")
+        return unavailable_result(f"the expression is {str(told.value)[:SHOWN]!r}; expected true or false")
+    return known_result(told.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(told.value).lower()}")
 
 
 def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, found: Sequence[str | None], name: str) -> FactResult:
     if not found:
         return _not_seen(fact, pages, "no node matches")
     if fact.expected_value in found:
-        return yes(True, f"{name} is {fact.expected_value!r}")
+        return known_result(True, f"{name} is {fact.expected_value!r}")
     return _not_seen(fact, pages, f"{name} is {found[0]!r} for")
 
 
 def _not_seen(fact: DomPresentFact | DomAttributeFact | DomStyleFact, pages: Pages, seen: str) -> FactResult:
-    """Of a page that was recorded whole: the fact is false. Of a larger one it is not known."""
+    """Of a page that was recorded whole: the fact is false.
+
+    Of a larger one it is not known.
+    """
     more = f"the page has more than the {len(pages.evidence.dom or ()):,} elements that are recorded"
     return _no_unless(more if pages.evidence.dom_cut else "", f"{seen} {fact.selector}")
 
@@ -295,15 +302,15 @@ def _not_seen(fact: DomPresentFact | DomAttributeFact | DomStyleFact, pages: Pag
 def _page_fact(fact: PageFact, pages: Pages) -> FactResult:
     facts = pages.evidence.page_facts
     if fact.name not in facts:
-        return unavailable(f"the page declares no {fact.name}")
+        return unavailable_result(f"the page declares no {fact.name}")
     value = facts[fact.name]
-    return yes(compare(value, fact.op, fact.value), f"{fact.name} is {value!r}")
+    return known_result(compare(value, fact.op, fact.value), f"{fact.name} is {value!r}")
 
 
 def _download(fact: DownloadFact, pages: Pages) -> FactResult:
     files = pages.evidence.downloads
     if files is None:
-        return unavailable(pages.evidence.absent.get("downloads", NO_DOWNLOADS))
+        return unavailable_result(pages.evidence.absent.get("downloads", NO_DOWNLOADS))
     named = [
         file
         for file in files
@@ -316,19 +323,19 @@ def _download(fact: DownloadFact, pages: Pages) -> FactResult:
     right = [file for file in named if not fact.sha256 or file.sha256 == fact.sha256]
     unread = [file.name for file in named if fact.sha256 and not file.sha256]
     if unread and not right:
-        return unavailable(f"the contents of {unread[0]!r} were not recorded")
+        return unavailable_result(f"the contents of {unread[0]!r} were not recorded")
     names = ", ".join(f"{file.name!r} ({file.size} bytes)" for file in right or files)
     said = f"downloaded {names}" if names else "nothing was downloaded"
     cut = "further files were still on their way" if pages.evidence.downloads_cut else ""
-    return yes(True, said) if right else _no_unless(cut, said)
+    return known_result(True, said) if right else _no_unless(cut, said)
 
 
 def _signal(fact: SignalFact, pages: Pages) -> FactResult:
     value = _metric(fact.metric, pages.evidence)
     if isinstance(value, str):
-        return unavailable(value)
+        return unavailable_result(value)
     holds = value >= fact.threshold if fact.comparison == "gte" else value <= fact.threshold
-    return yes(holds, f"{fact.metric} is {value:g}, {fact.comparison} {fact.threshold:g}")
+    return known_result(holds, f"{fact.metric} is {value:g}, {fact.comparison} {fact.threshold:g}")
 
 
 def _metric(name: str, evidence: EpisodeEvidence) -> float | str:
@@ -351,7 +358,7 @@ def _subscore(fact: SubscoreFact, pages: Pages) -> FactResult:
     value = subscore(fact.key, pages.evidence)
     if value is None:
         cause = pages.evidence.absent.get("domdiff", f"{fact.key} was not computed")
-        return undecided(cause) if pages.evidence.domdiff_cut else unavailable(cause)
+        return undecided_result(cause) if pages.evidence.domdiff_cut else unavailable_result(cause)
     return FactResult(value=value, evidence=f"{fact.key} is {value:.4g}")
 
 
@@ -364,19 +371,19 @@ def subscore(key: str, evidence: EpisodeEvidence) -> float | None:
 
 def _server(fact: SqlFact | HttpFact, pages: Pages) -> FactResult:
     if pages.evidence.server is None:
-        return unavailable(NO_SERVER)
+        return unavailable_result(NO_SERVER)
     answer = find_answer(fact, pages.evidence.server)
     if answer is None:
-        return unavailable(f"the server was not asked: {asked(fact)}")
+        return unavailable_result(f"the server was not asked: {question_of(fact)}")
     if answer.error is not None:
-        return unavailable(answer.error)
+        return unavailable_result(answer.error)
     if isinstance(fact, SqlFact):
         return _of_rows(fact, answer.rows)
-    return _of_value(fact, inside(answer.value, fact.at[len(answer.at) :]))
+    return _of_value(fact, value_at(answer.value, fact.at[len(answer.at) :]))
 
 
 def _judge(fact: JudgeFact, pages: Pages) -> FactResult:
-    return unavailable(NO_JUDGE)
+    return unavailable_result(NO_JUDGE)
 
 
 _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
@@ -401,13 +408,13 @@ _CHECKS: dict[str, Callable[[Any, Pages], FactResult]] = {
 
 def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
     rows = [tuple(row) for row in answer]
-    return yes(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MAX_ROWS]!r}")
+    return known_result(_same_rows(rows, list(fact.rows), fact.ordered), f"{len(rows)} rows: {rows[:MAX_ROWS]!r}")
 
 
 def _of_value(fact: HttpFact, value: Any) -> FactResult:
     """``value`` is what the answer has where the fact's ``at`` leads."""
     where = f"{fact.path} {'.'.join(map(str, fact.at))}".strip()
-    return yes(compare(value, fact.op, fact.value), f"{where} is {_shown(value)}")
+    return known_result(compare(value, fact.op, fact.value), f"{where} is {_shown(value)}")
 
 
 def _shown(value: Any) -> str:

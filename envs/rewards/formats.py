@@ -57,7 +57,10 @@ def load_rubric(path: Path) -> Rubric:
 
 
 def read_rubric(data: object, where: str = "rubric") -> Rubric:
-    """A rubric from what a JSON file holds, in any of the three forms. Raises ``TaskError`` as `load_rubric`."""
+    """A rubric from what a JSON file holds, in any of the three forms.
+
+    Raises ``TaskError`` as `load_rubric`.
+    """
     if isinstance(data, list) or (isinstance(data, dict) and "evaluator_reference" in data):
         return from_webgym(data, where)
     if isinstance(data, dict) and _is_w8(data):
@@ -79,7 +82,10 @@ def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
 
 
 def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") -> Rubric:
-    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``. Raises ``TaskError``."""
+    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``.
+
+    Raises ``TaskError``.
+    """
     groups = data["evaluator_reference"] if isinstance(data, Mapping) else data
     problems = [*_webgym_problems(groups)]
     if problems:
@@ -108,13 +114,13 @@ def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
     As in WebGym's own reader, ``evaluator_reference`` may be one text, a list of texts, or groups with or without ``facts``; of a group
     without, the description is the fact. Groups without ids of their own are numbered. Raises ``TaskError``.
     """
-    groups, answer = row.get("evaluator_reference"), right_answer(row)
+    groups, answer = row.get("evaluator_reference"), webgym_reference_answer(row)
     if groups:
         return with_reference(from_webgym(_numbered([groups] if isinstance(groups, str) else groups)), answer)
     return Rubric(fact_groups=(_reference(answer),), gates=(GROUNDED,), pass_threshold=1.0) if answer else None
 
 
-def right_answer(row: Mapping[str, Any]) -> str:
+def webgym_reference_answer(row: Mapping[str, Any]) -> str:
     """The right answer of a row of WebGym, from either of `ANSWERS`; empty without one.
 
     Raises:
@@ -134,13 +140,16 @@ def right_answer(row: Mapping[str, Any]) -> str:
     return next(iter(said.values()), "")
 
 
-def only_reference(rubric: Rubric) -> bool:
+def asks_only_reference(rubric: Rubric) -> bool:
     """Whether all that a rubric asks for is a reference answer: nobody has said yet what else must be so."""
     return [group.name for group in rubric.fact_groups] == [REFERENCE]
 
 
 def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
-    """The rubric with one more group: the answer agrees with the reference answer. Its description does not say the answer."""
+    """The rubric with one more group: the answer agrees with the reference answer.
+
+    Its description does not say the answer.
+    """
     if reference is None or not reference.strip():
         return rubric
     return Rubric.model_validate({**dict(rubric), "fact_groups": (*rubric.fact_groups, _reference(reference.strip()))})
@@ -170,7 +179,7 @@ def _numbered(groups: list[Any]) -> list[Any]:
     return made
 
 
-def of_instruction(instruction: str) -> Rubric:
+def rubric_of_instruction(instruction: str) -> Rubric:
     """The rubric of a task of which nothing but its instruction is known: a judge says whether it was done. Raises ``TaskError``."""
     fact = {"type": "judge", "id": "done", "description": f"The task was done: {instruction}"}
     return _read(

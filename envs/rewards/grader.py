@@ -1,4 +1,4 @@
-"""Grades an ended episode: by program, by those who have to be asked, and by every source of parts that has a weight."""
+"""Grades an ended episode by rubric, judge and every weighted reward source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from envs.rewards.bundle import page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge
+from envs.rewards.facts import FactJudge, FactResult
 from envs.rewards.rubric import ask_judge, check_by_program, combine, frozen_hash
 from envs.rewards.webarena.parts import check_frozen
 from envs.types import BrowserError, Cost, JudgeError, RewardBundle, RewardPart, Rubric, SiteError, WebTask
@@ -73,9 +73,11 @@ class Grader:
         evidence: EpisodeEvidence,
         grading: Grading,
         *,
-        judge: Judge | None = None,
+        judge: FactJudge | None = None,
     ) -> RewardBundle:
-        """The bundle of an episode. ``grading`` is written as it goes on, for whoever gives up waiting.
+        """The bundle of an episode.
+
+        ``grading`` is written as it goes on, for whoever gives up waiting.
 
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.
@@ -113,7 +115,7 @@ def _check(task: WebTask, evidence: EpisodeEvidence) -> tuple[dict[str, FactResu
     return results, combine(task.rubric, results, evidence, known)
 
 
-async def _ask(rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judge: Judge) -> None:
+async def _ask(rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judge: FactJudge) -> None:
     assert grading.rubric is not None
     with grading.timed("ask"):
         asked = await ask_judge(rubric, evidence, judge)

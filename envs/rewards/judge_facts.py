@@ -33,7 +33,9 @@ NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 
 
 class EpisodeJudge:
-    """`envs.rewards.Judge` of one episode. The first fact that is asked about begins the hearing; the others wait for it.
+    """`envs.rewards.FactJudge` of one episode.
+
+    The first fact that is asked about makes the judge be asked; the others wait for it.
 
     What the judge says of a fact is the share of its votes. Where it cannot say, the fact is not available, and what it cost to ask is told all
     the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for
@@ -59,16 +61,16 @@ class EpisodeJudge:
         """Gates too."""
         self._pays = next((fact.id for fact in self._asked), "")
         """The fact that bears the costs of what was asked for all of them."""
-        self._hearing: asyncio.Future[Judgement] | None = None
+        self._pending: asyncio.Future[Judgement] | None = None
         self._calls: list[CallRecord] = []
         self.judgement: Judgement | None = None
         """With every call and check; ``None`` before it was asked."""
 
     async def judge(self, fact: RubricFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
         """Whether the fact is so; not available, with the cause, if the judge abstained."""
-        if self._hearing is None:
-            self._hearing = asyncio.ensure_future(self._hear(evidence))
-        judgement = self.judgement = await asyncio.shield(self._hearing)
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(self._ask_judge(evidence))
+        judgement = self.judgement = await asyncio.shield(self._pending)
         value: float | None
         if judgement.state == "abstained":
             value, why = None, judgement.reason
@@ -78,20 +80,23 @@ class EpisodeJudge:
             value, why = _of_fact(judgement, fact.id)
         return FactResult(value=value, evidence=why, cost=self._cost(judgement, fact))
 
-    async def _hear(self, evidence: EpisodeEvidence) -> Judgement:
+    async def _ask_judge(self, evidence: EpisodeEvidence) -> Judgement:
         episode = await asyncio.to_thread(self._episode, evidence)  # blobs of all steps are read
         return await self._judge.judge(episode, self._calls)
 
     async def give_up(self, cause: str) -> dict[str, FactResult]:
-        """Wait no longer. What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost."""
-        if self._hearing is None or self.judgement is not None:
+        """Wait no longer.
+
+        What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost.
+        """
+        if self._pending is None or self.judgement is not None:
             return {}
-        self._hearing.cancel()
-        await asyncio.wait([self._hearing])
-        if self._hearing.cancelled():
+        self._pending.cancel()
+        await asyncio.wait([self._pending])
+        if self._pending.cancelled():
             self.judgement = Judgement(state="abstained", score=None, reason=cause, calls=tuple(self._calls))
         else:  # it was over just now, or it failed
-            self.judgement = self._hearing.result()
+            self.judgement = self._pending.result()
         judgement = self.judgement
         return {
             fact.id: FactResult(value=None, evidence=cause, cost=self._cost(judgement, fact)) for fact in self._asked
@@ -99,8 +104,8 @@ class EpisodeJudge:
 
     def close(self) -> None:
         """Nobody waits any more: what is still being asked is given up."""
-        if self._hearing is not None:
-            self._hearing.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
 
     def _episode(self, evidence: EpisodeEvidence) -> JudgeEpisode:
         steps = [

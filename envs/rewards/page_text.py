@@ -1,11 +1,11 @@
-"""The pages of an episode as facts look at them; what several facts need is made once."""
+"""Text of an episode's pages as facts search it, computed once per page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from envs.rewards.compare import comparable, find_text, one_line
+from envs.rewards.compare import comparable, find_text, normalize_text
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import Element, Observation
 from envs.types.rubrics import ElementQuery
@@ -31,11 +31,14 @@ class Pages:
         return (final, *reversed([step.observation for step in self.evidence.steps]))
 
     def lines(self, page: Observation, case_sensitive: bool) -> list[str]:
-        """The page's words line by line, then each element's label. What fields hold is left out: the policy put it there. What a page
-        shows again of it, in words of its own, counts."""
+        """The page's words line by line, then each element's label.
+
+        What fields hold is left out: the policy put it there. What a page
+        shows again of it, in words of its own, counts.
+        """
         key = (id(page), case_sensitive)
         if key not in self._lines:
-            self._lines[key] = [one_line(line, case_sensitive) for line in _words(page)]
+            self._lines[key] = [normalize_text(line, case_sensitive) for line in _words(page)]
         return self._lines[key]
 
     def find(self, page: Observation, query: ElementQuery) -> Iterator[Element]:
@@ -45,12 +48,12 @@ class Pages:
                 continue
             if (
                 not query.text
-                or find_text(query.text, query.match, [comparable(whole(element, "text"), query.match)]) is not None
+                or find_text(query.text, query.match, [comparable(full_text(element, "text"), query.match)]) is not None
             ):
                 yield element
 
 
-def whole(element: Element, name: str) -> str:
+def full_text(element: Element, name: str) -> str:
     """An element's ``text``, ``written`` or ``value``, as much of it as is recorded."""
     return getattr(element.whole, name, "") or str(getattr(element, name))
 
@@ -61,8 +64,8 @@ def _words(page: Observation) -> Iterator[str]:
     else:
         yield from _words_of_old_record(page)
     for element in page.elements:
-        yield whole(element, "text")
-        yield whole(element, "written")
+        yield full_text(element, "text")
+        yield full_text(element, "written")
         yield from element.options  # of which the text has the first ones only
     yield page.dialog
     yield from page.notices

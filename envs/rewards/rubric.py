@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from envs.rewards.bundle import not_met, score
+from envs.rewards.bundle import failed_requirements, score
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.facts import FactResult, Judge, check, subscore, unavailable
+from envs.rewards.facts import FactJudge, FactResult, check, subscore, unavailable_result
 from envs.rewards.page_text import Pages
 from envs.types import (
     Cost,
@@ -47,7 +47,7 @@ async def grade(
     rubric: Rubric,
     evidence: EpisodeEvidence,
     *,
-    judge: Judge | None = None,
+    judge: FactJudge | None = None,
     expected_hash: str | None = None,
 ) -> RewardBundle:
     """Grade: what a program checks first, then the judge, about all of its facts at once. A question that fails makes its fact not available.
@@ -63,12 +63,15 @@ async def grade(
 
 
 def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, FactResult]:
-    """Every fact by its id, as far as a program can tell, before ``negate``. Pure, and a matter of CPU."""
+    """Every fact by its id, as far as a program can tell, before ``negate``.
+
+    Pure, and a matter of CPU.
+    """
     pages = Pages(evidence)
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
 
 
-async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: Judge) -> dict[str, FactResult]:
+async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: FactJudge) -> dict[str, FactResult]:
     """The facts that a judge has to be asked about, all at once, by their ids."""
     async with asyncio.TaskGroup() as tasks:
         asked = {
@@ -95,7 +98,7 @@ def combine(
     for gate in rubric.gates:
         parts.append(_part(f"gate/{gate.id}", gate, values[gate.id], 1.0, PartRole.GATE))
     cause, failed = _other_requirements(rubric, values, evidence)
-    if not_met(parts):
+    if failed_requirements(parts):
         cause = None  # it is 0, whatever a group or a floor would have been
     bundle_hash = found_hash or rubric_hash(rubric)
     return score(parts, cause, rubric.pass_threshold, failed=failed, rubric_hash=bundle_hash)
@@ -119,7 +122,7 @@ def _placed(rubric: Rubric) -> Iterator[tuple[FactGroup | None, Fact]]:
     )
 
 
-async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence, judge: Judge) -> FactResult:
+async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence, judge: FactJudge) -> FactResult:
     started = time.perf_counter()
     try:
         return await judge.judge(fact, group, evidence)
@@ -130,7 +133,7 @@ async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEviden
 def _confidence(fact: Fact, result: FactResult | None) -> FactResult:
     """The result after ``negate``."""
     if result is None:
-        return unavailable("it was not checked")
+        return unavailable_result("it was not checked")
     if fact.negate and result.value is not None:
         return result.model_copy(update={"value": 1.0 - result.value, "evidence": f"not: {result.evidence}"})
     return result

@@ -1,26 +1,17 @@
-"""What a rubric asks of a site's server, asked at the end of the episode and kept, so that it can be graded after the state is gone."""
+"""Asks a site's server for a rubric's SQL and HTTP facts.
+
+What a rubric asks of a site's server, asked at the end of the episode and kept, so that it can be graded after the state is gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from envs.types import Rubric, ServerAnswer, SiteError
+from envs.types.evidence import ServerState
 from envs.types.rubrics import HttpFact, SqlFact
-
-
-class ServerState(Protocol):
-    """The state of a site's server at the end of an episode."""
-
-    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
-        """All rows of a query. Raises ``SiteError`` when it cannot be asked."""
-        ...
-
-    async def get_json(self, path: str) -> Any:
-        """The JSON that the server answers at a path, ``None`` for a 404: the thing is not there. Raises ``SiteError`` for any other
-        failure."""
-        ...
 
 
 async def record_answers(rubric: Rubric, state: ServerState) -> tuple[ServerAnswer, ...]:
@@ -47,7 +38,7 @@ def find_answer(fact: SqlFact | HttpFact, answers: Sequence[ServerAnswer]) -> Se
     return next(iter((*exact, *whole)), None)
 
 
-def inside(value: Any, at: Sequence[str | int]) -> Any:
+def value_at(value: Any, at: Sequence[str | int]) -> Any:
     """What a JSON value has where these keys and positions lead; ``None`` if it has nothing there."""
     for key in at:
         if isinstance(value, dict):
@@ -59,7 +50,7 @@ def inside(value: Any, at: Sequence[str | int]) -> Any:
     return value
 
 
-def asked(fact: SqlFact | HttpFact) -> str:
+def question_of(fact: SqlFact | HttpFact) -> str:
     """A fact's question: the query, or the path."""
     return fact.query if isinstance(fact, SqlFact) else fact.path
 
@@ -68,7 +59,7 @@ _Question = tuple[str | None, str]
 
 
 def _key(fact: SqlFact | HttpFact) -> _Question:
-    return (fact.database if isinstance(fact, SqlFact) else None), asked(fact)
+    return (fact.database if isinstance(fact, SqlFact) else None), question_of(fact)
 
 
 async def _ask(facts: Sequence[SqlFact | HttpFact], state: ServerState) -> list[ServerAnswer]:
@@ -83,7 +74,7 @@ async def _ask(facts: Sequence[SqlFact | HttpFact], state: ServerState) -> list[
     except SiteError as error:
         return [ServerAnswer(database=database, asked=question, error=str(error))]
     places = dict.fromkeys(fact.at for fact in facts if isinstance(fact, HttpFact))
-    return [ServerAnswer(asked=question, at=at, value=_scalar(inside(answer, at))) for at in places]
+    return [ServerAnswer(asked=question, at=at, value=_scalar(value_at(answer, at))) for at in places]
 
 
 def _scalar(value: Any) -> Any:

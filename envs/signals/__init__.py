@@ -1,4 +1,4 @@
-"""Signals of the browser about a page: what it painted, what moved, what it cost and what failed.
+"""Browser signals of a page: paints, layout shifts, timings, costs, errors.
 
 ``collector.js`` runs in every document before its scripts, in a world of its own: it shares the page's performance timeline and nothing else, so the
 page can neither see nor change it. `SignalReader` reads it together with Chromium's own counters, in one round trip a step. ``build`` and

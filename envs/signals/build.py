@@ -26,7 +26,7 @@ DURATIONS = {
 
 
 @dataclass
-class Reading:
+class SignalReadings:
     """What was asked of the browser at the end of a step."""
 
     document: int
@@ -60,7 +60,7 @@ class _Fields:
             self.absent[name] = why_not
 
 
-def build(reading: Reading) -> PageSignals:
+def build(reading: SignalReadings) -> PageSignals:
     """The signals of a step."""
     fields = _Fields()
     _put_paint(fields, reading)
@@ -83,7 +83,7 @@ def build(reading: Reading) -> PageSignals:
     )
 
 
-def _put_paint(fields: _Fields, reading: Reading) -> None:
+def _put_paint(fields: _Fields, reading: SignalReadings) -> None:
     main, why = reading.main, NO_COLLECTOR + reading.why_not
     for name, key in (("first_paint_ms", "fp"), ("first_contentful_paint_ms", "fcp")):
         value = main[key] if main else None
@@ -94,7 +94,7 @@ def _put_paint(fields: _Fields, reading: Reading) -> None:
     fields.put("largest_paint", paint, NOT_PAINTED if main else why)
 
 
-def _put_shifts(fields: _Fields, reading: Reading) -> None:
+def _put_shifts(fields: _Fields, reading: SignalReadings) -> None:
     why = NO_COLLECTOR + reading.why_not
     heard = [reading.main, *reading.frames] if reading.main else []
     for name, key in (("layout_shift", "shift"), ("input_shift", "inputShift")):
@@ -103,7 +103,7 @@ def _put_shifts(fields: _Fields, reading: Reading) -> None:
     fields.put("shifts", tuple(shifts[:MAX_SHIFTS]), why)
 
 
-def _put_timings(fields: _Fields, reading: Reading) -> None:
+def _put_timings(fields: _Fields, reading: SignalReadings) -> None:
     """Durations of the real clock; a virtual one stands still while a task runs."""
     why = VIRTUAL if reading.virtual else NO_COLLECTOR + reading.why_not
     heard = [] if reading.virtual or reading.main is None else [reading.main, *reading.frames]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.cdp import Cdp, main_frame
-from envs.signals.build import Reading, build
+from envs.signals.build import SignalReadings, build
 from envs.signals.troubles import Troubles
 from envs.types.signals import PageSignals
 
@@ -94,7 +94,7 @@ class SignalReader:
         counts, troubles = self._troubles.take()
         now = {each["name"]: each["value"] for each in metrics["metrics"]}
         main, why_not = self._main_answer(worlds, answers)
-        reading = Reading(
+        reading = SignalReadings(
             document=max(self._documents, 1),
             status=self._troubles.status,
             main=main,

@@ -1,4 +1,4 @@
-"""What goes wrong on a page between two readings, from the events of its CDP session."""
+"""Collects console errors, exceptions and failed requests of a page over CDP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ BLOCKED_HEADER = "x-rollwright-blocked"
 
 
 class Troubles:
-    """Listens; `take` gives what was heard since the last time. The session needs its Runtime and Network domains enabled."""
+    """Listens; `take` gives what was heard since the last time.
+
+    The session needs its Runtime and Network domains enabled.
+    """
 
     def __init__(self, cdp: Cdp, main_frame: str) -> None:
         self.status: int | None = None

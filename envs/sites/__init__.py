@@ -9,11 +9,12 @@ from functools import partial
 from types import MappingProxyType
 
 from envs.egress import AllowList
-from envs.sites.base import Site, SiteEpisode, StatefulSite
+from envs.sites.base import Site, SiteEpisode
 from envs.sites.bundled import APPLICATIONS, BundledSite
 from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite, read_cookies, split_address
 from envs.sites.miniwob import MiniWobSite
+from envs.sites.server_state import SiteState
 from envs.sites.static_server import StaticServer, StaticSite
 from envs.types import ConfigError, TaskError
 from envs.types.extensions import Extensions, is_reference
@@ -58,12 +59,9 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
 def _made(name: str) -> Site:
     make = SITES.find(name)
     site = make() if callable(make) else make
-    # Not hasattr: the origin of a site that is not started raises.
-    missing = [each for each in ("name", "origin", "start", "close", "facts_script") if each not in dir(site)]
-    if missing:
+    if not isinstance(site, Site):
         raise ConfigError(
-            f"site {name!r}: {make!r} made {site!r}, which has no {', '.join(missing)}; expected an envs.Site, such as a "
-            f"StaticSite"
+            f"site {name!r}: {make!r} made {site!r}; expected an envs.Site, such as a StaticSite or a subclass of Site"
         )
     if site.name != name:
         raise ConfigError(f"site {name!r}: its name is {site.name!r}; it must be the one that tasks give")
@@ -81,7 +79,7 @@ __all__ = [
     "MiniWobSite",
     "Site",
     "SiteEpisode",
-    "StatefulSite",
+    "SiteState",
     "StaticServer",
     "StaticSite",
     "is_served",

@@ -1,152 +1,120 @@
-"""What a session needs to know about a site."""
+"""The base class of sites, and what a site holds for one episode."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any
 
-from envs.observation import ObservationOptions
+from envs.observation import FULL, ObservationOptions
 from envs.types import WebTask
+from envs.types.evidence import ServerState
 
-if TYPE_CHECKING:
-    from envs.rewards import ServerState
+VIEWPORT = (1280, 720)
+"""Of a common laptop's window, as most benchmarks on real sites have it."""
 
 
-class Site(Protocol):
-    """A place that tasks are attempted on. ``start`` before the first lease, ``close`` after the last."""
+@dataclass(frozen=True, slots=True)
+class SiteEpisode:
+    """What a site holds for one episode."""
+
+    path: str
+    """Where the episode is entered; it leads to the task's path."""
+    state: ServerState | None = None
+    """The server's state, for grading; it can be asked until `close`. ``None``: it cannot be asked."""
+
+    async def close(self) -> None:
+        """Drop the episode's state. Closing twice is one close."""
+
+
+class Site(ABC):
+    """A place that tasks are attempted on. A subclass gives ``name`` and ``origin``.
+
+    Everything else has a default, that of ordinary pages: they declare no instruction, reward or end,
+    and a new browser context is all the reset that an episode needs.
+
+    Example::
+
+        class Wiki(Site):
+            name = "wiki"
+            origin = "http://127.0.0.1:8090"
+    """
+
+    name: str = ""
+    """The name that `WebTask.site` refers to."""
+    hosts: tuple[str, ...] = ()
+    """Further origins that its pages may reach (``https://fonts.example``); all else is refused."""
+    cookies: Sequence[Mapping[str, Any]] = ()
+    """What episodes begin with, as ``Storage.setCookies`` takes them; in no observation or record."""
+    foreign: bool = False
+    """Whether somebody else serves it.
+
+    What it answers to a task's first address is then looked at whatever its status: it may be a wall.
+    Of a site of ours an error status is a `BrowserError`.
+    """
+    viewport: tuple[int, int] = VIEWPORT
+    """Width and height of its pages in CSS pixels."""
+    observation: ObservationOptions = FULL
+    """How much of its pages is shown."""
+    exclude: str = ""
+    """CSS selector of what is no element of the observation (an instruction bar, a cover)."""
+    style: str = ""
+    """CSS that is added to each page."""
+    offers: tuple[str, ...] = ()
+    """Names of actions that it takes beyond those that every site does (``submit``)."""
+    stateless_pages: bool = False
+    """Whether `reset_script` undoes all that an episode did, so that pages are used again."""
+    background: bool = False
+    """Whether its pages show what the browser's stores answer (IndexedDB, caches).
+
+    These are waited for then, 0.15 s a step.
+    """
+    final_screenshot: bool = True
+    """Whether the page still shows something once it has declared the end."""
 
     @property
-    def name(self) -> str:
-        """The name that `WebTask.site` refers to."""
-        ...
-
-    @property
+    @abstractmethod
     def origin(self) -> str:
         """Scheme, host and port, without a slash at the end.
 
         Raises:
             SiteError: the site is not started.
         """
-        ...
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Further origins that its pages may reach (``https://fonts.example``); everything else is refused."""
-        ...
+    async def start(self) -> None:  # noqa: B027 - a site that is there already starts nothing
+        """Begin to serve, before the first lease.
 
-    @property
-    def observation(self) -> ObservationOptions:
-        """How much of its pages is shown."""
-        ...
+        Raises:
+            SiteError: it cannot be served.
+        """
 
-    @property
-    def viewport(self) -> tuple[int, int]:
-        """Width and height of its pages in CSS pixels."""
-        ...
-
-    @property
-    def stateless_pages(self) -> bool:
-        """True if `reset_script` undoes everything that an episode did, so that pages and contexts may be used
-        again."""
-        ...
-
-    @property
-    def background(self) -> bool:
-        """Whether its pages show what the browser's stores answer (IndexedDB, caches): these are waited for then, 0.15 s a step."""
-        ...
-
-    @property
-    def final_screenshot(self) -> bool:
-        """Whether the page still shows something once it has declared the end."""
-        ...
-
-    @property
-    def style(self) -> str:
-        """CSS that is added to each page."""
-        ...
-
-    @property
-    def exclude(self) -> str:
-        """CSS selector of what is no element of the observation (an instruction bar, a cover); may be empty."""
-        ...
-
-    @property
-    def offers(self) -> tuple[str, ...]:
-        """Names of actions that it takes beyond those that every site does (``submit``)."""
-        ...
-
-    async def start(self) -> None:
-        """Begin to serve."""
-        ...
-
-    async def close(self) -> None:
-        """Stop serving; nothing is left running."""
-        ...
-
-    def reload_for(self, task: WebTask) -> bool:
-        """Whether an episode of this task needs a newly loaded page although the right one is there."""
-        ...
-
-    def reset_script(self, task: WebTask, seed: int) -> str:
-        """JavaScript run in the loaded page to begin the episode; may be empty."""
-        ...
-
-    def ready_script(self, task: WebTask) -> str:
-        """JavaScript expression that is true once the episode can begin."""
-        ...
-
-    def facts_script(self, task: WebTask) -> str:
-        """JavaScript expression of ``{instruction: string, done: bool, facts: {name: number | bool | string}}``; empty where pages declare
-        nothing."""
-        ...
-
-
-class SiteEpisode(Protocol):
-    """What the server of a site holds for one episode."""
-
-    @property
-    def path(self) -> str:
-        """Where the episode is entered; it leads to the task's path."""
-        ...
-
-    @property
-    def state(self) -> ServerState:
-        """For grading. It can be asked until `close`."""
-        ...
-
-    async def close(self) -> None:
-        """The episode is over: its state is dropped. Closing twice is one close."""
-        ...
-
-
-@runtime_checkable
-class StatefulSite(Protocol):
-    """A `Site` whose server has a state of its own for each episode."""
+    async def close(self) -> None:  # noqa: B027
+        """Stop serving, after the last lease; nothing is left running."""
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
-        """A new state, equal for equal tasks and seeds.
+        """Make what the server holds for an episode, equal for equal tasks and seeds.
 
         Raises:
             SiteError: it cannot be made.
         """
-        ...
+        return SiteEpisode(task.path)
 
+    def reload_for(self, task: WebTask) -> bool:
+        """Whether an episode needs a newly loaded page although the right one is there."""
+        return True
 
-@runtime_checkable
-class ForeignSite(Protocol):
-    """A `Site` that somebody else serves. What it answers to a task's first address is for the episode to judge: a wall, an error, a page."""
+    def reset_script(self, task: WebTask, seed: int) -> str:
+        """JavaScript run in the loaded page to begin the episode; may be empty."""
+        return ""
 
-    @property
-    def foreign(self) -> bool:
-        """True."""
-        ...
+    def ready_script(self, task: WebTask) -> str:
+        """JavaScript expression that is true once the episode can begin."""
+        return "true"
 
+    def facts_script(self, task: WebTask) -> str:
+        """JavaScript expression of what the page declares; empty where pages declare nothing.
 
-@runtime_checkable
-class LoggedInSite(Protocol):
-    """A `Site` whose episodes begin with cookies."""
-
-    @property
-    def cookies(self) -> Sequence[Mapping[str, Any]]:
-        """As ``Storage.setCookies`` takes them."""
-        ...
+        ``{instruction: string, done: bool, facts: {name: number | bool | string}}``.
+        """
+        return ""

@@ -18,13 +18,11 @@ import orjson
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
-from envs.sites.plain import PlainSite
+from envs.sites.base import Site, SiteEpisode
 from envs.sites.server_state import SiteState
 from envs.types import ConfigError, SiteError, WebTask
 from envs.types.paths import AnyPath
 
-VIEWPORT = (1280, 720)
-"""Of a common laptop's window, as most benchmarks on real sites have it."""
 COOKIE_FIELDS = ("path", "secure", "httpOnly", "sameSite")
 """What else the browser is told of a cookie."""
 SAME_SITE = ("Strict", "Lax", "None")
@@ -47,24 +45,12 @@ class LiveOptions:
     a site: ``shopping_site_admin``, the account that WebArena's checks ask the shop as."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveEpisode:
-    """The `envs.sites.base.SiteEpisode` of a live site."""
-
-    path: str
-    state: SiteState
-
-    async def close(self) -> None:
-        """Nothing."""
-
-
-class LiveSite(PlainSite):
+class LiveSite(Site):
     """The `Site` of one host. A browser context of its own is the reset of an episode; what it did to the server stays."""
 
     foreign = True
     background = True
     """Real pages keep what they show in the browser's stores, and draw it when those have answered."""
-    viewport = VIEWPORT
 
     def __init__(self, name: str, options: LiveOptions | None = None) -> None:
         """
@@ -73,12 +59,15 @@ class LiveSite(PlainSite):
         """
         options = options or LiveOptions()
         self.name = name
-        self.origin, self._below = _place(name, options.addresses)
-        self.hosts = (*(_around(self.origin) if options.subdomains else ()), *options.reach)
-        AllowList.of(self.origin, *self.hosts)
+        self._origin, self._below = _place(name, options.addresses)
+        self.hosts = (*(_around(self._origin) if options.subdomains else ()), *options.reach)
+        AllowList.of(self._origin, *self.hosts)
         self._login = options.logins.get(name, "")
-        self.cookies: tuple[Mapping[str, Any], ...] = ()
-        """What every episode's context begins with; in no observation, record or log."""
+
+    @property
+    def origin(self) -> str:
+        """Of the host, or of the address that the configuration gives it."""
+        return self._origin
 
     async def start(self) -> None:
         """Read the log-in, if there is one. The site itself is there, or its pages say that it is not.
@@ -89,12 +78,10 @@ class LiveSite(PlainSite):
         if self._login:
             self.cookies = await asyncio.to_thread(read_cookies, Path(self._login))
 
-    async def close(self) -> None:
-        """Nothing."""
-
-    async def open_episode(self, task: WebTask, seed: int) -> LiveEpisode:
+    async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
         """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
-        return LiveEpisode(self._below + task.path, SiteState(origin=self.origin, allow=AllowList.of(self.origin)))
+        state = SiteState(origin=self.origin, allow=AllowList.of(self.origin))
+        return SiteEpisode(self._below + task.path, state)
 
 
 def read_cookies(path: AnyPath) -> tuple[Mapping[str, Any], ...]:

@@ -43,7 +43,7 @@ _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, s
 
 @dataclass(frozen=True)
 class SiteState:
-    """`envs.rewards.ServerState` over SQLite files and a server's JSON.
+    """A `ServerState` over SQLite files and a server's JSON.
 
     Example::
 

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from envs.sites.app_server import AppServer
-from envs.sites.plain import PlainSite
+from envs.sites.base import Site
 from envs.types import SiteError
 from envs.types.paths import AnyPath
 
@@ -43,7 +43,7 @@ class StaticServer(AppServer):
         await super().start()
 
 
-class StaticSite(PlainSite):
+class StaticSite(Site):
     """Pages of a folder."""
 
     def __init__(self, name: str, folder: AnyPath, *, viewport: tuple[int, int] = (448, 448)) -> None:

@@ -1,4 +1,6 @@
-"""Tasks as files: rows read, checked, written, streamed and sharded (`files`, `stream`, `parquet`, `tree`), held in little memory (`index`), drawn
+"""Task files: read, check, write, stream, shard, index and sample.
+
+Tasks as files: rows read, checked, written, streamed and sharded (`files`, `stream`, `parquet`, `tree`), held in little memory (`index`), drawn
 (`samplers`), and taken from the sets of others (`imports`). Nothing here opens a browser. See ``docs/tasks.md``.
 """
 
@@ -10,7 +12,7 @@ from envs.tasks.index import Rows, TaskIndex
 from envs.tasks.parquet import save_parquet
 from envs.tasks.rows import SCHEMA_VERSION, TaskProblem, refuse
 from envs.tasks.stream import iter_tasks, json_row, task_files
-from envs.tasks.tree import Form, write_tree
+from envs.tasks.tree import TreeLayout, write_tree
 
 if TYPE_CHECKING:
     from envs.tasks.authoring import WriterConfig
@@ -19,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_SHOWN",
     "SCHEMA_VERSION",
-    "Form",
     "Rows",
     "TaskIndex",
     "TaskProblem",
     "TaskRead",
+    "TreeLayout",
     "WriterConfig",
     "iter_tasks",
     "json_row",

@@ -1,4 +1,4 @@
-"""What a task is, whatever it is called: a key that two tasks with the same content share."""
+"""Content hash of a task: equal for tasks that differ only in name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def _rubric(rubric: Rubric) -> dict[str, Any]:
 
 
 def _fact(fact: Fact, required: frozenset[str]) -> str:
-    """The fact without its names. A judge's description is what it checks; of any other type it is a remark."""
+    """The fact without its names.
+
+    A judge's description is what it checks; of any other type it is a remark.
+    """
     said = fact.model_dump(mode="json", exclude_defaults=True, exclude={"id", "after", "description"})
     judged = fact.description if fact.type == "judge" else None
     return orjson.dumps([fact.type, said, judged, fact.id in required], option=orjson.OPT_SORT_KEYS).decode()

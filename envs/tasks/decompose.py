@@ -1,4 +1,6 @@
-"""Sub-tasks of a task: the same start and site, part of what it asks for, graded by a true subset of its rubric.
+"""Decomposes a task into sub-tasks graded by subsets of its rubric.
+
+Sub-tasks of a task: the same start and site, part of what it asks for, graded by a true subset of its rubric.
 
 A sub-task is made from some of the task's fact groups. Which ones is what WebGym says of its own, as far as that is known, and the order in
 which groups and facts depend on each other (``after`` in the rubric):
@@ -125,7 +127,9 @@ def prerequisites(rubric: Rubric) -> dict[str, frozenset[str]]:
 
 
 def sub_rubric(rubric: Rubric, names: Iterable[str]) -> Rubric:
-    """The rubric of some of the groups. Groups and facts are the same, word for word.
+    """The rubric of some of the groups.
+
+    Groups and facts are the same, word for word.
 
     A gate stays unless it is ``after`` a fact that is left out; required facts and groups stay where they are kept; a floor stays if a
     kept fact is about the same similarity. The threshold stays.
@@ -148,12 +152,17 @@ def sub_rubric(rubric: Rubric, names: Iterable[str]) -> Rubric:
 
 
 def part_id(task: WebTask, rubric: Rubric) -> str:
-    """Id of a sub-task: the task's, and a digest of the groups. The same whatever else is made."""
+    """Id of a sub-task: the task's, and a digest of the groups.
+
+    The same whatever else is made.
+    """
     return f"{task.task_id}~{rubric_hash(rubric)[:12]}"
 
 
 def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
-    """The task of a sub-rubric. Site, start, seeds and kind are the task's, so a part of a held-out task is held out.
+    """The task of a sub-rubric.
+
+    Site, start, seeds and kind are the task's, so a part of a held-out task is held out.
 
     The horizon is what its facts are given (`max_steps`) or its share of the task's own, whichever is more, and never above the task's.
     The page that the whole task is compared with is none of a part's.
@@ -162,7 +171,7 @@ def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
         ValueError: the instruction gives away an answer.
     """
     assert task.rubric is not None
-    if (answer := _given_away(rubric, instruction, task.instruction or "")) is not None:
+    if (answer := _find_leaked_answer(rubric, instruction, task.instruction or "")) is not None:
         raise ValueError(f"instruction: gives away the answer {answer!r}")
     share = -(-task.horizon * rubric.fact_count // task.rubric.fact_count)
     return task.model_copy(
@@ -236,17 +245,17 @@ def _reached(name: str, before: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def _given_away(rubric: Rubric, instruction: str, parent: str) -> str | None:
+def _find_leaked_answer(rubric: Rubric, instruction: str, parent: str) -> str | None:
     """An expected answer that the instruction says and the task's own does not."""
     for fact in rubric.facts():
         if isinstance(fact, AnswerFact) and fact.match != "regex" and not fact.negate:
             for answer in fact.expected:
-                if says(instruction, answer) and not says(parent, answer):
+                if contains_words(instruction, answer) and not contains_words(parent, answer):
                     return answer
     return None
 
 
-def says(text: str, words: str) -> bool:
+def contains_words(text: str, words: str) -> bool:
     """Whether the words stand in the text as words, whatever their case and the white space between them."""
     wanted: Sequence[str] = [re.escape(word) for word in words.split()]
     return re.search(r"(?<!\w)" + r"\s+".join(wanted) + r"(?!\w)", text, re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""Task files read whole: strictly (any bad row fails the file) or counting (good rows, and every problem)."""
+"""Reads and writes whole task files: strictly, or collecting every bad row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def load_tasks(path: AnyPath) -> list[WebTask]:
 
 
 def read_tasks(*paths: AnyPath) -> TaskRead:
-    """The good rows of files, and what is wrong with the others. Never raises for what is in a file."""
+    """The good rows of files, and what is wrong with the others.
+
+    Never raises for what is in a file.
+    """
     problems: list[TaskProblem] = []
     return TaskRead(list(iter_tasks(paths, on_problem=problems.append)), problems)
 

@@ -38,7 +38,10 @@ CHUNK = 64
 
 
 class TaskIndex:
-    """Tasks by place (a row, from 0), with columns for draws. Made by `open` or `build`; unchanging."""
+    """Tasks by place (a row, from 0), with columns for draws.
+
+    Made by `open` or `build`; unchanging.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,10 @@ class TaskIndex:
                 yield WebTask.model_validate_json(line, strict=True)
 
     def only(self, rows: Rows) -> TaskIndex:
-        """An index of some rows, in the order given. It shares their text with this one."""
+        """An index of some rows, in the order given.
+
+        It shares their text with this one.
+        """
         columns = self._columns[:, rows]
         sites, columns[2] = _used(self.sites, columns[2])
         kinds, columns[3] = _used(self.kinds, columns[3])

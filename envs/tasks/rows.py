@@ -1,4 +1,4 @@
-"""One row of a task file: from bytes to a checked `WebTask`, or to what is wrong with it.
+"""Parses and validates one row of a task file into a `WebTask`.
 
 A row is a JSON object with the fields of `WebTask` and, if it likes, ``schema_version``. A row without one is of version 1, so the files
 that were written before there were versions are read as they are; a version that this code does not know is refused.
@@ -128,8 +128,11 @@ def parse_object(line: bytes | str) -> tuple[dict[str, Any] | None, Found]:
 
 
 def field_name(location: tuple[int | str, ...]) -> str:
-    """Pydantic's place of an error as a dotted name. It names a wrong mapping key as ("seeds", "x", "[key]"); the mark says nothing to a
-    reader."""
+    """Pydantic's place of an error as a dotted name.
+
+    It names a wrong mapping key as ("seeds", "x", "[key]"); the mark says nothing to a
+    reader.
+    """
     return ".".join(str(part) for part in location if part != "[key]") or "line"
 
 

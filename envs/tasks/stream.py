@@ -91,7 +91,10 @@ def _iter_tasks(paths: Sequence[Path], shard: int, shards: int, on_problem: OnPr
 
 
 class UnreadableError(Exception):
-    """A file itself cannot be read. Caught where files are read, where it becomes a problem of the file."""
+    """A file itself cannot be read.
+
+    Caught where files are read, where it becomes a problem of the file.
+    """
 
 
 def raw_rows(path: AnyPath) -> Iterator[bytes | str]:

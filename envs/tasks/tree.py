@@ -24,7 +24,7 @@ MAX_NAME = 120
 """Characters of a file name that come from a site or task id; file systems take 255 bytes."""
 
 
-class Form(StrEnum):
+class TreeLayout(StrEnum):
     """Files of a tree."""
 
     JSON = "json"
@@ -35,7 +35,7 @@ class Form(StrEnum):
 
 
 def write_tree(
-    folder: AnyPath, tasks: Iterable[WebTask], form: Form = Form.JSONL, rows_per_file: int = ROWS_PER_FILE
+    folder: AnyPath, tasks: Iterable[WebTask], form: TreeLayout = TreeLayout.JSONL, rows_per_file: int = ROWS_PER_FILE
 ) -> dict[Path, int]:
     """Write tasks below ``folder/difficulty``, each into its bucket, in the order given.
 
@@ -51,7 +51,7 @@ def write_tree(
     root = Path(folder) / "difficulty"
     if root.exists() and any(path.is_file() for path in root.rglob("*")):
         raise TaskError(f"{root} has files already; remove them or choose another folder")
-    if form is Form.JSON:
+    if form is TreeLayout.JSON:
         return {_write_one(root, task): 1 for task in tasks}
     written: dict[Path, int] = {}
     waiting: dict[Bucket, list[WebTask]] = {bucket: [] for bucket in Bucket}
@@ -67,11 +67,11 @@ def write_tree(
     return written
 
 
-def _write_part(root: Path, bucket: Bucket, tasks: list[WebTask], form: Form, written: dict[Path, int]) -> None:
+def _write_part(root: Path, bucket: Bucket, tasks: list[WebTask], form: TreeLayout, written: dict[Path, int]) -> None:
     number = sum(path.parent.name == bucket for path in written)
     path = root / bucket / f"part-{number:05d}.{form}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if form is Form.PARQUET:
+    if form is TreeLayout.PARQUET:
         save_parquet(path, tasks)
     else:
         path.write_text("".join(f"{json_row(task)}\n" for task in tasks), encoding="utf-8")

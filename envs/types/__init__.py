@@ -55,7 +55,7 @@ from envs.types.errors import (
     TaskError,
     TrainingError,
 )
-from envs.types.evidence import Needs, Recorded, ServerAnswer, Told, needs
+from envs.types.evidence import Needs, PageReply, Recorded, ServerAnswer, needs
 from envs.types.extensions import Extensions
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.near import MAX_NEAR, near
@@ -127,6 +127,7 @@ __all__ = [
     "NewTab",
     "Observation",
     "OpenTab",
+    "PageReply",
     "PageScriptError",
     "PartRole",
     "PassRequirements",
@@ -160,7 +161,6 @@ __all__ = [
     "TaskError",
     "Terminate",
     "TextFact",
-    "Told",
     "TrainingError",
     "Trajectory",
     "TripleClick",

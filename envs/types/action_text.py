@@ -1,4 +1,4 @@
-"""How an action is written as a model's text, and the names of the forms it is read in (`envs.actions.parsing`)."""
+"""Formats actions as model text, and names the formats that are read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 from envs.types.actions import Action, Click, Invalid, Select, Type
 
 
-class Form(StrEnum):
-    """How a turn was read; appears as it is in metrics. See the table of `envs.actions.parsing`."""
+class ActionFormat(StrEnum):
+    """How a turn was read; appears as it is in metrics.
+
+    See the table of `envs.actions.parsing`.
+    """
 
     BRACKETS = "brackets"
     WEBARENA = "webarena"
@@ -28,13 +31,13 @@ class Form(StrEnum):
     NONE = "none"
 
 
-STRICT = frozenset({Form.BRACKETS, Form.JSON, Form.TOOL_CALL, Form.CUSTOM})
+STRICT = frozenset({ActionFormat.BRACKETS, ActionFormat.JSON, ActionFormat.TOOL_CALL, ActionFormat.CUSTOM})
 """Forms that policies are asked for; all others but ``none`` are fallbacks."""
 
 _TAGS = re.compile(r"<(?=/?(?:think|tool_call|action)>)")
 
 
-def format_action(action: Action, form: Form = Form.BRACKETS) -> str:
+def format_action(action: Action, form: ActionFormat = ActionFormat.BRACKETS) -> str:
     """The response that ``parse_action`` reads as ``action``; the inverse for every valid action.
 
     Args:
@@ -42,13 +45,13 @@ def format_action(action: Action, form: Form = Form.BRACKETS) -> str:
     """
     if isinstance(action, Invalid):
         raise ValueError(f"an invalid action has no form: {action.reason}")
-    short = _brackets(action) if form == Form.BRACKETS else None
+    short = _brackets(action) if form == ActionFormat.BRACKETS else None
     if short is not None:
         return short
     arguments = _arguments(action)
-    if form == Form.TOOL_CALL:
+    if form == ActionFormat.TOOL_CALL:
         return f"<tool_call>\n{_json({'name': action.type, 'arguments': arguments})}\n</tool_call>"
-    if form not in (Form.BRACKETS, Form.JSON):
+    if form not in (ActionFormat.BRACKETS, ActionFormat.JSON):
         raise ValueError(f"actions are written as brackets, json or tool_call, not as {form}")
     return _json({"action": action.type, **arguments})
 

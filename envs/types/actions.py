@@ -1,4 +1,4 @@
-"""What the policy may do: one record for each action, and the union of them by ``type``.
+"""Action records that the policy may emit, as one union by ``type``.
 
 An action names what it acts on by a `Target`: the number or the semantic id of an element, a mark drawn on the screenshot, or a point. The
 records check what can be known without a page (an element number is a number, exactly one way to name a target); what depends on the page
@@ -149,7 +149,10 @@ class TripleClick(Target, MouseButton):
 
 
 class Type(MaybeTarget):
-    """Click a field and type; what was in it is replaced. Without a target: into what has the focus."""
+    """Click a field and type; what was in it is replaced.
+
+    Without a target: into what has the focus.
+    """
 
     type: Literal["type"] = "type"
     text: Words
@@ -300,7 +303,10 @@ class Terminate(Sparse):
 
 
 class Submit(Sparse):
-    """Hand in a page that was written; ends the episode. Only on sites that ask for one."""
+    """Hand in a page that was written; ends the episode.
+
+    Only on sites that ask for one.
+    """
 
     type: Literal["submit"] = "submit"
     html: Text
@@ -311,7 +317,10 @@ Note = Annotated[str, Field(min_length=1), AfterValidator(writable), BeforeValid
 
 
 class Remember(Sparse):
-    """Keep a value under a key, in the place of what was there. The page is not touched."""
+    """Keep a value under a key, in the place of what was there.
+
+    The page is not touched.
+    """
 
     type: Literal["remember"] = "remember"
     key: Note
@@ -326,7 +335,10 @@ class Forget(Sparse):
 
 
 class Invalid(Sparse):
-    """What the policy wrote is no action. The page is not touched; the reason goes into the next observation."""
+    """What the policy wrote is no action.
+
+    The page is not touched; the reason goes into the next observation.
+    """
 
     type: Literal["invalid"] = "invalid"
     reason: Text

@@ -25,7 +25,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 class RollwrightError(Exception):
-    """Base of all errors that Rollwright raises on purpose. The message names the thing, what was expected and the fix."""
+    """Base of all errors that Rollwright raises on purpose.
+
+    The message names the thing, what was expected and the fix.
+    """
 
 
 class ConfigError(RollwrightError):
@@ -37,11 +40,17 @@ class TaskError(RollwrightError):
 
 
 class BrowserError(RollwrightError):
-    """Chromium, its connection or a page failed. The episode is an abstention and is retried; it never becomes a reward."""
+    """Chromium, its connection or a page failed.
+
+    The episode is an abstention and is retried; it never becomes a reward.
+    """
 
 
 class PageScriptError(BrowserError):
-    """JavaScript of a check failed in the page: what it looks for is not there. Graded, not retried."""
+    """JavaScript of a check failed in the page: what it looks for is not there.
+
+    Graded, not retried.
+    """
 
 
 class SiteError(RollwrightError):
@@ -69,7 +78,10 @@ class DiskError(StorageError):
 
 
 class ReadError(StorageError):
-    """A file cannot be read: its disk, or the network to it, fails. What it holds is not in question, so it is retried."""
+    """A file cannot be read: its disk, or the network to it, fails.
+
+    What it holds is not in question, so it is retried.
+    """
 
 
 def again(error: E) -> E:

@@ -1,9 +1,9 @@
-"""What is read at the end of an episode because its grading asks for it, and what a grading asks for."""
+"""Evidence recorded at an episode's end, and what a grading requests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field, JsonValue
 
@@ -35,7 +35,7 @@ class Download(Record):
     """Of the contents; empty when it was not computed."""
 
 
-class Told(Record):
+class PageReply(Record):
     """The answer of a page to one question: a value, or why there is none."""
 
     value: JsonValue = None
@@ -47,6 +47,26 @@ class Told(Record):
     all (it is no JavaScript, may only read, took too long)."""
     stopped: bool = False
     """It was stopped because it took too long."""
+
+
+class ServerState(Protocol):
+    """The state of a site's server at the end of an episode."""
+
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        """All rows of a query.
+
+        Raises:
+            SiteError: it cannot be asked.
+        """
+        ...
+
+    async def get_json(self, path: str) -> Any:
+        """The JSON that the server answers at a path; ``None`` for a 404: the thing is not there.
+
+        Raises:
+            SiteError: any other failure.
+        """
+        ...
 
 
 class ServerAnswer(Record):
@@ -78,7 +98,10 @@ class PageText(Record):
 
 
 class Recorded(Record):
-    """What was read at the end of an episode, before its browser was given back. Only what `Needs` names is there."""
+    """What was read at the end of an episode, before its browser was given back.
+
+    Only what `Needs` names is there.
+    """
 
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
@@ -87,7 +110,7 @@ class Recorded(Record):
     downloads: tuple[Download, ...] | None = None
     downloads_cut: bool = False
     """Further files were still on their way when waiting for them ended."""
-    scripts: dict[str, Told] = Field(default_factory=dict)
+    scripts: dict[str, PageReply] = Field(default_factory=dict)
     """By expression."""
     server: tuple[ServerAnswer, ...] | None = None
     """What the site's server said of its state (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
@@ -99,7 +122,10 @@ class Recorded(Record):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What has to be read at the end of an episode. Empty for most tasks, and then nothing is read. Made by `needs`."""
+    """What has to be read at the end of an episode.
+
+    Empty for most tasks, and then nothing is read. Made by `needs`.
+    """
 
     dom: bool = False
     styles: tuple[str, ...] = ()

@@ -27,7 +27,10 @@ def is_reference(name: str) -> bool:
 
 
 class Extensions(Mapping[str, T], Generic[T]):
-    """Things of one kind by name: those of the project, then installed entry points. `find` also takes ``module:function``."""
+    """Things of one kind by name: those of the project, then installed entry points.
+
+    `find` also takes ``module:function``.
+    """
 
     def __init__(self, kind: str, group: str, own: Mapping[str, T]) -> None:
         """

@@ -83,7 +83,10 @@ class OpenTab(Record):
 
 
 class Observation(Record):
-    """What the policy sees before a step. The screenshot travels beside it as JPEG bytes, never inside."""
+    """What the policy sees before a step.
+
+    The screenshot travels beside it as JPEG bytes, never inside.
+    """
 
     instruction: str
     elements: tuple[Element, ...]

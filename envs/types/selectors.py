@@ -1,4 +1,6 @@
-"""A small part of CSS selectors, for facts about the nodes of a page: parsed when a rubric is read, so that a bad one is refused there.
+"""CSS selector subset for facts about DOM nodes, parsed when a rubric is read.
+
+A small part of CSS selectors, for facts about the nodes of a page: parsed when a rubric is read, so that a bad one is refused there.
 
 Supported: ``tag``, ``*``, ``#id``, ``.class``, ``[attribute]`` with ``=``, ``~=``, ``*=``, ``^=``, ``$=``, ``:nth-child(k)``,
 ``:nth-of-type(k)``, ``:first-child``, the combinators *descendant* and ``>``, and lists with ``,``.
@@ -57,7 +59,10 @@ class Selector:
     alternatives: tuple[tuple[_Compound, ...], ...]
 
     def select(self, nodes: Sequence[Node]) -> list[int]:
-        """Positions of the nodes that match, in order. ``nodes`` is in document order: parents before their children."""
+        """Positions of the nodes that match, in order.
+
+        ``nodes`` is in document order: parents before their children.
+        """
         page = _Page(nodes)
         found = [page.matches(way) for way in self.alternatives]
         return [at for at, ways in enumerate(zip(*found, strict=True)) if any(ways)]

@@ -117,7 +117,10 @@ class PageSignals(Signals):
 
 
 class EpisodeSignals(Signals):
-    """The signals of an episode's steps together. Sums and extremes are of the steps that had a value."""
+    """The signals of an episode's steps together.
+
+    Sums and extremes are of the steps that had a value.
+    """
 
     steps: int = Field(ge=0)
     documents: int = Field(ge=0)

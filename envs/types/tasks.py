@@ -12,7 +12,10 @@ from envs.types.webarena import WebArenaEval
 
 
 class Split(StrEnum):
-    """Which seeds of a task may be used for what. The ranges of one task never overlap."""
+    """Which seeds of a task may be used for what.
+
+    The ranges of one task never overlap.
+    """
 
     TRAIN = "train"
     """Rolled out for reinforcement learning."""

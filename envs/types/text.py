@@ -1,4 +1,4 @@
-"""What every text from outside has to be before it is stored, or sent to a browser or a model."""
+"""Sanitises text from outside before it is stored, sent or shown to a model."""
 
 from __future__ import annotations
 

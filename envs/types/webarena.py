@@ -1,4 +1,4 @@
-"""WebArena's evaluators as a task carries them: what the answer, the last address and elements of pages must be.
+"""WebArena's evaluator settings as a task carries them.
 
 Somebody else's format: keys that say nothing about the evaluation are kept out, not refused.
 """

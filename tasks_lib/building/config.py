@@ -12,7 +12,10 @@ from tasks_lib.config import ClusterConfig, RunConfig
 
 
 class BuildTasksConfig(RunConfig):
-    """Everything a built task set is decided by. Same values, seed and source files: the same bytes."""
+    """Everything a built task set is decided by.
+
+    Same values, seed and source files: the same bytes.
+    """
 
     flow = "flows.build_tasks"
     unnamed = "tasks"

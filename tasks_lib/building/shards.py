@@ -7,7 +7,7 @@ The folder of a set::
     config.json            what it was started with; other values are refused
     shards/<source>/…      tasks, rejected rows and report of each shard
     replies/               what the writer answered, by content: a shard that is built again asks for nothing twice
-    writer_spent.json      requests and tokens of the writers of all shards; changed in place, under flock
+    writer_spent.sqlite    requests and tokens of the writers of all shards
     difficulty/… or tasks.jsonl or tasks.parquet, rejected.jsonl
     manifest.json          written last: without it the set is not finished
 """
@@ -25,7 +25,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.rewards.judge import Ledger
-from envs.tasks import Form
+from envs.tasks import TreeLayout
 from envs.tasks.assembly import (
     AnySource,
     GenerateSource,
@@ -40,15 +40,15 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted
+from envs.tasks.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted_splits
 from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import PROJECT
 from tasks_lib.config.differences import without_budgets
-from tasks_lib.folder.failed_start import first_start, free_name
+from tasks_lib.folder.failed_start import free_name, undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.folder.values import check_kind, with_new_keys
+from tasks_lib.folder.values import add_new_defaults, check_kind
 from tasks_lib.processes.retries import is_retriable
 from training.ledger.store import RunStore, read_json, write_json
 
@@ -68,7 +68,10 @@ MAY_CHANGE = frozenset({"give_up"})
     persist_result=False,
 )
 def build_shard_on_worker(request: ShardRequest) -> ShardReport:
-    """Build a shard that is not there yet. Idempotent, so Dask and Prefect may run it again."""
+    """Build a shard that is not there yet.
+
+    Idempotent, so Dask and Prefect may run it again.
+    """
     return build_shard(request)
 
 
@@ -90,7 +93,7 @@ class SetBuild:
     @property
     def spent_path(self) -> Path:
         """Where the writers of all shards count what they spend."""
-        return self.folder / "writer_spent.json"
+        return self.folder / "writer_spent.sqlite"
 
     def writer_account(self) -> dict[str, dict[str, int | None]]:
         """What the writers have spent, and what is left (``None``: no limit), of requests and tokens; empty if nothing is written.
@@ -149,7 +152,9 @@ class SetBuild:
         return extended
 
     def run(self, progress: RunProgress) -> None:
-        """Build the missing shards on the cluster, and those that generators need besides. Inside a flow with ``rollout_task_runner``.
+        """Build the missing shards on the cluster, and those that generators need besides.
+
+        Inside a flow with ``rollout_task_runner``.
 
         Raises:
             JudgeError: the writer's endpoint left questions open; all other shards are there.
@@ -165,7 +170,7 @@ class SetBuild:
         missing = self.missing_shards()
         total = sum(map(len, self.requests))
         if done := total - len(missing):
-            progress.say(f"{done} of {total} shards are there already")
+            progress.log(f"{done} of {total} shards are there already")
         futures = [(request, build_shard_on_worker.submit(request)) for request in missing]
         errors: list[RollwrightError] = []
         for number, (request, future) in enumerate(futures, start=done + 1):
@@ -173,7 +178,7 @@ class SetBuild:
             told = _describe_report(report) if report else str(errors[-1])
             progress.iteration(number, f"shard {request.shard} of {request.source.name}: {told}")
         if errors:
-            raise _worst(errors)
+            raise _most_lasting_error(errors)
 
     def merge(self) -> dict[str, Any]:
         """Put the shards together and write the manifest."""
@@ -206,14 +211,14 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
         ConfigError: it was started with other values, or a source is not there.
         StorageError: another process is working on it, or the folder holds something else.
     """
-    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+    with run_lock(config.run_dir), undo_failed_start(RunStore(config.run_dir)):
         yield SetBuild(config)
 
 
 def plan_of(config: BuildTasksConfig) -> SetPlan:
     """What the set of a configuration is to be."""
     shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
-    return SetPlan(config.run_dir, Layout(config.layout), Form(config.form), shown)
+    return SetPlan(config.run_dir, Layout(config.layout), TreeLayout(config.form), shown)
 
 
 def check_sources(config: BuildTasksConfig) -> dict[str, str]:
@@ -227,7 +232,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
     path, plan = config.run_dir / "config.json", plan_of(config)
     if path.exists():
         frozen = check_kind(path, plan.config)
-        before = with_new_keys(BuildTasksConfig, frozen["config"])
+        before = add_new_defaults(BuildTasksConfig, frozen["config"])
         lasting = [key for key in plan.config if key not in MAY_CHANGE]
         changed = [key for key in lasting if _comparable(key, plan.config[key]) != _comparable(key, before.get(key))]
         changed += [
@@ -250,7 +255,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
 def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """The manifest's counts as rows of a table."""
     rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
-    splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted(source.spec))}
+    splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted_splits(source.spec))}
     for group, counts in (
         ("by_difficulty", manifest["by_difficulty"]),
         ("by_split", {**splits, **manifest["by_split"]}),
@@ -277,7 +282,7 @@ def check_splits(config: BuildTasksConfig) -> list[str]:
     counts: Counter[Split] = Counter()
     for name, spec in specs.items():
         if spec.count > MAX_LOOKED_AT:
-            counts.update(wanted(spec))  # taken to have all; the finished set is counted (`split_warnings`)
+            counts.update(wanted_splits(spec))  # taken to have all; the finished set is counted (`split_warnings`)
             continue
         try:
             counts.update(split_counts(generate(spec), spec))
@@ -309,7 +314,10 @@ def _generators(manifest: dict[str, Any]) -> list[GenerateSource]:
 
 
 def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -> ShardReport | None:
-    """The report, or ``None`` and one more error. What is no error of ours ends the build at once."""
+    """The report, or ``None`` and one more error.
+
+    What is no error of ours ends the build at once.
+    """
     try:
         return future.result()
     except RollwrightError as error:
@@ -317,7 +325,7 @@ def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -
         return None
 
 
-def _worst(errors: list[RollwrightError]) -> RollwrightError:
+def _most_lasting_error(errors: list[RollwrightError]) -> RollwrightError:
     """An error that another start does not mend, if there is one; else all open questions in one."""
     lasting = [error for error in errors if not isinstance(error, JudgeError)]
     if lasting:

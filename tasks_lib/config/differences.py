@@ -33,7 +33,9 @@ def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Dotted key, value now and value then, as YAML writes plain ones. Keys that only one of them has are left out.
+    """Dotted key, value now and value then, as YAML writes plain ones.
+
+    Keys that only one of them has are left out.
 
     >>> list(differences({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "c": 2}}))
     [('a.b', '1', 'null')]

@@ -20,7 +20,10 @@ MAX_SHOWN = 80
 
 
 def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each problem, once. A list that is too short only because its items are bad is none."""
+    """One line for each problem, once.
+
+    A list that is too short only because its items are bad is none.
+    """
     inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     lines = [
         explain(tree, problem)

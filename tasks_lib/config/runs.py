@@ -102,8 +102,11 @@ class RunConfig(FolderConfig):
 
 
 class TrainConfig(RunConfig):
-    """Everything a training run is decided by. Same values and seed, one worker: the same run (but with ``rollout.spare``, where it depends on
-    who is first)."""
+    """Everything a training run is decided by.
+
+    Same values and seed, one worker: the same run (but with ``rollout.spare``, where it depends on
+    who is first).
+    """
 
     flow = "flows.train"
     unnamed = "custom"
@@ -175,7 +178,10 @@ class EvaluateConfig(Settings):
 
 
 class WarmStartConfig(RunConfig):
-    """Everything a warm start is decided by. The defaults pre-train with the shipped recipe and clone nothing."""
+    """Everything a warm start is decided by.
+
+    The defaults pre-train with the shipped recipe and clone nothing.
+    """
 
     flow = "flows.warm_start"
     unnamed = "warm-start"

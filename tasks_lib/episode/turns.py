@@ -16,9 +16,9 @@ from typing import Any
 
 from PIL import Image, UnidentifiedImageError
 
-from envs.browser import Pipeline, Stage
 from envs.types import BrowserError
 from tasks_lib.episode.actors import Actor, EncodedSituation, Situation, Turn
+from tasks_lib.episode.pipeline import Pipeline, Stage
 from training.inference.engine import InferenceEngine
 from training.ledger.store import RunStore
 from training.policy.prompt import MEMORY_BUDGET, ObservationMode, user_text

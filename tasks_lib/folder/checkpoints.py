@@ -177,7 +177,7 @@ def evaluated_version(store: RunStore, checkpoint: Path) -> int:
     return int(name[1]) if name and is_of_run else 0
 
 
-def check_same(store: RunStore, version: int, checkpoint: Path) -> None:
+def check_unchanged(store: RunStore, version: int, checkpoint: Path) -> None:
     """``PolicyError`` if ``checkpoint`` is not what ``store`` has published of it: the folder was written anew since.
 
     One that is not there any more is not looked at: the evaluation has a copy.

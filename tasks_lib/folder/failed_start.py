@@ -58,9 +58,12 @@ def has_begun(store: RunStore) -> bool:
 
 
 @contextmanager
-def first_start(store: RunStore) -> Iterator[None]:
-    """Around all that is done in a folder, under its lock. If this is its first start, and ends with an error before anything was done, the folder is
-    as if it had not been."""
+def undo_failed_start(store: RunStore) -> Iterator[None]:
+    """Around all that is done in a folder, under its lock.
+
+    If this is its first start, and ends with an error before anything was done, the folder is
+    as if it had not been.
+    """
     first = not store.config_path.exists()
     try:
         yield

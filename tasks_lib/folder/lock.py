@@ -10,7 +10,7 @@ from typing import IO
 
 from envs.types import StorageError
 from tasks_lib.config import resolve_path as resolve_path
-from training.ledger.disk import remove_leftovers, writing
+from training.ledger.disk import raise_disk_errors, remove_leftovers
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         StorageError: Another process holds it.
         DiskError: The folder cannot be made or written to.
     """
-    with writing(run_dir / "run.lock"):
+    with raise_disk_errors(run_dir / "run.lock"):
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = open(run_dir / "run.lock", "w")  # noqa: SIM115 - closed below
     with lock as file:

@@ -18,7 +18,7 @@ import orjson
 import psutil
 
 from training.groups import EpisodeSummary, GroupRecord
-from training.ledger.disk import writing
+from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def describe_success(found: Mapping[str, Any], digits: int = 3) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """A success without its interval: ``0.954``, or ``unknown``."""
     return "unknown" if value is None else f"{value:.3f}"
 
@@ -99,14 +99,16 @@ def mean(values: Sequence[float]) -> float:
 
 
 class MetricsLog:
-    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard. A line torn by a kill is cut off when opened.
+    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard.
+
+    A line torn by a kill is cut off when opened.
 
     So is a line in the middle that is damaged; then the file as it was is kept as ``metrics.jsonl.damaged``.
     """
 
     def __init__(self, path: Path, tensorboard: Path) -> None:
         self._path = path
-        with writing(path):
+        with raise_disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             data = path.read_bytes()
@@ -119,7 +121,7 @@ class MetricsLog:
         from tensorboard.summary import Writer  # most processes write no metrics
 
         self._tensorboard = tensorboard
-        with writing(tensorboard):
+        with raise_disk_errors(tensorboard):
             self._writer = Writer(str(tensorboard))
 
     def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
@@ -130,17 +132,20 @@ class MetricsLog:
         return [line for line in lines if kind is None or line["kind"] == kind]
 
     def append(self, line: dict[str, Any], step: int) -> None:
-        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``. What is unknown (null) has no point."""
+        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``.
+
+        What is unknown (null) has no point.
+        """
         data = orjson.dumps(line) + b"\n"
-        with writing(self._path, needed=len(data)), open(self._path, "ab") as file:
+        with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
             file.write(data)
-        with writing(self._tensorboard):
+        with raise_disk_errors(self._tensorboard):
             for tag, value in _scalars(line, line["kind"]):
                 self._writer.add_scalar(tag, value, step)
             self._writer.flush()
 
     def close(self) -> None:
-        with writing(self._tensorboard):
+        with raise_disk_errors(self._tensorboard):
             self._writer.close()
 
 
@@ -179,7 +184,10 @@ def _scalars(value: Any, path: str) -> Iterable[tuple[str, float]]:
 
 
 class MemoryMonitor:
-    """Samples the resident memory of this process and all below it together. Five seconds apart: a sample costs some 50 ms of CPU."""
+    """Samples the resident memory of this process and all below it together.
+
+    Five seconds apart: a sample costs some 50 ms of CPU.
+    """
 
     def __init__(self, interval: float = 5.0) -> None:
         self.peak_mb = 0.0

@@ -38,14 +38,14 @@ class RunProgress:
         self._first_done, self._total = done, total
         self._loop_started: float | None = None
 
-    def say(self, message: str) -> None:
-        """One line with the seconds since the start: of the outermost run, where one is inside another (`one_clock`)."""
+    def log(self, message: str) -> None:
+        """One line with the seconds since the start: of the outermost run, where one is inside another (`shared_clock`)."""
         seconds = time.perf_counter() - self._started
         self._bar.console.print(f"[dim]{seconds:6.1f} s[/dim]  {message}", markup=True, soft_wrap=True)
         log_to_flow_run(Text.from_markup(message).plain)
 
     @contextmanager
-    def one_clock(self) -> Iterator[None]:
+    def shared_clock(self) -> Iterator[None]:
         """The lines of runs that begin inside count from the moment that ours do."""
         token = _CLOCK.set(self._started)
         try:
@@ -56,10 +56,10 @@ class RunProgress:
     @contextmanager
     def phase(self, what: str, expect: str = "") -> Iterator[None]:
         """Announce a phase before, and say how long it took after."""
-        self.say(f"{what}{f' (about {expect})' if expect else ''} …")
+        self.log(f"{what}{f' (about {expect})' if expect else ''} …")
         started = time.perf_counter()
         yield
-        self.say(f"{what}: {time.perf_counter() - started:.1f} s")
+        self.log(f"{what}: {time.perf_counter() - started:.1f} s")
 
     def iteration(self, done: int, message: str) -> None:
         """An iteration is over: say so, with an estimate of the rest."""
@@ -71,7 +71,7 @@ class RunProgress:
             pace = (now - self._loop_started) / max(done - self._first_done, 1)
             rest = f"about {format_rough_duration(pace * (self._total - done))} to go" if done < self._total else ""
         self._bar.update(self._iterations, completed=done, rest=rest)
-        self.say(f"{message}{f'   [dim]{rest}[/dim]' if rest else ''}")
+        self.log(f"{message}{f'   [dim]{rest}[/dim]' if rest else ''}")
 
     def __enter__(self) -> RunProgress:
         self._bar.start()

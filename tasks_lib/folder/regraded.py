@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import Record, RewardBundle, StorageError
-from training.ledger.store import BACKUP, RunStore, first_fault, move_aside, write_json
+from training.ledger.store import BACKUP, RunStore, describe_first_error, move_aside_advice, write_json
 
 
 class Regraded(Record):
@@ -57,13 +57,16 @@ def read_regraded(path: Path) -> Regraded:
         raise StorageError(f"{path} does not exist; start that regrading again") from error
     except ValidationError as error:
         raise StorageError(
-            f"{path} is no reward of a regrading ({first_fault(error)}); {move_aside(path)} and start that regrading "
+            f"{path} is no reward of a regrading ({describe_first_error(error)}); {move_aside_advice(path)} and start that regrading "
             f"again: only this episode is graded"
         ) from error
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
-    """The starts of a regrading; none of one from before they were kept. ``StorageError`` when they are damaged."""
+    """The starts of a regrading; none of one from before they were kept.
+
+    ``StorageError`` when they are damaged.
+    """
     path = store.regrading_path(name)
     if not path.exists():
         return RegradingLog()
@@ -72,7 +75,7 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
     except ValidationError as error:
         # Without it nothing would refuse other settings for a regrading that is done.
         raise StorageError(
-            f"{path} does not say how a regrading was started ({first_fault(error)}); {BACKUP}, or start a regrading "
+            f"{path} does not say how a regrading was started ({describe_first_error(error)}); {BACKUP}, or start a regrading "
             f"of another name"
         ) from error
 
@@ -83,7 +86,10 @@ def write_start(store: RunStore, name: str, start: RegradingStart) -> None:
 
 
 def write_end(store: RunStore, name: str, now: float) -> None:
-    """Keep that everything of the last start is graded. Of a regrading without a start, or that is marked already, nothing changes."""
+    """Keep that everything of the last start is graded.
+
+    Of a regrading without a start, or that is marked already, nothing changes.
+    """
     starts = read_log(store, name).starts
     if starts and starts[-1].ended is None:
         ended = starts[-1].model_copy(update={"ended": now})

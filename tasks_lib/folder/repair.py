@@ -30,28 +30,28 @@ Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of the trajectories that are stored of each group, by group id."""
 
 
-def mend_run(store: RunStore, config: TrainConfig) -> list[str]:
+def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
     """Make damaged records and batches of a training run again; a line for each, which says what was done.
 
     Raises:
         StorageError: one that a published version depends on cannot be made again; says what is lost.
     """
-    stored, newest = by_group(store), store.latest_policy() or 0
+    stored, newest = stored_by_group(store), store.latest_policy() or 0
     decided = named_groups(store, newest)
     for version in range(1, newest + 1):
         decided |= {*store.group_ids(f"i{version - 1:06d}")}
         decided |= _unrecorded(store, version, decided, stored)
     size, attempts = config.algorithm.group_size + config.rollout.spare, config.rollout.attempts
-    said = [_mend_decided(store, config, group_id, stored) for group_id in sorted(decided)]
+    said = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
     # More than one iteration is under way where a damaged policy was moved aside: that of its version was begun already.
     said += [
         repair_group(store, group_id, stored, size=size, attempts=attempts)
         for group_id in store.group_ids("i*")
         if _iteration(group_id) >= newest
     ]
-    said += [_mend_batch(store, config.algorithm, version) for version in store.versions() if version > 0]
+    said += [_repair_batch(store, config.algorithm, version) for version in store.versions() if version > 0]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
-    said += [_mend_pending(store, config.algorithm, version) for version in pending if version > newest]
+    said += [_check_pending_batch(store, config.algorithm, version) for version in pending if version > newest]
     check_trajectories(store, newest, stored)
     return [line for line in said if line]
 
@@ -116,7 +116,7 @@ def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int,
     faults: list[str] = []
     for episode_id, token in sorted(stored.get(group_id, ())):
         try:
-            by_token[token].append(store.attempted(episode_id, token))
+            by_token[token].append(store.attempt_trajectory(episode_id, token))
         except StorageError as error:
             faults.append(str(error))
     whole = {token: found for token, found in by_token.items() if not _unfinished(found, size, attempts)}
@@ -176,7 +176,7 @@ def named_groups(store: RunStore, newest: int) -> set[str]:
         try:
             batch = read_batch(store, version)
         except StorageError:
-            continue  # `_mend_batch` says so
+            continue  # `_repair_batch` says so
         named |= {group_of(row.episode_id) for row in batch.rows}
         named |= {group_of(episode_id) for episode_id in batch.left_out or ()}
     return named
@@ -190,7 +190,7 @@ def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: S
     """
     try:
         groups = read_batch(store, version).groups
-    except StorageError:  # `_mend_batch` says so; the manifest has the number too
+    except StorageError:  # `_repair_batch` says so; the manifest has the number too
         groups = int(store.manifest(version).get("metrics", {}).get("groups", 0))
     named = {group_id for group_id in known if _iteration(group_id) == version - 1}
     if groups <= len(named):
@@ -221,17 +221,17 @@ def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size:
         read_group(store, group_id)
     except StorageError as error:
         try:
-            record = rebuilt_record(store, group_id, stored or by_group(store), size=size, attempts=attempts)
+            record = rebuilt_record(store, group_id, stored or stored_by_group(store), size=size, attempts=attempts)
         except StorageError as lost:
-            set_aside(path)
+            move_damaged_aside(path)
             return f"{error}; {lost}: it is rolled out again"
-        keep_copy(path)
+        copy_damaged(path)
         write_json(path, record)
         return f"{error}: made again from its {len(record.episodes)} trajectories"
     return ""
 
 
-def by_group(store: RunStore) -> Stored:
+def stored_by_group(store: RunStore) -> Stored:
     """What is stored of each group."""
     stored: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for episode_id, token in store.stored_trajectories():
@@ -239,7 +239,7 @@ def by_group(store: RunStore) -> Stored:
     return stored
 
 
-def _mend_decided(store: RunStore, config: TrainConfig, group_id: str, stored: Stored) -> str:
+def _repair_trained_group(store: RunStore, config: TrainConfig, group_id: str, stored: Stored) -> str:
     """As `repair_group`, of a group that a published version was trained on or that its batch names."""
     try:
         read_group(store, group_id)
@@ -254,7 +254,7 @@ def _mend_decided(store: RunStore, config: TrainConfig, group_id: str, stored: S
             f"{fault}; {lost}. A version was trained on it, so it cannot be played again. {REMEDY}"
         ) from lost
     path = store.group_path(group_id)
-    keep_copy(path)
+    copy_damaged(path)
     write_json(path, record)
     return f"{fault}: made again from its {len(record.episodes)} trajectories"
 
@@ -266,7 +266,7 @@ REMEDY = (
 """What can be done when what a version was trained on is lost."""
 
 
-def _mend_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
+def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
     """See that the batch of a published version is the one that it was trained on."""
     path, wanted = store.batch_path(version), store.manifest(version).get("batch")
     try:
@@ -278,7 +278,7 @@ def _mend_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str
         fault = str(error)
     for data in _forms(store, version, settings):
         if sha256_of(data) == wanted:
-            keep_copy(path)
+            copy_damaged(path)
             atomic_write_bytes(path, data)
             return f"{fault}: made again from its groups, as its manifest says"
     raise StorageError(f"{fault}, and its groups give another one than version {version} was trained on. {REMEDY}")
@@ -288,7 +288,7 @@ def _iteration(group_id: str) -> int:
     return int(phase_of(group_id)[1:])
 
 
-def _mend_pending(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
+def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
     """Put a batch that nothing was trained on aside if it is not what its groups give: it is made again from them."""
     path = store.batch_path(version)
     try:
@@ -299,7 +299,7 @@ def _mend_pending(store: RunStore, settings: AlgorithmConfig, version: int) -> s
         fault = f"{path} is not what its groups give"
     except StorageError as error:
         fault = str(error)
-    set_aside(path)
+    move_damaged_aside(path)
     return f"{fault}: it is made again from its groups"
 
 
@@ -317,12 +317,12 @@ def damaged_in(batch: TrainingBatch) -> dict[str, str]:
     return {episode_id: each.reason for episode_id, each in left_out if each.state is EpisodeState.DAMAGED}
 
 
-def set_aside(path: Path) -> None:
+def move_damaged_aside(path: Path) -> None:
     """Rename a damaged file that is made again later, by whoever misses it."""
     path.rename(path.with_name(path.name + ".damaged"))
 
 
-def keep_copy(path: Path) -> None:
+def copy_damaged(path: Path) -> None:
     """Copy a damaged file, if it is there, before it is replaced: so its own name is never missing, whenever the process is killed."""
     if path.exists():
         shutil.copyfile(path, path.with_name(path.name + ".damaged"))

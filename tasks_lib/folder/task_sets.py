@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from envs.tasks import TaskIndex, iter_tasks, json_row, task_files
 from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, evaluators_hash, rubric_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
-from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fault, read_json, write_json
+from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, describe_first_error, read_json, write_json
 
 COPIED = 10_000
 """Tasks up to which a set is copied into the run: some megabytes, read in a second."""
@@ -173,7 +173,10 @@ def check_uploads(tasks: Iterable[WebTask], root: Path) -> list[str]:
 
 
 def _copy_uploads(names: Sequence[str], root: Path, store: RunStore) -> None:
-    """Copy folders of files into the run, and write down what they hold. Done again, it copies what is missing."""
+    """Copy folders of files into the run, and write down what they hold.
+
+    Done again, it copies what is missing.
+    """
     for name in names:
         shutil.copytree(root / name, store.task_files_path / name, dirs_exist_ok=True)
     if names:
@@ -233,7 +236,7 @@ def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:
         frozen = FrozenSet.model_validate(read_json(store.task_set_path))
     except ValidationError as error:
         raise StorageError(
-            f"{store.task_set_path} is no frozen task set ({first_fault(error)}); {BACKUP}, or start another run_id"
+            f"{store.task_set_path} is no frozen task set ({describe_first_error(error)}); {BACKUP}, or start another run_id"
         ) from error
     paths = task_paths(config.file)
     now = _contents(paths)

@@ -67,7 +67,7 @@ def check_kind(path: Path, wanted: Collection[str]) -> dict[str, Any]:
     return document
 
 
-class OtherValuesError(ConfigError):
+class ChangedValuesError(ConfigError):
     """A run is to go on with other values than those that it was started with."""
 
 
@@ -77,7 +77,7 @@ def check_values(
     """Check that the run in this folder was not started with other values of keys that may not change.
 
     Raises:
-        OtherValuesError: It was; names each.
+        ChangedValuesError: It was; names each.
         StorageError: Nothing says what it was started with.
     """
     if read_frozen(store.config_path) is None:
@@ -88,12 +88,12 @@ def check_values(
             )
         return
     values = comparable_settings(with_template(config).model_dump(mode="json"))
-    frozen = comparable_settings(with_new_keys(type(config), check_kind(store.config_path, values)["config"]))
+    frozen = comparable_settings(add_new_defaults(type(config), check_kind(store.config_path, values)["config"]))
     changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
     if changed:
         then, now = ({key: tree.get(key) for key in changed} for tree in (frozen, values))
         lines = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(now, then)]
-        raise OtherValuesError(
+        raise ChangedValuesError(
             f"run {config.run_id} was started with other values of: {', '.join(changed)} (see {store.config_path}); "
             f"use those, or another run_id, such as run_id={free_name(store.root)}{''.join(lines[:MAX_DIFFERENCES])}"
         )
@@ -122,7 +122,7 @@ def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | No
         return None
 
 
-def with_new_keys(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
+def add_new_defaults(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
     """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
     preset = {"preset": frozen["preset"]} if "preset" in frozen else {}
     try:

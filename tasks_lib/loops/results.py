@@ -58,7 +58,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
     return result
 
 
-def one_line(result: dict[str, Any]) -> str:
+def result_sentence(result: dict[str, Any]) -> str:
     """The result as a sentence."""
     before, after = result["success_before"], result["success_after"]
     split = describe_split(result.get("split", "held_out"))  # which older results do not say

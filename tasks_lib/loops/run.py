@@ -13,14 +13,14 @@ from typing import Any
 from envs.types import Memory, StorageError
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.checkpoints import with_template
-from tasks_lib.folder.failed_start import first_start
+from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog
-from tasks_lib.folder.repair import mend_run
+from tasks_lib.folder.repair import repair_run
 from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.folder.values import freeze_config
-from tasks_lib.rollouts.evaluation import doubt_evaluations
-from tasks_lib.rollouts.sampling import Draws
+from tasks_lib.rollouts.evaluation import mark_evaluations_doubtful
+from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutRequest
 from training.groups import GroupRecord, GroupSpec
@@ -39,10 +39,10 @@ class TrainingRun:
             self.store.check_policy(newest)
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
-        doubt_evaluations(self.store)
-        self.mended = mend_run(self.store, config)
+        mark_evaluations_doubtful(self.store)
+        self.repairs = repair_run(self.store, config)
         """What was done about damaged files when it was opened; a line each."""
-        self._draws = Draws(self.store, self.tasks, config)
+        self._draws = GroupSampler(self.store, self.tasks, config)
         self.rollouts = Rollouts(
             self.store, config.policy, config.rollout, config.seed, config.rewards, config.tasks.live
         )
@@ -59,7 +59,9 @@ class TrainingRun:
         return version
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """The groups of an iteration. ``draw`` counts up when a draw had nothing to learn from.
+        """The groups of an iteration.
+
+        ``draw`` counts up when a draw had nothing to learn from.
 
         They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
         """
@@ -85,7 +87,7 @@ class TrainingRun:
 @contextmanager
 def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
     """Open (or resume) the run under its lock."""
-    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+    with run_lock(config.run_dir), undo_failed_start(RunStore(config.run_dir)):
         run = TrainingRun(config)
         try:
             yield run

@@ -17,19 +17,19 @@ from rich.markup import escape
 from envs.types import Split, StopReason, TrainingError
 from tasks_lib.config import describe_split
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.folder.metrics import describe_success, share
+from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
-from tasks_lib.rollouts.evaluation import evaluate_version, recover_evaluations, set_outdated_aside
+from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside, recover_evaluations
 from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
 from training.ledger.journal import published_batch, read_batch
 
-DRAWS = 2
+MAX_DRAWS = 2
 """Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
 nothing was passed, the run ends."""
 
@@ -78,7 +78,7 @@ class SynchronousLoop:
             # Before an episode was measured here nothing is known: the first ones also load models and pages.
             pace = self._episode_seconds
             expected = f", about {format_rough_duration(episodes * pace)}" if pace is not None else ""
-            self._progress.say(
+            self._progress.log(
                 f"evaluating version {version} on {episodes} {describe_split(run.config.evaluation.split)} episodes{expected} …"
             )
         result = evaluate_version(
@@ -95,14 +95,14 @@ class SynchronousLoop:
         if not any({name: line.get(name) for name in same} == same for line in run.metrics.lines("evaluation")):
             line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
             run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
-        self._progress.say(
+        self._progress.log(
             f"version {version}: {describe_split(run.config.evaluation.split)} success {describe_success(result)} "
             f"(n = {result['n']}, {result['seconds']:.0f} s)"
         )
         if late := describe_late_batches(result.get("waves", {}), run.config.rollout.wave_deadline):
-            self._progress.say(f"  {late}")
+            self._progress.log(f"  {late}")
         for cause, count in result.get("causes", {}).items():
-            self._progress.say(f"  {count} attempts without a reward: {escape(cause)}")
+            self._progress.log(f"  {count} attempts without a reward: {escape(cause)}")
         self._episode_seconds = result["seconds"] / episodes
         return result
 
@@ -119,7 +119,7 @@ class SynchronousLoop:
             if pace is not None
             else ""
         )
-        self._progress.say(
+        self._progress.log(
             f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations{expected}"
         )
 
@@ -142,9 +142,9 @@ class SynchronousLoop:
         # A version that is made again, because the first one was damaged, has its line already.
         if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
             run.metrics.append(line, iteration)
-        self._progress.iteration(iteration + 1, _sentence(line))
+        self._progress.iteration(iteration + 1, _iteration_sentence(line))
         if late := describe_late_batches(line["waves"], run.config.rollout.wave_deadline):
-            self._progress.say(f"  {late}")
+            self._progress.log(f"  {late}")
         return line
 
     def _record(self, version: int) -> TrainingBatch:
@@ -171,7 +171,7 @@ class SynchronousLoop:
             if batch.rows:
                 break
         if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
-            raise TrainingError(nothing_to_learn(iteration, records))
+            raise TrainingError(describe_no_progress(iteration, records))
         return replace(rollout, records=records, seconds=dict(seconds)), batch
 
     def _batch(self, iteration: int, records: Sequence[GroupRecord], damaged: Mapping[str, str]) -> TrainingBatch:
@@ -179,7 +179,7 @@ class SynchronousLoop:
         return build_batch(iteration + 1, groups, self.run.config.algorithm, damaged)
 
     def _draws(self, iteration: int) -> int:
-        """How often an iteration may draw: `DRAWS` more than in the processes that ended because no episode of all their draws got a reward.
+        """How often an iteration may draw: `MAX_DRAWS` more than in the processes that ended because no episode of all their draws got a reward.
 
         What they left says nothing of the policy, and the cause may be mended since: a judge that was down, or its budget.
         """
@@ -191,7 +191,7 @@ class SynchronousLoop:
             if any(group.usable for group in groups):
                 break
             lost += 1
-        return DRAWS * (lost // DRAWS + 1)
+        return MAX_DRAWS * (lost // MAX_DRAWS + 1)
 
     def _details(
         self,
@@ -233,8 +233,8 @@ class SynchronousLoop:
         return {"episodes": journal.episodes(phase), "abstentions": journal.abstentions(phase)}
 
     def _set_outdated_aside(self) -> None:
-        if said := set_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
-            self._progress.say(said)
+        if said := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
+            self._progress.log(said)
 
     def _recover_lines(self) -> None:
         """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
@@ -294,7 +294,7 @@ class _Stopwatch:
         return time.perf_counter() - self._made
 
 
-def nothing_to_learn(iteration: int, records: Sequence[GroupRecord]) -> str:
+def describe_no_progress(iteration: int, records: Sequence[GroupRecord]) -> str:
     """Why an iteration without a passed episode ends the run: what abstained says nothing of the policy, what failed does. With what to do."""
     episodes = [
         episode for record in records for episode in record.episodes if episode.stop_reason is not StopReason.ABANDONED
@@ -316,10 +316,11 @@ def nothing_to_learn(iteration: int, records: Sequence[GroupRecord]) -> str:
     )
 
 
-def _sentence(line: dict[str, Any]) -> str:
+def _iteration_sentence(line: dict[str, Any]) -> str:
     groups, seconds = line["groups"], line["seconds"]
     return (
-        f"iteration {line['iteration']:3d}: success {share(line['success'])}, {groups['total'] - groups['zero_variance']}/{groups['total']} groups "
+        f"iteration {line['iteration']:3d}: success {format_share(line['success'])}, "
+        f"{groups['total'] - groups['zero_variance']}/{groups['total']} groups "
         f"to learn from, rollout {seconds['rollout']:.1f} s, train {seconds['train']:.1f} s, overhead {seconds['orchestrate']:.1f} s"
     )
 

@@ -33,13 +33,13 @@ from tasks_lib.config import (
 )
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.preflight.flows import reuse_check
-from tasks_lib.processes.early_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
+from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.regrading.batches import RegradeConfig
-from tasks_lib.rollouts.cluster import api_url, own_server
+from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
 from tasks_lib.sweeps.config import SweepConfig
 
 Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
@@ -73,7 +73,7 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
     try:
         check_api()
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with hide_own_errors(), reuse_check(config, found), watched_server(api, own_server()):
+        with hide_own_errors(), reuse_check(config, found), watched_server(api, ephemeral_server_pid()):
             flow(**parameters_of(config))
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)

@@ -25,11 +25,11 @@ from tasks_lib.folder.repair import (
     REMEDY,
     Stored,
     batch_of,
-    by_group,
     damaged_in,
     missing_trajectories,
     named_groups,
     rebuilt_record,
+    stored_by_group,
 )
 from tasks_lib.folder.values import KINDS
 from tasks_lib.rollouts.sampling import SamplerState
@@ -37,7 +37,7 @@ from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, published_batch, read_batch, read_group
-from training.ledger.store import RunStore, first_fault, move_aside, phase_of, read_json, sha256_of
+from training.ledger.store import RunStore, describe_first_error, move_aside_advice, phase_of, read_json, sha256_of
 
 OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
 LEAVE = "nothing: it counts for nothing"
@@ -74,7 +74,7 @@ def examine(run_dir: Path) -> list[Finding]:
     return list(_Doctor(store).findings())
 
 
-def as_json(run_dir: Path, findings: list[Finding]) -> str:
+def findings_json(run_dir: Path, findings: list[Finding]) -> str:
     """The findings for scripts: ``{"run": …, "faults": n, "findings": [{path, what, todo, severity}, …]}``."""
     faults = sum(each.severity == "fault" for each in findings)
     document = {"run": str(run_dir), "faults": faults, "findings": [asdict(each) for each in findings]}
@@ -87,7 +87,7 @@ class _Doctor:
     def __init__(self, store: RunStore) -> None:
         self.store = store
         self.newest = store.latest_policy() or 0
-        self.stored: Stored = by_group(store)
+        self.stored: Stored = stored_by_group(store)
         self.config: TrainConfig | None = None
         self.records: dict[str, GroupRecord] = {}
         self.wanted: dict[int, str | None] = {}
@@ -128,7 +128,7 @@ class _Doctor:
             if kind == "a training run":
                 self.config = TrainConfig.model_validate({**frozen, "preset": ""})
         except (KeyError, TypeError, StorageError, ValidationError) as error:
-            what = first_fault(error) if isinstance(error, ValidationError) else error
+            what = describe_first_error(error) if isinstance(error, ValidationError) else error
             yield self._found(path, f"is no configuration: {what}", COPY)
 
     def _policies(self) -> Iterator[Finding]:
@@ -218,7 +218,7 @@ class _Doctor:
             try:
                 SamplerState.model_validate(read_json(path))
             except (StorageError, ValidationError):
-                todo = f"{move_aside(path)}: it is made again from the groups before it"
+                todo = f"{move_aside_advice(path)}: it is made again from the groups before it"
                 yield self._found(path, "is no sampler state of an iteration", todo)
         for path in sorted((store.root / "rubrics").glob("*.json")):
             try:
@@ -250,7 +250,7 @@ class _Doctor:
                     if read_regraded(path).episode_id != path.stem:
                         raise StorageError(f"{path} is the reward of another episode")
                 except StorageError as error:
-                    todo = f"{move_aside(path)} and start that regrading again: only this episode is graded"
+                    todo = f"{move_aside_advice(path)} and start that regrading again: only this episode is graded"
                     yield self._found(path, str(error).partition(";")[0], todo)
 
     def _batches(self) -> Iterator[Finding]:

@@ -28,13 +28,13 @@ from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.checkpoints import (
     check_checkpoint,
     check_model_template,
-    check_same,
+    check_unchanged,
     evaluated_version,
     with_template,
 )
 from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
-from tasks_lib.folder.values import OtherValuesError, check_values, finished_result
+from tasks_lib.folder.values import ChangedValuesError, check_values, finished_result
 from tasks_lib.preflight.extensions import check_extensions
 from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
 from tasks_lib.regrading.batches import RegradeConfig, Regrading
@@ -85,9 +85,9 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         StorageError: another process works on the run, or it cannot be counted what the judge spends.
     """
     folder = RunStore(config.run_dir)
-    _check_place(folder.root, in_use=in_use)
+    _check_folder(folder.root, in_use=in_use)
     config = with_template(config)
-    refused, store = _as_found(folder, lambda: check_values(config, folder))
+    refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
     if finished_result(config, store):
         return [f"{store.root} is finished: only its result is read"]
@@ -110,12 +110,12 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
 def check_evaluation(config: EvaluateConfig) -> list[str]:
     """Of ``flows.evaluate``. Raises as `check_training`."""
     folder = RunStore(config.run_dir)
-    _check_place(folder.root)
+    _check_folder(folder.root)
     config = with_template(config)
-    refused, store = _as_found(folder, lambda: check_values(config, folder))
+    refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
-    check_same(store, version, checkpoint)
+    check_unchanged(store, version, checkpoint)
     if store.evaluation_path(version).exists() and not is_outdated(store, version):
         return [f"{store.root} is finished: only its result is read"]
     split = Split(config.split)
@@ -145,9 +145,9 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
         StorageError: another process works on it.
     """
     folder = RunStore(config.run_dir)
-    _check_place(folder.root)
+    _check_folder(folder.root)
     config = with_template(config)
-    refused, store = _as_found(folder, lambda: check_values(config, folder, MAY_CHANGE))
+    refused, store = _check_resumable(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
     check_extensions(config)
     tasks = select_demonstrable(config)
@@ -174,7 +174,7 @@ def check_build(config: BuildTasksConfig) -> list[str]:
         ConfigError: a source is not there, a split would have no task, or the set was started with other values.
         StorageError: another process works on it, or the folder holds something else.
     """
-    _check_place(config.run_dir)
+    _check_folder(config.run_dir)
     check_sources(config)
     if is_whole(plan_of(config)):
         return [f"{config.run_dir} is finished: only its manifest is read"]
@@ -190,7 +190,7 @@ def check_regrading(config: RegradeConfig) -> list[str]:
         StorageError: another process grades under that name, or it cannot be counted what the judge spends.
     """
     regrading = Regrading(config)
-    _check_place(regrading.folder)
+    _check_folder(regrading.folder)
     regrading.check_settings()
     regrading.account()
     return [f"{len(regrading.remaining())} of {len(regrading.episodes)} episodes are to be graded"]
@@ -206,19 +206,19 @@ def check_sweep(config: SweepConfig) -> list[str]:
         ConfigError: an arm would be refused, with its name, or has begun with other values.
         StorageError: another process works on the sweep.
     """
-    _check_place(config.run_dir)
+    _check_folder(config.run_dir)
     refused: ConfigError | None = None
     try:
         arms = arms_of(config)
         lines = [describe_dropped(record) for record in dropped_arms(config, arms)]
-    except OtherValuesError as error:  # told after slips in the values
+    except ChangedValuesError as error:  # told after slips in the values
         refused, arms, lines = error, config.all_arms(), []
     for arm in arms:
         try:
             *_, last = check_training(arm.config, in_use=True, here=not config.deployment)
         except RollwrightError as error:
             told_of = ConfigError(f"arm {arm.run_id}: {error}")
-            if not isinstance(error, OtherValuesError):
+            if not isinstance(error, ChangedValuesError):
                 raise told_of from error
             refused = refused or told_of
             continue
@@ -228,7 +228,7 @@ def check_sweep(config: SweepConfig) -> list[str]:
     return lines
 
 
-def _as_found(folder: RunStore, check: Callable[[], None]) -> tuple[ConfigError | None, RunStore]:
+def _check_resumable(folder: RunStore, check: Callable[[], None]) -> tuple[ConfigError | None, RunStore]:
     """Why a run may not go on in its folder, and the folder as it counts for these values: an empty one if it may not. So a slip in the values is
     named before that they are others than the run's."""
     try:
@@ -261,7 +261,10 @@ def _check_tasks(
 
 
 def _check_template(template: str) -> None:
-    """``ConfigError`` if LLaMA-Factory has no such chat template. Where its names are not known, none is refused."""
+    """``ConfigError`` if LLaMA-Factory has no such chat template.
+
+    Where its names are not known, none is refused.
+    """
     names = template_names()
     if names and template not in names:
         raise ConfigError(
@@ -276,7 +279,7 @@ def _check_browser(rollout: RolloutConfig, cluster: ClusterConfig) -> None:
         find_chromium()
 
 
-def _check_place(folder: Path, *, in_use: bool = False) -> None:
+def _check_folder(folder: Path, *, in_use: bool = False) -> None:
     """A folder that is not there can be made, and nobody else works in one that is, unless ``in_use``."""
     _check_writable(folder, "choose another root or run_id")
     if not in_use:

@@ -20,13 +20,13 @@ from pathlib import Path
 import httpx
 
 from envs.actions import format_action
-from envs.browser import BrowserPool, Stage
+from envs.browser import BrowserPool
 from envs.episodes import part_sources
 from envs.oracles import ORACLES, Oracle, follow, is_generated
 from envs.sites import APPLICATIONS, Site, make_site
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import check_difficulty
-from envs.tasks.generate import Checker, Draft, NoStartPage, checker, draft_of
+from envs.tasks.generate import Checker, NoStartPage, TaskDraft, checker, draft_of
 from envs.types import (
     AnswerFact,
     HttpFact,
@@ -48,12 +48,13 @@ from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
 from tasks_lib.episode.live import SlotStatus
+from tasks_lib.episode.pipeline import Stage
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.episode.turns import turn_pipeline
 from tasks_lib.folder.task_sets import check_uploads, read_index, task_paths, task_root, with_hashes
 from tasks_lib.preflight.tasks import ALL, SAMPLE
-from tasks_lib.processes.early_interrupt import STATUS, raise_on_interrupt
+from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
 from training.groups import GroupSpec
 
 SEEDS_OF_SPLIT = 2
@@ -152,7 +153,10 @@ def check_command(file: str) -> int:
 
 
 def file_to_check(arguments: Sequence[str]) -> str | None:
-    """What ``--check`` names on a command line; ``None`` without one. What stands beside it ends the process, as argparse does."""
+    """What ``--check`` names on a command line; ``None`` without one.
+
+    What stands beside it ends the process, as argparse does.
+    """
     parser = argparse.ArgumentParser(prog="python -m flows.build_tasks", add_help=False, allow_abbrev=False)
     parser.add_argument("--check", metavar="FILE")
     options, others = parser.parse_known_args(arguments)
@@ -179,7 +183,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     async with checker() as check:
         for row in tasks:
             verdict: Verdict
-            task, verdict = _contradiction(row, root)
+            task, verdict = _find_contradiction(row, root)
             if verdict is None and played is not None and task.task_id not in played:
                 found.unplayed += 1
                 continue
@@ -194,7 +198,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     by_task: dict[str, list[tuple[str, Verdict]]] = {}
     for play, verdict in zip(in_browser, await _play_all(in_browser), strict=True):
         by_task.setdefault(play.task.task_id, []).append((play.split, verdict))
-    verdicts |= {task_id: _of_plays(played_seeds) for task_id, played_seeds in by_task.items()}
+    verdicts |= {task_id: _combine_verdicts(played_seeds) for task_id, played_seeds in by_task.items()}
     for verdict in verdicts.values():
         if verdict is None:
             found.solved += 1
@@ -205,7 +209,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     return found
 
 
-def _contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
+def _find_contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
     """The task with its hashes, and what is wrong with it whatever is played."""
     problems = [f"{name} {reason}" for name, reason in check_difficulty(task)]
     if not task.seeds:
@@ -224,11 +228,11 @@ def _contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
 def _seeds(task: WebTask) -> Iterator[tuple[str, int]]:
     """(split, seed) of what is played, spread over the seeds of each split."""
     for split, seeds in task.seeds.items():
-        for seed in _spread(seeds):
+        for seed in _spread_seeds(seeds):
             yield str(split), seed
 
 
-def _spread(seeds: SeedRange) -> Iterable[int]:
+def _spread_seeds(seeds: SeedRange) -> Iterable[int]:
     count = min(SEEDS_OF_SPLIT, len(seeds))
     return (seeds.start + number * len(seeds) // count for number in range(count))
 
@@ -267,7 +271,7 @@ async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
     return None if draft is not None else NO_SOLUTION
 
 
-def _draft(task: WebTask) -> tuple[Draft | None, bool]:
+def _draft(task: WebTask) -> tuple[TaskDraft | None, bool]:
     """The draft that a generated task was made from, or that the task was which it is a part of; and whether it is a part."""
     whole, tilde, _ = task.task_id.partition("~")
     kind, _, rest = whole.partition("/")
@@ -277,7 +281,7 @@ def _draft(task: WebTask) -> tuple[Draft | None, bool]:
     return draft_of(kind, int(seed), int(number)), bool(tilde)
 
 
-def _is_ours(task: WebTask, draft: Draft | None, part: bool) -> bool:
+def _is_ours(task: WebTask, draft: TaskDraft | None, part: bool) -> bool:
     """Whether the draft's plan is what the instruction asks for: else its failing says nothing of the task."""
     return draft is not None and (part or task.instruction in draft.wordings)
 
@@ -357,7 +361,7 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
         return [each.result() for each in played]
 
 
-def _of_plays(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
+def _combine_verdicts(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
     """Of a task's episodes as (split, verdict): the first fault of a split of which no seed that was played was solved.
 
     An oracle is no proof: what it fails on beside seeds that it solves may be its own fault.

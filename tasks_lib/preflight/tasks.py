@@ -207,7 +207,10 @@ def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> 
 
 
 def _address_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
-    """Addresses under a mistyped name. Others of sites that no task is on may be there for other sets."""
+    """Addresses under a mistyped name.
+
+    Others of sites that no task is on may be there for other sets.
+    """
     used = set(sites)
     without = {*used, *WEBARENA} - set(live.addresses)
     for name in sorted(set(live.addresses) - {*used, *WEBARENA}):

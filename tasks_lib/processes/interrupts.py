@@ -22,7 +22,7 @@ STATES = "distributed.worker.state_machine"
 """Logger in a Dask worker."""
 
 
-def interrupted_by(error: BaseException) -> BaseException | None:
+def find_interrupt(error: BaseException) -> BaseException | None:
     """The interrupt (Ctrl-C, Prefect's cancellation) that an error came of, such as one of tidying up after it."""
     seen: set[int] = set()
     found: BaseException | None = error
@@ -42,11 +42,14 @@ def is_own_crash(record: logging.LogRecord) -> bool:
 
 
 def is_not_cancelled(record: logging.LogRecord) -> bool:
-    """A filter for `STATES`. It leaves out that a worker's task was cancelled, which Dask does only where it closes a worker."""
+    """A filter for `STATES`.
+
+    It leaves out that a worker's task was cancelled, which Dask does only where it closes a worker.
+    """
     return not record.getMessage().endswith("ended with CancelledError")
 
 
-class QuietNannies(logging.Filter):
+class NannyLogFilter(logging.Filter):
     """While a cluster of ours is there: once it is closed because of an interrupt, its nannies do not say that they kill a worker in the middle of
     its work, nor that this broke off their own waiting for it. Before, and when it is closed for another reason, they say everything.
 
@@ -69,7 +72,7 @@ class QuietNannies(logging.Filter):
         try:
             yield
         except BaseException as error:
-            self.failed, self.interrupted = True, interrupted_by(error) is not None
+            self.failed, self.interrupted = True, find_interrupt(error) is not None
             raise
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -10,8 +10,11 @@ _WATCH = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), si
 """Waits until the other end of its standard input is closed, which the kernel does when our process ends, killed or not."""
 
 
-def end_with_us(pid: int) -> None:
-    """Have process ``pid`` ended when this process is gone. For children of libraries that do not look after their parent."""
+def end_with_parent(pid: int) -> None:
+    """Have process ``pid`` ended when this process is gone.
+
+    For children of libraries that do not look after their parent.
+    """
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, False)
     subprocess.Popen(

@@ -15,7 +15,10 @@ PASSING = (BrowserError, SiteError, JudgeError, ReadError)
 
 
 def is_retriable(task: Any, task_run: Any, state: Any) -> bool:
-    """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds. The task run's log says which and why."""
+    """Prefect's ``retry_condition_fn``: errors that are not ours may pass, and of ours some kinds.
+
+    The task run's log says which and why.
+    """
     error = state.data
     passing = isinstance(error, PASSING) or not isinstance(error, RollwrightError)
     why = "another attempt may not meet it" if passing else "another attempt would meet it again"
@@ -24,7 +27,10 @@ def is_retriable(task: Any, task_run: Any, state: Any) -> bool:
 
 
 def is_not_reported_by_flow(record: logging.LogRecord) -> bool:
-    """A filter for Prefect's log of tasks in a worker. It leaves out an error that the flow's process reports, once."""
+    """A filter for Prefect's log of tasks in a worker.
+
+    It leaves out an error that the flow's process reports, once.
+    """
     found = re.search(r"Finished in state Failed\(.* encountered an exception (\w+):", record.getMessage())
     kind = getattr(envs.types, found[1], None) if found else None
     return not (isinstance(kind, type) and issubclass(kind, RollwrightError) and not issubclass(kind, PASSING))

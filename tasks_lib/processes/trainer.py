@@ -49,7 +49,9 @@ class Trainer:
             self._process = TrainerProcess.start(self._store.root, self._spec)
 
     def update(self, version: int) -> dict[str, Any]:
-        """Wait for ``version``, whose batch is written; its manifest. A trainer that dies is started again from its last state.
+        """Wait for ``version``, whose batch is written; its manifest.
+
+        A trainer that dies is started again from its last state.
 
         Raises:
             TrainingError: It refused the batch, or died again and again.

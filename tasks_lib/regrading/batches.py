@@ -84,7 +84,10 @@ class RegradeConfig(Settings):
     persist_result=False,
 )
 def grade_batch(request: GradeRequest) -> GradeReport:
-    """Grade the stored episodes of ``request`` that have not been yet. Idempotent, so Dask and Prefect may run it again."""
+    """Grade the stored episodes of ``request`` that have not been yet.
+
+    Idempotent, so Dask and Prefect may run it again.
+    """
     return RolloutWorker.of_this_process().grade(request)
 
 
@@ -140,7 +143,9 @@ class Regrading:
         ]
 
     def run(self) -> list[GradeReport]:
-        """Grade on the cluster, and wait. Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report.
+        """Grade on the cluster, and wait.
+
+        Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report.
 
         Raises:
             StorageError: it cannot be counted what the judge spends; before anything is graded.
@@ -154,7 +159,10 @@ class Regrading:
         return reports
 
     def begin(self) -> None:
-        """Keep when and by what the episodes are graded that are left, and their rubrics. Nothing if none is."""
+        """Keep when and by what the episodes are graded that are left, and their rubrics.
+
+        Nothing if none is.
+        """
         name = self.config.name
         self.check_settings()
         if not self.remaining():
@@ -185,7 +193,10 @@ class Regrading:
         return {key: value.model_dump(mode="json") if value else None for key, value in settings.items()}
 
     def summary(self) -> dict[str, Any]:
-        """What it came to, also in ``summary.json`` of the folder. ``StorageError`` if a reward is not there or damaged."""
+        """What it came to, also in ``summary.json`` of the folder.
+
+        ``StorageError`` if a reward is not there or damaged.
+        """
         results = [read_regraded(self.store.regraded_path(self.config.name, each)) for each in self.episodes]
         scores = [each.reward.score for each in results if each.reward.score is not None]
         cost = sum((each.reward.cost for each in results), Cost())

@@ -14,11 +14,11 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 
-from tasks_lib.folder.metrics import share
+from tasks_lib.folder.metrics import format_share
 from tasks_lib.processes.server_watch import retry_until_reachable
 from tasks_lib.report import learning_curve_png
 from tasks_lib.report.data import read_run
-from tasks_lib.report.episodes import choose
+from tasks_lib.report.episodes import choose_episodes
 from training.ledger.store import RunStore
 
 
@@ -44,7 +44,7 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
     publish_table(
         artifact_key(run_id, "iteration"),
         rows,
-        f"Iteration {line['iteration']}: success {share(line['success'])} with version {line['version'] - 1}",
+        f"Iteration {line['iteration']}: success {format_share(line['success'])} with version {line['version'] - 1}",
     )
 
 
@@ -65,7 +65,7 @@ def publish_links(store: RunStore, report: Path) -> None:
     """A link to the report, and one to each episode that it shows."""
     page = report.resolve().as_uri()
     lines = [f"[Report of {store.root.name}]({page})", "", "| episode | kind | reward |", "|---|---|---|"]
-    for chosen in choose(read_run(store.root).groups, []):
+    for chosen in choose_episodes(read_run(store.root).groups, []):
         episode = chosen.member
         link = f"[{episode.episode_id}]({page}#episode={quote(episode.episode_id, safe='')})"
         reward = "none" if episode.score is None else f"{episode.score:.2f}"

@@ -24,7 +24,10 @@ def change_words(diff: StepDiff) -> str:
 
 
 def change_rows(diff: StepDiff) -> Iterator[tuple[str, str, str, str]]:
-    """What, where, before and after of each change. Consequences are only counted, by what they follow from."""
+    """What, where, before and after of each change.
+
+    Consequences are only counted, by what they follow from.
+    """
     yield from (_node("added", node, "", node.text) for node in diff.added)
     yield from (_node("removed", node, node.text, "") for node in diff.removed)
     yield from (_change(change) for change in diff.changed)

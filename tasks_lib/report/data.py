@@ -272,7 +272,7 @@ def _metrics(store: RunStore, run: RunData) -> None:
         run.measured_at = store.metrics_path.stat().st_mtime
 
 
-def place(phase: str, version: int) -> str:
+def describe_phase(phase: str, version: int) -> str:
     """Where the episodes of a phase belong, in words: ``evaluation of v3``, ``iteration 12``; ``version`` if the phase has no number."""
     number = int(phase[1:]) if phase[1:].isdigit() else version
     return f"evaluation of v{number}" if phase.startswith("e") else f"iteration {number}"

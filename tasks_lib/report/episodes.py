@@ -24,9 +24,9 @@ from envs.types import (
     Type,
     WebTask,
 )
-from tasks_lib.report.data import RunData, place
-from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut
-from tasks_lib.report.regraded import Grade, GradedAgain, GradedEpisode, change
+from tasks_lib.report.data import RunData, describe_phase
+from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut_text
+from tasks_lib.report.regraded import Grade, GradedEpisode, RegradingData, change
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore
 
@@ -58,7 +58,7 @@ class Chosen:
     """``first evaluation``, ``last evaluation``, ``training``, ``abstention`` or ``graded again``."""
 
 
-def choose(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen]:
+def choose_episodes(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen]:
     """At most ``MAX_EPISODES`` of a run's episodes, so that a person sees what changed.
 
     Abstentions, a few of the last training iteration, and per kind a success and a failure of the first and the last
@@ -131,13 +131,13 @@ def _alternating(pool: list[Chosen], most: int) -> list[Chosen]:
 # ------------------------------------------------------------------------------------------------ the viewer's values
 
 
-def viewer_data(run: RunData, store: RunStore, regradings: Sequence[GradedAgain] = ()) -> dict[str, Any]:
+def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingData] = ()) -> dict[str, Any]:
     """``{"episodes": [...], "images": {sha256: data URI}}``; what cannot be read is added to ``run.problems``.
 
     Where there are ``regradings`` (newest first), each episode has its later grades too.
     """
     episodes = []
-    for entry in choose(run.groups, [each.episode_id for each in _changed(regradings)]):
+    for entry in choose_episodes(run.groups, [each.episode_id for each in _changed(regradings)]):
         try:
             trajectory = store.trajectory(entry.member.episode_id)
         except StorageError as error:
@@ -191,7 +191,7 @@ def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
         "version": trajectory.policy_version,
         "phase": "evaluation" if evaluation else "training",
         "reason": entry.reason,
-        "where": place(entry.group.phase, trajectory.policy_version),
+        "where": describe_phase(entry.group.phase, trajectory.policy_version),
         "stop": trajectory.stop_reason.value,
         "error": trajectory.error,
         "abstained": reward.abstained or entry.member.abstained,
@@ -215,19 +215,22 @@ def _reward(reward: RewardBundle) -> dict[str, Any]:
         "rubric": reward.rubric_hash,
         "cost": reward.cost.model_dump(),
         "parts": [
-            part.model_dump(mode="json") | {"holds": part.holds, "evidence": cut(part.evidence)}
+            part.model_dump(mode="json") | {"holds": part.holds, "evidence": cut_text(part.evidence)}
             for part in reward.parts
         ],
     }
 
 
-def _changed(regradings: Sequence[GradedAgain]) -> list[GradedEpisode]:
+def _changed(regradings: Sequence[RegradingData]) -> list[GradedEpisode]:
     """Those of the newest regrading that the viewer is to show."""
     return regradings[0].changed[:MAX_REGRADED] if regradings else []
 
 
 def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
-    """What the reward was decided on. The judge's word comes first: it is short, and an episode has room for so much only."""
+    """What the reward was decided on.
+
+    The judge's word comes first: it is short, and an episode has room for so much only.
+    """
     return {
         "answer": _bounded(trajectory.answer),
         "judgement": evidence.judgement(trajectory.judgement),
@@ -239,7 +242,7 @@ def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None)
 
 
 def _graded_later(
-    trajectory: Trajectory, evidence: Evidence, task: WebTask | None, regradings: Sequence[GradedAgain]
+    trajectory: Trajectory, evidence: Evidence, task: WebTask | None, regradings: Sequence[RegradingData]
 ) -> dict[str, Any]:
     """The grades that the episode was given later, newest first, each beside the first one; ``again`` is what the newest changed."""
     later = []
@@ -279,10 +282,10 @@ def _final(trajectory: Trajectory) -> dict[str, Any] | None:
         "shot": trajectory.final_screenshot,
         "missing": None,
         "viewport": final.viewport,
-        "url": cut(final.url),
-        "title": cut(final.title),
-        "error": cut(final.error) if final.error else None,
-        "notices": [cut(words) for words in (*final.notices, final.dialog) if words],
+        "url": cut_text(final.url),
+        "title": cut_text(final.title),
+        "error": cut_text(final.error) if final.error else None,
+        "notices": [cut_text(words) for words in (*final.notices, final.dialog) if words],
         "elements": [item.model_dump() for item in final.elements],
         "text": _bounded(final.text),
     }

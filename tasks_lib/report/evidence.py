@@ -34,7 +34,7 @@ Row = Sequence[Any]
 M = TypeVar("M", bound=BaseModel)
 
 
-def cut(text: str, most: int = MAX_WORDS) -> str:
+def cut_text(text: str, most: int = MAX_WORDS) -> str:
     """The text, or its beginning and how much more there was.
 
     >>> cut("abcdef", 4)
@@ -58,7 +58,7 @@ class Evidence:
         diff = self._read(name, StepDiff)
         if not isinstance(diff, StepDiff):
             return diff
-        rows = [[cut(cell) for cell in row] for row in change_rows(diff)]
+        rows = [[cut_text(cell) for cell in row] for row in change_rows(diff)]
         shown = self.table(rows, more=sum(diff.stats.truncated.values()))
         return {"blob": name, "missing": None, "says": change_words(diff)} | shown
 
@@ -70,10 +70,10 @@ class Evidence:
         checks = [
             [
                 str(check.purpose),
-                cut(check.subject, 120),
+                cut_text(check.subject, 120),
                 check.holds,
                 [check.ayes, check.noes, check.lost],
-                cut(check.reason),
+                cut_text(check.reason),
             ]
             for check in found.checks
         ]
@@ -83,7 +83,7 @@ class Evidence:
             "state": found.state,
             "score": found.score,
             "blocked": found.blocked,
-            "reason": cut(found.reason),
+            "reason": cut_text(found.reason),
             "requests": found.requests,
             "cached": found.cached,
             "cost": found.cost.model_dump(),
@@ -106,8 +106,10 @@ class Evidence:
         if rubric is None:
             return {"missing": "its rubric is neither in rubrics/ nor in the tasks of the run"}
         found = rubric_facts(rubric, trajectory)
-        groups = [[cut(cell, 300) if isinstance(cell, str) else cell for cell in group] for group in found["groups"]]
-        rows = [[cut(cell, 300) if isinstance(cell, str) else cell for cell in row] for row in found["rows"]]
+        groups = [
+            [cut_text(cell, 300) if isinstance(cell, str) else cell for cell in group] for group in found["groups"]
+        ]
+        rows = [[cut_text(cell, 300) if isinstance(cell, str) else cell for cell in row] for row in found["rows"]]
         return found | {"missing": None, "groups": self.table(groups)} | self.table(rows)
 
     def recorded(self, trajectory: Trajectory) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class Evidence:
         found = [] if trajectory.recorded is None else [*_recorded(trajectory.recorded)]
         if trajectory.final_dom:
             found.append(("document", "nodes of the last page, for its reference", f"blob {trajectory.final_dom}"))
-        return self.table([[cut(cell) for cell in row] for row in found])
+        return self.table([[cut_text(cell) for cell in row] for row in found])
 
     def table(self, rows: Sequence[Row], more: int = 0) -> dict[str, Any]:
         """``rows`` up to the bounds, and how many ``more`` there are (those that were never recorded included)."""
@@ -162,16 +164,16 @@ def _call(call: CallRecord) -> list[Any]:
     trouble = f"{call.error}: {call.trouble}" if call.error else call.trouble
     return [
         str(call.purpose),
-        cut(call.subject, 120),
+        cut_text(call.subject, 120),
         call.vote,
-        cut(call.model, 120),
+        cut_text(call.model, 120),
         call.seconds,
         call.requests,
         call.cached,
         call.images,
         [call.prompt_tokens, call.completion_tokens, call.estimated],
         call.dollars,
-        cut(trouble),
+        cut_text(trouble),
     ]
 
 

@@ -79,7 +79,10 @@ def grading(run: RunData) -> GradingSummary:
 
 
 def cause_rows(run: RunData) -> list[CauseRow]:
-    """Why episodes have no reward, the most frequent first. Addresses and numbers in a cause do not make it another one."""
+    """Why episodes have no reward, the most frequent first.
+
+    Addresses and numbers in a cause do not make it another one.
+    """
     counts: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
     for group in run.groups:
         for member in group.episodes:

@@ -17,7 +17,7 @@ from tasks_lib.report import grading, regraded, summary
 from tasks_lib.report.charts import format_duration, number
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
-from tasks_lib.report.regraded import CHANGES, GradedAgain, read_regradings
+from tasks_lib.report.regraded import CHANGES, RegradingData, read_regradings
 from training.ledger.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,7 +40,7 @@ def build_report(run_dir: AnyPath) -> Path:
     return path
 
 
-def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[GradedAgain] = (), *, now: float) -> str:
+def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingData] = (), *, now: float) -> str:
     """The page as text. ``viewer`` comes from ``episodes.viewer_data``; ``now`` is in seconds since the epoch."""
     environment = templates()
     style = (TEMPLATES / "style.css").read_text()

@@ -17,8 +17,8 @@ from typing import Any
 from envs.types import Cost, RewardBundle, RewardPart, StorageError
 from tasks_lib.config.differences import differences
 from tasks_lib.folder.regraded import Regraded, RegradingLog, RegradingStart, read_log, read_regraded
-from tasks_lib.report.data import RunData, place
-from tasks_lib.report.evidence import cut
+from tasks_lib.report.data import RunData, describe_phase
+from tasks_lib.report.evidence import cut_text
 from tasks_lib.report.grading import plain_cause
 from training.ledger.store import RunStore
 
@@ -68,7 +68,7 @@ class GradedEpisode:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class GradeTotals:
     """All episodes of a regrading by their first grades, or by their later ones."""
 
     rewards: int
@@ -77,7 +77,7 @@ class Side:
     abstained: int
 
     @classmethod
-    def of(cls, grades: Iterable[Grade]) -> Side:
+    def of(cls, grades: Iterable[Grade]) -> GradeTotals:
         every = list(grades)
         scores = [grade.score for grade in every if grade.score is not None]
         mean = sum(scores) / len(scores) if scores else None
@@ -89,14 +89,14 @@ class KindGrades:
     """The episodes of one kind."""
 
     kind: str
-    before: Side
-    after: Side
+    before: GradeTotals
+    after: GradeTotals
     episodes: int
     changed: int
 
 
 @dataclass(slots=True)
-class GradedAgain:
+class RegradingData:
     """One regrading: ``<run>/regraded/<name>``."""
 
     name: str
@@ -131,12 +131,12 @@ class GradedAgain:
         return any(start.settings != self.starts[-1].settings for start in self.starts)
 
     @property
-    def before(self) -> Side:
-        return Side.of(each.before for each in self.episodes)
+    def before(self) -> GradeTotals:
+        return GradeTotals.of(each.before for each in self.episodes)
 
     @property
-    def after(self) -> Side:
-        return Side.of(each.after for each in self.episodes)
+    def after(self) -> GradeTotals:
+        return GradeTotals.of(each.after for each in self.episodes)
 
     @property
     def changes(self) -> list[tuple[str, int]]:
@@ -153,8 +153,8 @@ class GradedAgain:
         rows = [
             KindGrades(
                 kind=kind,
-                before=Side.of(each.before for each in rows),
-                after=Side.of(each.after for each in rows),
+                before=GradeTotals.of(each.before for each in rows),
+                after=GradeTotals.of(each.after for each in rows),
                 episodes=len(rows),
                 changed=sum(each.change != SAME for each in rows),
             )
@@ -170,7 +170,10 @@ class GradedAgain:
 
     @property
     def changed(self) -> list[GradedEpisode]:
-        """Those that changed. Each change has its turn, so that the first few are of all."""
+        """Those that changed.
+
+        Each change has its turn, so that the first few are of all.
+        """
         seen: Counter[str] = Counter()
         order = []
         for each in self.episodes:
@@ -205,7 +208,10 @@ class GradedAgain:
         return f"{', '.join(dict.fromkeys(names))} ({judge.get('style')}) at {judge.get('base_url')}"
 
     def other_settings(self, config: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """What was set otherwise than in the run: dotted name, now, in the run. What only one of them has is left out."""
+        """What was set otherwise than in the run: dotted name, now, in the run.
+
+        What only one of them has is left out.
+        """
         if not self.starts:
             return []
         rows: list[tuple[str, str, str]] = []
@@ -229,9 +235,9 @@ def change(before: RewardBundle, after: RewardBundle) -> str:
 def decided(regraded: Regraded) -> list[str]:
     """What made the later reward another one: the parts that differ with their evidence, else weights, else what else is known."""
     first, known = {part.name: part for part in regraded.before.parts}, _available_values(regraded.before)
-    told = [] if regraded.reward.abstained is None else [f"no reward: {cut(regraded.reward.abstained, 300)}"]
+    told = [] if regraded.reward.abstained is None else [f"no reward: {cut_text(regraded.reward.abstained, 300)}"]
     values = [
-        f"{part.name} {_value(first.get(part.name))} → {_value(part)}: {cut(part.evidence, 200)}"
+        f"{part.name} {_value(first.get(part.name))} → {_value(part)}: {cut_text(part.evidence, 200)}"
         for part in regraded.reward.parts
         if known.get(part.name) != part.value
     ]
@@ -250,10 +256,13 @@ def decided(regraded: Regraded) -> list[str]:
     return weights[:MAX_DECIDED] or [*regraded.reward.failed[:MAX_DECIDED]] or ["another rubric's threshold"]
 
 
-def read_regradings(run: RunData, store: RunStore) -> list[GradedAgain]:
-    """All regradings of a run that have begun, the newest first. What cannot be read is added to ``run.problems``, a message for each."""
+def read_regradings(run: RunData, store: RunStore) -> list[RegradingData]:
+    """All regradings of a run that have begun, the newest first.
+
+    What cannot be read is added to ``run.problems``, a message for each.
+    """
     where = {
-        member.episode_id: (group.kind, place(group.phase, group.policy_version))
+        member.episode_id: (group.kind, describe_phase(group.phase, group.policy_version))
         for group in run.groups
         for member in group.episodes
     }
@@ -265,13 +274,13 @@ def read_regradings(run: RunData, store: RunStore) -> list[GradedAgain]:
     return sorted(found, key=lambda again: -again.at)
 
 
-def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], problems: list[str]) -> GradedAgain:
+def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], problems: list[str]) -> RegradingData:
     try:
         log = read_log(store, folder.name)
     except StorageError as error:
         problems.append(str(error))
         log = RegradingLog()
-    again = GradedAgain(folder.name, store, log.starts, log.starts[-1].at if log.starts else folder.stat().st_mtime)
+    again = RegradingData(folder.name, store, log.starts, log.starts[-1].at if log.starts else folder.stat().st_mtime)
     torn: list[str] = []
     for path in sorted(folder.glob("*/*.json"), key=lambda path: path.stem):
         try:

@@ -23,8 +23,8 @@ from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError
 from tasks_lib.config import ClusterConfig
-from tasks_lib.processes.interrupts import QuietNannies
-from tasks_lib.processes.orphans import end_with_us
+from tasks_lib.processes.interrupts import NannyLogFilter
+from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
@@ -70,7 +70,10 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None) -> Iterator[
 
 
 def worker_settings(workers: int) -> dict[str, Any]:
-    """Dask's settings for a local cluster's workers. OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded."""
+    """Dask's settings for a local cluster's workers.
+
+    OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded.
+    """
     return {
         "distributed.nanny.pre-spawn-environ": {
             **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
@@ -100,7 +103,7 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
     before = dict(os.environ)
     try:
         with (
-            QuietNannies() as nannies,
+            NannyLogFilter() as nannies,
             closing(_empty_cluster()) as cluster,
             nannies.record_failure(),
         ):
@@ -123,7 +126,7 @@ def _empty_cluster() -> distributed.LocalCluster:
     nanny another. This process alone is to be interrupted, at any moment after this one, and it closes the workers.
     """
     resource_tracker.ensure_running()  # a thread of Dask's that started it would unblock SIGINT for itself
-    with _interrupts_held_back():  # Dask's threads inherit it, and the workers from them
+    with _block_interrupts():  # Dask's threads inherit it, and the workers from them
         return distributed.LocalCluster(
             n_workers=0,
             threads_per_worker=2,
@@ -141,7 +144,7 @@ async def _started(cluster: distributed.LocalCluster) -> None:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     """SIGINT waits in this thread; threads and processes that are started meanwhile inherit that for good."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -169,7 +172,7 @@ def api_url() -> str:
     server = SubprocessASGIServer()
     # Ctrl-C reaches all processes of a terminal, and what we report when we are interrupted needs a server.
     try:
-        with _interrupts_held_back():
+        with _block_interrupts():
             server.start()
     except RuntimeError as error:
         raise ConfigError(
@@ -177,11 +180,11 @@ def api_url() -> str:
             f"{PREFECT_HOME.value()}: set that to an empty folder, or start a server (prefect server start) and set PREFECT_API_URL to its address"
         ) from error
     if server.server_process is not None:
-        end_with_us(server.server_process.pid)
+        end_with_parent(server.server_process.pid)
     return str(server.api_url)
 
 
-def own_server() -> int | None:
+def ephemeral_server_pid() -> int | None:
     """Pid of the ephemeral server that `api_url` started; ``None`` where it was there before."""
     if PREFECT_API_URL.value():
         return None

@@ -21,7 +21,7 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
 from tasks_lib.rollouts.shards import Rollouts
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, move_aside, policy_name, read_json, sha256_of, write_json
+from training.ledger.store import RunStore, move_aside_advice, policy_name, read_json, sha256_of, write_json
 
 PHASES = "es"
 """First letters of the phases that play to measure a version: an evaluation, and a warm start's as it samples in training."""
@@ -49,7 +49,7 @@ def evaluate_version(
     are ``None`` where no episode has a reward, by kind too.
     """
     path = rollouts.store.evaluation_path(version)
-    begin_evaluation(rollouts.store, version)
+    prepare_evaluation(rollouts.store, version)
     if path.exists():
         return read_evaluation(rollouts.store, version)
     judge_account(rollouts.rollout.judge, rollouts.store.spent_path())
@@ -108,7 +108,9 @@ def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
         StorageError: It is missing, damaged, or another version's.
     """
     path = store.evaluation_path(version)
-    remedy = f"{move_aside(path)} and start the same command again: the episodes that were played are counted again"
+    remedy = (
+        f"{move_aside_advice(path)} and start the same command again: the episodes that were played are counted again"
+    )
     found = read_json(path, remedy)
     kinds = found.get("by_kind") if isinstance(found, dict) else None
     entries = [found, *kinds.values()] if isinstance(kinds, dict) else []
@@ -147,9 +149,12 @@ def policy_digest(store: RunStore, version: int) -> str:
 
 
 def is_outdated(store: RunStore, version: int) -> bool:
-    """Whether the evaluation of a version is of other weights than it has now. Of one that says nothing of its weights it is not known."""
+    """Whether the evaluation of a version is of other weights than it has now.
+
+    Of one that says nothing of its weights it is not known.
+    """
     path = evaluated_path(store, version)
-    remedy = f"{move_aside(path)} and start the same command again"
+    remedy = f"{move_aside_advice(path)} and start the same command again"
     if version not in store.versions() or not path.exists():
         return False
     if not isinstance(found := read_json(path, remedy), str):
@@ -157,7 +162,7 @@ def is_outdated(store: RunStore, version: int) -> bool:
     return found != policy_digest(store, version)
 
 
-def set_outdated_aside(store: RunStore, version: int) -> str:
+def move_outdated_aside(store: RunStore, version: int) -> str:
     """Move the evaluation of a version to ``outdated/`` if it is of other weights; what was done, empty if nothing had to be."""
     if not is_outdated(store, version):
         return ""
@@ -172,7 +177,7 @@ def set_outdated_aside(store: RunStore, version: int) -> str:
     return f"policy v{version} was made again with other weights: its evaluation was moved to {folder}"
 
 
-def doubt_evaluations(store: RunStore) -> None:
+def mark_evaluations_doubtful(store: RunStore) -> None:
     """Before versions are made again: an evaluation of older code whose policy is not there may be of any weights, so it will not stand."""
     played = [path.name for path in (store.root / "groups").glob(f"[{PHASES}]{'[0-9]' * 6}")]
     counted = [path.stem for path in store.evaluation_path(0).parent.glob(f"v{'[0-9]' * 6}.json")]
@@ -181,9 +186,9 @@ def doubt_evaluations(store: RunStore) -> None:
             write_json(evaluated_path(store, version), "")
 
 
-def begin_evaluation(store: RunStore, version: int) -> None:
+def prepare_evaluation(store: RunStore, version: int) -> None:
     """Before a version is measured: what was measured of other weights does not count, and these weights are written down."""
-    set_outdated_aside(store, version)
+    move_outdated_aside(store, version)
     if version in store.versions() and not evaluated_path(store, version).exists():
         write_json(evaluated_path(store, version), policy_digest(store, version))
 

@@ -34,7 +34,9 @@ def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iter
 def training_groups(
     tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int, spare: int = 0
 ) -> list[GroupSpec]:
-    """A group for each task, page seeds drawn uniformly. A task of few seeds that comes again gets another one while there is one.
+    """A group for each task, page seeds drawn uniformly.
+
+    A task of few seeds that comes again gets another one while there is one.
 
     Args:
         spare: Episodes that a group starts beyond its size, in case some are slow.

@@ -1,7 +1,7 @@
 """Task sampling for a training run: draws each iteration's groups, resumably.
 
 A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `SamplerState`:
-what an iteration's first draw begins from. `Draws` makes it from the one before and the groups that came since, and keeps it as a file, so
+what an iteration's first draw begins from. `GroupSampler` makes it from the one before and the groups that came since, and keeps it as a file, so
 that an iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
 
 All episodes of an iteration begin with the memories of its state, whoever finishes first: so the members of a group stay comparable, and what
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from envs.memory import Contribution, merged
+from envs.memory import Contribution, merge_memories
 from envs.tasks import Rows, TaskIndex
 from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
 from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
@@ -28,7 +28,7 @@ from tasks_lib.worker.blocklist import Blocklist
 from training.advantages import has_signal
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, first_fault, move_aside, read_json, write_json
+from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, write_json
 
 KEPT = 2
 """Files of sampler states that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
@@ -43,7 +43,10 @@ ONCE = (SequentialSampler, NoRepeatSampler)
 
 
 class SamplerState(Record):
-    """What the draws of an iteration begin from. The same on every machine that has the same earlier groups."""
+    """What the draws of an iteration begin from.
+
+    The same on every machine that has the same earlier groups.
+    """
 
     iteration: int
     sampler: dict[str, Any]
@@ -54,7 +57,7 @@ class SamplerState(Record):
     """What each task family remembers (`family_of`); none without ``rollout.memory=family``."""
 
 
-class Draws:
+class GroupSampler:
     """The draws of one run. Used by its flow process alone."""
 
     def __init__(self, store: RunStore, tasks: TaskIndex, config: TrainConfig) -> None:
@@ -149,7 +152,7 @@ class Draws:
             ]
             if found:
                 added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += found
-        return memories | {name: merged(memories.get(name, ()), found) for name, found in added.items()}
+        return memories | {name: merge_memories(memories.get(name, ()), found) for name, found in added.items()}
 
     def _keep(self, state: SamplerState) -> None:
         self._newest = state
@@ -241,8 +244,10 @@ def phase_name(iteration: int, draw: int) -> str:
 
 def _read(store: RunStore, iteration: int) -> SamplerState:
     path = store.sampler_state_path(iteration)
-    remedy = f"{move_aside(path)} and start the same command again: it is made again from the groups before it"
+    remedy = f"{move_aside_advice(path)} and start the same command again: it is made again from the groups before it"
     try:
         return SamplerState.model_validate(read_json(path, remedy))
     except ValidationError as error:
-        raise StorageError(f"{path} is no sampler state of an iteration ({first_fault(error)}); {remedy}") from error
+        raise StorageError(
+            f"{path} is no sampler state of an iteration ({describe_first_error(error)}); {remedy}"
+        ) from error

@@ -50,7 +50,10 @@ def describe_late_batches(waves: Mapping[str, float], deadline: float) -> str:
     persist_result=False,
 )
 def roll_out_shard(request: RolloutRequest) -> RolloutReport:
-    """Roll out the groups of ``request`` that are not committed yet. Idempotent, so Dask and Prefect may run it again."""
+    """Roll out the groups of ``request`` that are not committed yet.
+
+    Idempotent, so Dask and Prefect may run it again.
+    """
     return RolloutWorker.of_this_process().roll_out(request)
 
 
@@ -61,7 +64,10 @@ def warm_up_worker(number: int, request: RolloutRequest) -> None:
 
 
 def warm_up(request: RolloutRequest, workers: int) -> None:
-    """Wait until each worker has its browser and the model. They have begun to load when they started."""
+    """Wait until each worker has its browser and the model.
+
+    They have begun to load when they started.
+    """
     with dask.annotate(resources={BROWSER_RESOURCE: 1}):
         futures = [warm_up_worker.submit(number, request) for number in range(workers)]
     for future in futures:
@@ -120,7 +126,9 @@ class Rollouts:
         return self.request([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
 
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
-        """Roll out groups on the cluster with a policy version, and wait. Inside a flow with ``rollout_task_runner``.
+        """Roll out groups on the cluster with a policy version, and wait.
+
+        Inside a flow with ``rollout_task_runner``.
 
         Raises:
             RollwrightError: a group is not there although its task finished.

@@ -180,7 +180,10 @@ def _flat(where: str, values: Mapping[str, Any]) -> Values:
 
 
 def _leaves(values: Mapping[str, Any], model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Down to the keys of ``model``. A mapping that is the value of a key stays one: its own keys may have dots in them."""
+    """Down to the keys of ``model``.
+
+    A mapping that is the value of a key stays one: its own keys may have dots in them.
+    """
     for name, value in values.items():
         inner = _model_at(model, str(name))
         if inner is not None and isinstance(value, Mapping) and value:
@@ -221,8 +224,11 @@ def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> T
 
 
 def _names(sweep: str, arms: Sequence[Values]) -> list[str]:
-    """Names in the order of the arms. Each follows from its own values, so that it stays what it is when arms are added; arms that would share
-    one get a hash of their values behind it."""
+    """Names in the order of the arms.
+
+    Each follows from its own values, so that it stays what it is when arms are added; arms that would share
+    one get a hash of their values behind it.
+    """
     names = [_name(sweep, values) for values in arms]
     counts = Counter(names)
     return [

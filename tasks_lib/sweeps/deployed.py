@@ -34,12 +34,12 @@ from prefect.states import Cancelling
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig
 from tasks_lib.config.parameters import GENERAL, parameters_of, values_of
-from tasks_lib.folder.values import with_new_keys
-from tasks_lib.processes.interrupts import interrupted_by
+from tasks_lib.folder.values import add_new_defaults
+from tasks_lib.processes.interrupts import find_interrupt
 from tasks_lib.report.charts import format_duration
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.summary import ArmState
-from tasks_lib.sweeps.sweeping import Say, Sweep, one_line
+from tasks_lib.sweeps.sweeping import Log, Sweep, short_message
 
 POLL = 2.0
 """Seconds between looks at the flow runs."""
@@ -52,7 +52,7 @@ PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _WaitedRun:
     """A flow run that is waited for."""
 
     arm: Arm
@@ -65,7 +65,7 @@ class _UnderWay:
     """It was cancelled before, and its arm begins anew once it has ended: two may not work in one folder."""
 
     @classmethod
-    def begin(cls, arm: Arm, flow_run: FlowRun, now: float, *, leaving: bool = False) -> _UnderWay:
+    def begin(cls, arm: Arm, flow_run: FlowRun, now: float, *, leaving: bool = False) -> _WaitedRun:
         return cls(arm, flow_run, now, now + (PATIENCE if leaving or _is_unclaimed(flow_run) else REMIND), leaving)
 
     @property
@@ -74,7 +74,7 @@ class _UnderWay:
         return self.flow_run.state_name or "Pending"
 
 
-def run_deployed(sweep: Sweep, say: Say) -> None:
+def run_deployed(sweep: Sweep, log: Log) -> None:
     """Have the unfinished arms played as flow runs of ``sweep.config.deployment``, at most ``sweep.config.parallel`` at a time.
 
     A flow run that does not end as ``Completed``, or cannot be created, makes its arm a failed one, and the others go on. When the sweep is stopped,
@@ -83,34 +83,34 @@ def run_deployed(sweep: Sweep, say: Say) -> None:
     Raises:
         ConfigError: the server has no such deployment.
     """
-    waiting, under_way = deque(sweep.unfinished()), list[_UnderWay]()
+    waiting, under_way = deque(sweep.unfinished()), list[_WaitedRun]()
     with get_client(sync_client=True) as client:
         try:
-            going = _of_before(client, sweep, say)
+            going = _runs_of_earlier_starts(client, sweep, log)
             if not waiting:
                 return
             deployment = _deployment(client, sweep.config.deployment)
             while waiting or under_way:
                 while waiting and len(under_way) < sweep.config.parallel:
                     arm = waiting.popleft()
-                    if (begun := _begin(sweep, arm, going.pop(arm.run_id, None), say)) is not None:
+                    if (begun := _begin(sweep, arm, going.pop(arm.run_id, None), log)) is not None:
                         under_way.append(begun)
                 for index, each in enumerate(under_way):
-                    under_way[index] = _poll(client, each, deployment, say, time.monotonic())
+                    under_way[index] = _poll(client, each, deployment, log, time.monotonic())
                 for each in [each for each in under_way if each.flow_run.state_type in TERMINAL_STATES]:
                     under_way.remove(each)
                     if each.leaving:
                         waiting.appendleft(each.arm)
                     else:
-                        _record_end(sweep, each, say)
+                        _record_end(sweep, each, log)
                 if under_way:
                     time.sleep(POLL)
         except BaseException as error:
-            if interrupted_by(error) is not None or not isinstance(error, Exception):
-                _cancel_all(client, sweep, under_way, say)
+            if find_interrupt(error) is not None or not isinstance(error, Exception):
+                _cancel_all(client, sweep, under_way, log)
             else:
                 for each in under_way:
-                    say(_describe_left_running(each.flow_run))
+                    log(_describe_left_running(each.flow_run))
             for each in under_way:
                 sweep.set_state(each.arm, ArmState.INTERRUPTED)
             raise
@@ -131,24 +131,24 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse:
         ) from None
 
 
-def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, say: Say) -> _UnderWay | None:
+def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, log: Log) -> _WaitedRun | None:
     """The flow run of an arm: the one of ``before``, which has not ended, or a new one. ``None`` if the server refuses it."""
     now = time.monotonic()
     if before is not None and before.state_type == StateType.CANCELLING:
-        say(f"arm {arm.run_id}: its flow run of before is being cancelled, and it begins anew when that has ended")
-        return _UnderWay.begin(arm, before, now, leaving=True)
+        log(f"arm {arm.run_id}: its flow run of before is being cancelled, and it begins anew when that has ended")
+        return _WaitedRun.begin(arm, before, now, leaving=True)
     if before is not None:
-        say(f"arm {arm.run_id}: waiting for its flow run of before ({before.state_name})")
+        log(f"arm {arm.run_id}: waiting for its flow run of before ({before.state_name})")
     else:
-        say(f"arm {arm.run_id} ({arm.description}): a flow run of {sweep.config.deployment}")
+        log(f"arm {arm.run_id} ({arm.description}): a flow run of {sweep.config.deployment}")
         try:
             before = _create(sweep, arm)
         except PrefectHTTPStatusError as error:
             sweep.set_state(arm, ArmState.FAILED, f"its flow run could not be created: {error}")
-            say(f"arm {arm.run_id} failed: {one_line(str(error))}")
+            log(f"arm {arm.run_id} failed: {short_message(str(error))}")
             return None
     sweep.set_state(arm, ArmState.RUNNING)
-    return _UnderWay.begin(arm, before, now)
+    return _WaitedRun.begin(arm, before, now)
 
 
 def _create(sweep: Sweep, arm: Arm) -> FlowRun:
@@ -166,7 +166,7 @@ def _create(sweep: Sweep, arm: Arm) -> FlowRun:
     return created
 
 
-def _going(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRun]:
+def _unfinished_runs(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRun]:
     """The flow runs that this sweep has created, now or before, and that have not ended."""
     chosen = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[sweep_tag(sweep.config.run_id)]),
@@ -184,45 +184,48 @@ def _going(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRun]:
     return (run for run in found if run.parameters.get(GENERAL, {}).get("root") == root)
 
 
-def _of_before(client: SyncPrefectClient, sweep: Sweep, say: Say) -> dict[str, FlowRun]:
-    """Flow runs of earlier starts that go on, by the arm's name. Those of arms that are not in the sweep any more, or that have other values now, are
-    cancelled."""
+def _runs_of_earlier_starts(client: SyncPrefectClient, sweep: Sweep, log: Log) -> dict[str, FlowRun]:
+    """Flow runs of earlier starts that go on, by the arm's name.
+
+    Those of arms that are not in the sweep any more, or that have other values now, are
+    cancelled.
+    """
     arms, found = {arm.run_id: arm for arm in sweep.arms}, dict[str, FlowRun]()
-    for run in _going(client, sweep):
+    for run in _unfinished_runs(client, sweep):
         arm = arms.get(run.name)
-        same = arm is not None and with_new_keys(TrainConfig, values_of(run.parameters)) == arm.config.model_dump(
+        same = arm is not None and add_new_defaults(TrainConfig, values_of(run.parameters)) == arm.config.model_dump(
             mode="json"
         )
         if not same and run.state_type != StateType.CANCELLING:
             why = "its arm is not in the sweep any more" if arm is None else "its arm has other values now"
-            say(f"arm {run.name}: {why}")
-            run = _cancel(client, run, say)
+            log(f"arm {run.name}: {why}")
+            run = _cancel(client, run, log)
         if arm is not None and run.state_type not in TERMINAL_STATES:
             found[run.name] = run
     return found
 
 
-def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_UnderWay], say: Say) -> None:
+def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_WaitedRun], log: Log) -> None:
     """Cancel what the sweep has created, also a flow run that it was about to wait for."""
     try:
-        going = [run for run in _going(client, sweep) if run.state_type != StateType.CANCELLING]
+        going = [run for run in _unfinished_runs(client, sweep) if run.state_type != StateType.CANCELLING]
         if going:
-            say("the sweep is stopped, and with it its arms; start it again and they go on")
+            log("the sweep is stopped, and with it its arms; start it again and they go on")
         for run in going:
-            _cancel(client, run, say)
+            _cancel(client, run, log)
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        say(f"the flow runs cannot be cancelled: {one_line(str(error))}")
+        log(f"the flow runs cannot be cancelled: {short_message(str(error))}")
         for each in under_way:
-            say(_describe_left_running(each.flow_run))
+            log(_describe_left_running(each.flow_run))
 
 
-def _cancel(client: SyncPrefectClient, run: FlowRun, say: Say) -> FlowRun:
+def _cancel(client: SyncPrefectClient, run: FlowRun, log: Log) -> FlowRun:
     """Have a flow run end: at once if no worker has it, else by its worker. As it is then."""
     # Prefect makes it Cancelled where nothing runs yet, and leaves one that has ended as it is.
     client.set_flow_run_state(run.id, Cancelling())
     run = client.read_flow_run(run.id)
     ended = run.state_type in TERMINAL_STATES
-    say(f"arm {run.name}: its flow run {'has ended' if ended else 'is being ended by its worker'} ({run.state_name})")
+    log(f"arm {run.name}: its flow run {'has ended' if ended else 'is being ended by its worker'} ({run.state_name})")
     return run
 
 
@@ -234,15 +237,15 @@ def _describe_left_running(run: FlowRun) -> str:
 
 
 def _poll(
-    client: SyncPrefectClient, each: _UnderWay, deployment: DeploymentResponse, say: Say, now: float
-) -> _UnderWay:
+    client: SyncPrefectClient, each: _WaitedRun, deployment: DeploymentResponse, log: Log, now: float
+) -> _WaitedRun:
     """Read a flow run again, and say what is new, or what is waited for."""
     flow_run = client.read_flow_run(each.flow_run.id)
     if flow_run.state_name != each.flow_run.state_name:
-        say(f"arm {each.arm.run_id}: {flow_run.state_name}")
-        return _UnderWay.begin(each.arm, flow_run, now, leaving=each.leaving)
+        log(f"arm {each.arm.run_id}: {flow_run.state_name}")
+        return _WaitedRun.begin(each.arm, flow_run, now, leaving=each.leaving)
     if now >= each.due:
-        say(_waiting_for(each, deployment, now - each.since))
+        log(_waiting_for(each, deployment, now - each.since))
         return replace(each, due=now + REMIND)
     return each
 
@@ -252,7 +255,7 @@ def _is_unclaimed(flow_run: FlowRun) -> bool:
     return flow_run.state_type in (StateType.SCHEDULED, StateType.PENDING)
 
 
-def _record_end(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
+def _record_end(sweep: Sweep, ended: _WaitedRun, log: Log) -> None:
     state = ended.flow_run.state
     if state is not None and state.is_completed():
         sweep.take_result(ended.arm)
@@ -260,10 +263,10 @@ def _record_end(sweep: Sweep, ended: _UnderWay, say: Say) -> None:
     message = f": {state.message}" if state is not None and state.message else ""
     error = f"flow run {ended.flow_run.id} ended as {ended.state}{message}"
     sweep.set_state(ended.arm, ArmState.FAILED, error)
-    say(f"arm {ended.arm.run_id} failed: {one_line(error)}")
+    log(f"arm {ended.arm.run_id} failed: {short_message(error)}")
 
 
-def _waiting_for(each: _UnderWay, deployment: DeploymentResponse, seconds: float) -> str:
+def _waiting_for(each: _WaitedRun, deployment: DeploymentResponse, seconds: float) -> str:
     """What is waited for, and what to do about it if no worker has it yet."""
     told = f"arm {each.arm.run_id}: {each.state} for {format_duration(seconds)}"
     if each.leaving:

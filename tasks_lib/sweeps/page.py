@@ -20,7 +20,7 @@ from tasks_lib.report.data import Evaluation, read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import describe_values
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
-from training.ledger.store import RunStore, atomic_write_bytes, first_fault, move_aside, read_json
+from training.ledger.store import RunStore, atomic_write_bytes, describe_first_error, move_aside_advice, read_json
 
 COLOURS, DASHES = 8, 3
 """Of the style sheet; more settings than their product share a look."""
@@ -44,11 +44,11 @@ def summary_path(folder: AnyPath) -> Path:
 def read_summary(folder: AnyPath) -> SweepSummary:
     """What is in ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
     path = summary_path(folder)
-    remedy = f"{move_aside(path)} and start the same sweep again: it is made again from the arms' folders"
+    remedy = f"{move_aside_advice(path)} and start the same sweep again: it is made again from the arms' folders"
     try:
         return SweepSummary.model_validate(read_json(path, remedy))
     except ValidationError as error:
-        raise StorageError(f"{path} cannot be read ({first_fault(error)}); {remedy}") from error
+        raise StorageError(f"{path} cannot be read ({describe_first_error(error)}); {remedy}") from error
 
 
 def build_sweep_report(folder: AnyPath) -> Path:
@@ -66,12 +66,12 @@ def build_sweep_report(folder: AnyPath) -> Path:
         curves.append(Curve(arm, tuple(run.evaluations)))
     config = read_json(RunStore(folder).config_path)["config"]
     path = RunStore(folder).report_path / "index.html"
-    page = render(summary, curves, problems, list(flatten(config)), now=time.time())
+    page = render_sweep(summary, curves, problems, list(flatten(config)), now=time.time())
     atomic_write_bytes(path, page.encode())
     return path
 
 
-def render(
+def render_sweep(
     summary: SweepSummary,
     curves: Sequence[Curve],
     problems: Sequence[str],
@@ -82,7 +82,7 @@ def render(
     """The page as text; ``now`` is in seconds since the epoch."""
     style = "\n".join((TEMPLATES / name).read_text() for name in ("style.css", "sweep.css"))
     script = "\n".join((TEMPLATES / name).read_text() for name in SCRIPTS)
-    looks = setting_looks(summary)
+    looks = setting_classes(summary)
     best = [(pages, summary.record(run_id)) for pages, run_id in summary.best.items()]
     return (
         templates()
@@ -98,7 +98,7 @@ def render(
             settings=[(describe_values(setting.values), setting) for setting in summary.settings],
             best=best,
             best_looks={arm.run_id for pages in summary.best for arm in summary.leaders(pages)},
-            chart=learning_curves(curves, looks),
+            chart=sweep_curves(curves, looks),
             measured=any(curve.evaluations for curve in curves),
             legend=[
                 (name, look) for name, look in looks.items() if name in {_setting(arm) for arm in summary.compared}
@@ -113,13 +113,13 @@ def render(
     )
 
 
-def setting_looks(summary: SweepSummary) -> dict[str, str]:
+def setting_classes(summary: SweepSummary) -> dict[str, str]:
     """Class of the style sheet by setting, in the order of the arms: arms that differ in their seeds only look alike."""
     settings = dict.fromkeys(_setting(arm) for arm in summary.arms)
     return {name: f"arm c{index % COLOURS} d{index // COLOURS % DASHES}" for index, name in enumerate(settings)}
 
 
-def learning_curves(curves: Sequence[Curve], looks: dict[str, str]) -> LineChart:
+def sweep_curves(curves: Sequence[Curve], looks: dict[str, str]) -> LineChart:
     """Success over policy versions, a line for each arm."""
     series = [
         Series(

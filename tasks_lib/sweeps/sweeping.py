@@ -24,15 +24,15 @@ from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.values import (
     MAX_DIFFERENCES,
-    OtherValuesError,
+    ChangedValuesError,
+    add_new_defaults,
     check_kind,
     check_values,
     finished_result,
     git_commit,
     versions,
-    with_new_keys,
 )
-from tasks_lib.processes.interrupts import interrupted_by
+from tasks_lib.processes.interrupts import find_interrupt
 from tasks_lib.sweeps.arms import Arm, describe_values, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.page import build_sweep_report, read_summary, summary_path
@@ -44,11 +44,14 @@ MAY_CHANGE = frozenset({"run_id", "iterations", "cluster", "root"})
 MAX_ERROR = 400
 """Characters of an arm's error that are kept; the whole of it is in its flow run's log."""
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Sweep:
-    """One sweep under its lock. Every change of an arm is written down at once: `save`."""
+    """One sweep under its lock.
+
+    Every change of an arm is written down at once: `save`.
+    """
 
     def __init__(self, config: SweepConfig) -> None:
         """Raises ``ConfigError`` if an arm, or a run with the name of one, has begun with other values."""
@@ -79,7 +82,7 @@ class Sweep:
 
     def set_state(self, arm: Arm, state: ArmState, error: str | None = None) -> None:
         """Note how far an arm is."""
-        update = {"state": state, "error": one_line(error) if error is not None else None}
+        update = {"state": state, "error": short_message(error) if error is not None else None}
         self._records[arm.run_id] = _record(arm).model_copy(update=update)
         self.save()
 
@@ -125,25 +128,27 @@ def open_sweep(config: SweepConfig) -> Iterator[Sweep]:
         yield Sweep(config)
 
 
-def run_here(sweep: Sweep, train: Callable[[TrainConfig], Any], say: Say) -> None:
-    """Play the unfinished arms one after the other. An arm that fails is noted, and the next one begins.
+def run_as_subflows(sweep: Sweep, train: Callable[[TrainConfig], Any], log: Log) -> None:
+    """Play the unfinished arms one after the other.
+
+    An arm that fails is noted, and the next one begins.
 
     Args:
         train: The flow that plays one; it is a subflow where this is called from a flow.
-        say: Is told of each arm.
+        log: Is told of each arm.
     """
     todo = sweep.unfinished()
     for number, arm in enumerate(todo, start=1):
-        say(f"arm {number} of {len(todo)}: {arm.run_id} ({arm.description})")
+        log(f"arm {number} of {len(todo)}: {arm.run_id} ({arm.description})")
         sweep.set_state(arm, ArmState.RUNNING)
         try:
             train(arm.config)
         except Exception as error:
-            if (interrupt := interrupted_by(error)) is not None:
+            if (interrupt := find_interrupt(error)) is not None:
                 sweep.set_state(arm, ArmState.INTERRUPTED)
                 raise interrupt from None
             sweep.set_state(arm, ArmState.FAILED, f"{type(error).__name__}: {error}")
-            say(f"arm {arm.run_id} failed: {one_line(str(error))}")
+            log(f"arm {arm.run_id} failed: {short_message(str(error))}")
         except BaseException:
             sweep.set_state(arm, ArmState.INTERRUPTED)
             raise
@@ -151,7 +156,7 @@ def run_here(sweep: Sweep, train: Callable[[TrainConfig], Any], say: Say) -> Non
             sweep.take_result(arm)
 
 
-def one_line(text: str) -> str:
+def short_message(text: str) -> str:
     """A message without line breaks, cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]}…"
@@ -164,7 +169,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         ConfigError: an arm that has begun has other values now.
     """
     begun = {
-        run_id: comparable_settings(with_new_keys(TrainConfig, values))
+        run_id: comparable_settings(add_new_defaults(TrainConfig, values))
         for run_id, values in _begun_configs(config).items()
         if _is_begun(config, run_id)
     }
@@ -181,7 +186,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
     if changed:
         more = f" and {len(changed) - MAX_DIFFERENCES} more" if len(changed) > MAX_DIFFERENCES else ""
-        raise OtherValuesError(
+        raise ChangedValuesError(
             f"sweep {config.run_id} has begun {', '.join(list(changed)[:MAX_DIFFERENCES])}{more} with other values "
             f"(see {RunStore(config.run_dir).config_path}), and a run keeps those that it has; give what is to differ in grid or "
             f"arms, where it makes arms of another name, or give another run_id, such as run_id={free_name(config.run_dir)}"
@@ -191,9 +196,11 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
 
 
 def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord, ...]:
-    """What is known of arms that the sweep had and has no more. One that never began leaves no trace.
+    """What is known of arms that the sweep had and has no more.
 
-    Without ``sweep.json`` it is what ``config.json`` and the arms' folders say: a choice that was made stays known.
+    One that never began leaves no trace.
+
+    Without ``sweep.json`` it is what ``config.json`` and the arms' folders log: a choice that was made stays known.
 
     Raises:
         StorageError: ``sweep.json`` is torn.
@@ -208,13 +215,16 @@ def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord,
 
 
 def _of_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecord]:
-    """Records of all begun arms. An arm's values are those of the keys that are swept now, and what else it differs in."""
+    """Records of all begun arms.
+
+    An arm's values are those of the keys that are swept now, and what else it differs in.
+    """
     keys = {key for arm in arms for key in arm.values}
     base = dict(_flat(arms[0].config.model_dump(mode="json")))
     for run_id, values in _begun_configs(config).items():
         if not _is_begun(config, run_id):
             continue
-        begun = {**with_new_keys(TrainConfig, values), "root": str(config.run_dir.parent), "preset": ""}
+        begun = {**add_new_defaults(TrainConfig, values), "root": str(config.run_dir.parent), "preset": ""}
         own = {
             key: value
             for key, value in _flat(begun)
@@ -249,7 +259,10 @@ def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) ->
 
 
 def _begun_configs(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
-    """Configurations of all arms that the sweep ever had, by name. ``ConfigError`` if the folder is of something else."""
+    """Configurations of all arms that the sweep ever had, by name.
+
+    ``ConfigError`` if the folder is of something else.
+    """
     path = RunStore(config.run_dir).config_path
     return check_kind(path, type(config).model_fields)["arms"] if read_frozen(path) is not None else {}
 

@@ -30,13 +30,13 @@ from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.folder.checkpoints import check_checkpoint, with_template
-from tasks_lib.folder.failed_start import first_start
+from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.folder.metrics import mark_unknown, share, success, success_by_kind
+from tasks_lib.folder.metrics import format_share, mark_unknown, success, success_by_kind
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.folder.values import freeze_config, git_commit, versions
 from tasks_lib.processes.trainer import Trainer, update_policy
-from tasks_lib.rollouts.evaluation import begin_evaluation, evaluate_version
+from tasks_lib.rollouts.evaluation import evaluate_version, prepare_evaluation
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollout, Rollouts
 from tasks_lib.worker.requests import RolloutRequest
@@ -44,7 +44,7 @@ from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.environment import TORCH_ENVIRONMENT
 from training.ledger.checkpoint_files import MANIFEST, RECIPE, file_hashes
-from training.ledger.disk import folder_bytes, temporary_name, writing
+from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, policy_name, read_json, write_json
 from training.warm_start.recipe import Recipe, stage_path
@@ -60,7 +60,10 @@ LOG_TAIL = 2000
 
 
 class WarmStart:
-    """One warm start, opened by the one flow process that may write its folder. Opening an existing one resumes it."""
+    """One warm start, opened by the one flow process that may write its folder.
+
+    Opening an existing one resumes it.
+    """
 
     def __init__(self, config: WarmStartConfig) -> None:
         config = with_template(config)
@@ -142,7 +145,7 @@ class WarmStart:
     def measure(self, workers: int, *, greedy: bool) -> dict[str, Any]:
         """Success of the version on validation seeds, as it samples in training or greedily."""
         config, version = self.config, self.version
-        begin_evaluation(self.store, version)
+        prepare_evaluation(self.store, version)
         if greedy:
             return evaluate_version(
                 self.rollouts,
@@ -171,7 +174,7 @@ class WarmStart:
         self.store.check_policy(self.version)
         temporary = temporary_name(self.output)
         record = self._record(sampled, greedy)
-        with writing(self.output, needed=folder_bytes(source)):
+        with raise_disk_errors(self.output, needed=folder_bytes(source)):
             try:
                 shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE))
                 write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
@@ -222,7 +225,7 @@ class WarmStart:
 @contextmanager
 def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
     """Open (or resume) the warm start under its run's lock."""
-    with run_lock(config.run_dir), first_start(RunStore(config.run_dir)):
+    with run_lock(config.run_dir), undo_failed_start(RunStore(config.run_dir)):
         yield WarmStart(config)
 
 
@@ -247,7 +250,7 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
         ConfigError: There is cloning to do, and a task of a named kind cannot be demonstrated, or no task at all.
     """
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
-    silent = {task.task_id: reason for task in tasks if (reason := why_silent(task))}
+    silent = {task.task_id: reason for task in tasks if (reason := explain_missing_oracle(task))}
     if config.cloning_updates and silent and (config.tasks.kinds or len(silent) == len(tasks)):
         kinds = sorted({task.kind for task in tasks if task.task_id in silent})
         generated = next((silent[task.task_id] for task in tasks if is_generated(task) and task.task_id in silent), "")
@@ -269,7 +272,7 @@ def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
     evaluation_groups(tasks, phase="s000000", episodes=config.gate_episodes, split=Split.VALIDATION)
 
 
-def why_silent(task: WebTask) -> str:
+def explain_missing_oracle(task: WebTask) -> str:
     """Why no oracle shows how a task is done; empty if one does."""
     try:
         oracle_of(task)
@@ -354,7 +357,7 @@ def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[
 def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
     """Sampled and greedy success in a sentence."""
     return (
-        f"validation success {share(sampled['mean'])} sampled, {share(greedy['mean'])} greedy "
+        f"validation success {format_share(sampled['mean'])} sampled, {format_share(greedy['mean'])} greedy "
         f"(n = {sampled['n']} and {greedy['n']})"
     )
 

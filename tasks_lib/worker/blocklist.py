@@ -19,11 +19,19 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from envs.ends import Block, WallSeen, blocked_sites, blocks
+from envs.ends import Block, WallSighting, blocked_sites, blocks
 from envs.episodes import JUDGED_WALL
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.episode.live import worker_name
-from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, first_fault, move_aside, read_json, write_json
+from training.ledger.store import (
+    BACKUP,
+    RunStore,
+    atomic_write_bytes,
+    describe_first_error,
+    move_aside_advice,
+    read_json,
+    write_json,
+)
 
 HOUR = 3600.0
 ONCE_IN = 60.0
@@ -48,7 +56,7 @@ class Blocklist:
         if episode.wall == JUDGED_WALL and task.site in self._ours:
             return
         now = time.time() if now is None else now
-        seen = WallSeen(
+        seen = WallSighting(
             site=task.site,
             wall=episode.wall,
             time=now,
@@ -61,21 +69,21 @@ class Blocklist:
         if not path.exists():
             atomic_write_bytes(path, seen.model_dump_json().encode())
 
-    def read_walls(self) -> dict[Path, WallSeen]:
+    def read_walls(self) -> dict[Path, WallSighting]:
         """What workers wrote, by file.
 
         Raises:
             StorageError: a file is none of ours.
         """
-        found: dict[Path, WallSeen] = {}
+        found: dict[Path, WallSighting] = {}
         for path in sorted(self.folder.glob("*.json")):
             try:
-                found[path] = WallSeen.model_validate_json(path.read_bytes())
+                found[path] = WallSighting.model_validate_json(path.read_bytes())
             except FileNotFoundError:
                 continue  # deleted meanwhile: nothing of it counted
             except ValidationError as error:
                 raise StorageError(
-                    f"{path} is no entry of a blocklist ({first_fault(error)}); {move_aside(path)} and start the same "
+                    f"{path} is no entry of a blocklist ({describe_first_error(error)}); {move_aside_advice(path)} and start the same "
                     f"command again: only this one sight of a wall does not count then"
                 ) from error
         return found
@@ -117,18 +125,18 @@ class Blocklist:
             raise StorageError(f"{path} is damaged: it is no list of sites; {BACKUP}")
         return frozenset(sites)
 
-    def _forget(self, seen: dict[Path, WallSeen], known: Sequence[Block], now: float, window: float) -> None:
+    def _forget(self, seen: dict[Path, WallSighting], known: Sequence[Block], now: float, window: float) -> None:
         """Delete the files of walls that are forgotten, and of those that nobody confirmed in time."""
-        until = {(block.site, block.wall): block.forgotten for block in known}
+        until = {(block.site, block.wall): block.remembered_until for block in known}
         for path, each in seen.items():
             if until.get((each.site, each.wall), each.time + window) <= now:
                 path.unlink(missing_ok=True)
 
 
-def _confirmed(seen: Iterable[WallSeen], window: float) -> list[WallSeen]:
+def _confirmed(seen: Iterable[WallSighting], window: float) -> list[WallSighting]:
     """Without walls that only the judge saw, unless another episode had the same one at most ``window`` seconds before."""
-    found: list[WallSeen] = []
-    judged: dict[str, list[WallSeen]] = {}
+    found: list[WallSighting] = []
+    judged: dict[str, list[WallSighting]] = {}
     for each in sorted(seen, key=lambda each: (each.time, each.episode_id)):
         if each.wall == JUDGED_WALL:
             before = judged.setdefault(each.site, [])

@@ -25,7 +25,7 @@ import distributed
 
 from envs.actions import as_parsed
 from envs.browser import BrowserPool
-from envs.episodes import LookSources, PageEvidence, part_sources
+from envs.episodes import PageEvidence, VisualRewardSources, part_sources
 from envs.rewards import DESIGNS, Clip, extra_sources
 from envs.rewards.judge import Judge, Ledger
 from envs.rewards.webarena import Helper, site_helpers
@@ -89,7 +89,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._engine: InferenceEngine | None = None
         self._judge: Judge | None = None
         self._clip: Clip | None = None
-        self._looks: LookSources | None = None
+        self._looks: VisualRewardSources | None = None
         self._helpers: Mapping[str, Helper] = {}
         self._made_for: WorkerNeeds | None = None
         self._preparing = threading.Lock()
@@ -245,7 +245,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     def _stage(self, request: WorkerRequest, store: RunStore, clock: ActivityClock) -> RewardStage:
         assert self._pool is not None
         if self._looks is None:
-            self._looks = LookSources(self._pool, self._sites, store.blob, self._clip, request.rewards.similarity)
+            self._looks = VisualRewardSources(
+                self._pool, self._sites, store.blob, self._clip, request.rewards.similarity
+            )
         return RewardStage(
             request.rewards,
             clock,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +50,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Seen:
-    """An element of the page (`envs.actions.Handle`)."""
+    """An element of the page (`envs.actions.ElementHandle`)."""
 
     index: int
     name: str
@@ -60,25 +60,6 @@ class Seen:
     options: tuple[str, ...] | None
     disabled: bool
     backend_node_id: int
-
-
-class Elements:
-    """The marked elements (`envs.actions.Targets`)."""
-
-    def __init__(self, found: Sequence[Seen] = ()) -> None:
-        self._found = list(found)
-
-    def by_index(self, index: int) -> Seen | None:
-        """By number."""
-        return next((each for each in self._found if each.index == index), None)
-
-    def by_id(self, name: str) -> Seen | None:
-        """By semantic id."""
-        return next((each for each in self._found if each.name == name), None)
-
-    def handles(self) -> Sequence[Seen]:
-        """All."""
-        return self._found
 
 
 class TabsOfContext:
@@ -162,7 +143,7 @@ class Stage:
             point = tuple(told["point"]) if told["point"] else None
             options = tuple(told["options"]) if told["options"] is not None else None
             found.append(Seen(index, told["name"], told["tag"], told["text"], point, options, told["disabled"], node))
-        self.context = replace(self.context, targets=Elements(found))
+        self.context = replace(self.context, handles={each.index: each for each in found})
 
     async def load(self, body: str) -> None:
         """Show a page with this body."""
@@ -205,7 +186,7 @@ async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
             made = ActionContext(
                 cdp=cdp,
                 viewport=VIEWPORT,
-                targets=Elements(),
+                handles={},
                 tabs=TabsOfContext(context, page),
                 dialogs=CdpDialogs(cdp),
                 intercept=Interceptor(cdp),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from envs.actions import ActionError, refuse
-from envs.actions.errors import closest, likeness
+from envs.actions import ActionError, check_action
+from envs.actions.errors import closest_names, name_similarity
 from envs.actions.keyboard import KEYS, parse_chord
 from envs.actions.navigate import checked_url
 from envs.types import (
@@ -19,7 +19,7 @@ from envs.types import (
     Type,
 )
 
-from .acting import Elements, Seen
+from .acting import Seen
 
 
 def seen(index: int, tag: str, text: str = "", name: str = "", **more: Any) -> Seen:
@@ -33,7 +33,7 @@ def seen(index: int, tag: str, text: str = "", name: str = "", **more: Any) -> S
 
 
 def test_the_lines_that_policies_have_learned() -> None:
-    targets = Elements([seen(1, "select", options=("Red", "Blue")), seen(2, "button", "Go")])
+    handles = {1: seen(1, "select", options=("Red", "Blue")), 2: seen(2, "button", "Go")}
     lines = {
         Click(element=9): "unknown_element: there is no element 9; choose 1 to 2",
         Type(element=2, text="x"): "not_editable: element 2 is a button; click it",
@@ -42,17 +42,17 @@ def test_the_lines_that_policies_have_learned() -> None:
         Invalid(reason="no action found"): "invalid_action: no action found",
     }
     for action, line in lines.items():
-        error = refuse(action, targets)
+        error = check_action(action, handles)
         assert error is not None and error.line() == line
-    assert refuse(Click(element=2), targets) is None and refuse(Scroll(), targets) is None
-    error = refuse(Click(element=1), Elements())
+    assert check_action(Click(element=2), handles) is None and check_action(Scroll(), handles) is None
+    error = check_action(Click(element=1), {})
     assert error is not None and error.hint == "the page shows none"
 
 
 def test_candidates_are_the_closest_names_first() -> None:
-    assert closest("savv", ["cancel", "save", "saved", "a"]) == ("save", "saved")
-    assert closest("zzz", ["cancel"]) == ()
-    assert likeness("Save", "save changes now and for ever") == 0.5
+    assert closest_names("savv", ["cancel", "save", "saved", "a"]) == ("save", "saved")
+    assert closest_names("zzz", ["cancel"]) == ()
+    assert name_similarity("Save", "save changes now and for ever") == 0.5
 
 
 @pytest.mark.parametrize(

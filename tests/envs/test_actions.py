@@ -35,7 +35,7 @@ POINTS = """<button data-t=go style='position:absolute;left:100px;top:100px;widt
 
 async def test_pointing() -> None:
     async with on(POINTS) as here:
-        button = here.context.targets.by_index(1)
+        button = here.context.handles[1]
         assert button is not None
         assert await here.act(Click(element=1)) == Effect(point=(140.0, 115.0), node=button.backend_node_id)
         assert [each for each in await here.log() if not each.startswith("mouse")] == ["click:go"]

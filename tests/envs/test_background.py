@@ -13,10 +13,10 @@ import pytest
 from envs.browser import BrowserPool
 from envs.browser.browser import Browser
 from envs.browser.connection import Connection
-from envs.browser.context import BrowserContext, ContextOptions, Device
-from envs.browser.options import PoolOptions
-from envs.browser.popups import FirstRequest
+from envs.browser.context import BrowserContext
+from envs.browser.options import ContextOptions, Device, PoolOptions
 from envs.browser.states import ConnectionState
+from envs.browser.tab import FirstRequest
 from envs.cdp import CdpError
 from envs.observation import ObservationOptions
 from envs.settle import PROCESS_ARGS, SettleReason, VirtualClock

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.ends import Block, WallSeen, blocked_sites, blocks
+from envs.ends import Block, WallSighting, blocked_sites, blocks
 from envs.ends.blocklist import MAX_TIMES
 
 
-def seen(*hours: float, site: str = "shop", wall: str = "cloudflare") -> list[WallSeen]:
-    return [WallSeen(site=site, wall=wall, time=hour) for hour in hours]
+def seen(*hours: float, site: str = "shop", wall: str = "cloudflare") -> list[WallSighting]:
+    return [WallSighting(site=site, wall=wall, time=hour) for hour in hours]
 
 
 def only(*hours: float, first: float = 12) -> Block:
@@ -25,7 +25,7 @@ def told(block: Block) -> tuple[float, float, int]:
 
 def test_a_wall_blocks_its_site_until_it_expires() -> None:
     block = only(100)
-    assert told(block) == (100, 112, 1) and block.forgotten == 124
+    assert told(block) == (100, 112, 1) and block.remembered_until == 124
     assert blocked_sites([block], 111.9) == {"shop": block}
     assert blocked_sites([block], 112) == {}
 

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from envs.browser import PoolOptions, find_chromium, process
-from envs.browser.chromium import prompt_frames
+from envs.browser import PoolOptions, find_chromium
+from envs.browser.chromium import _spawn, prompt_frames
 from envs.browser.dispatcher import CORES
 from envs.types import BrowserError, Click, WebTask
 
@@ -111,5 +111,5 @@ def test_a_start_that_runs_out_of_descriptors_leaves_none_open(
         for module, name in ((os, "pipe"), (os, "open"), (fcntl, "fcntl")):
             patch.setattr(module, name, limited(getattr(module, name)))
         with pytest.raises(BrowserError, match="did not start"):
-            process._spawn(tmp_path / "no program", [], {}, tmp_path)
+            _spawn(tmp_path / "no program", [], {}, tmp_path)
     assert set(os.listdir("/proc/self/fd")) == before

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import pytest
 
 from envs.browser.browser import Browser
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess, find_chromium
 from envs.browser.connection import ConnectionTimes
-from envs.browser.context import BrowserContext, ContextOptions, Device
-from envs.browser.process import ChromiumProcess
+from envs.browser.context import BrowserContext
+from envs.browser.options import ContextOptions, Device
 from envs.browser.states import ConnectionState
 from envs.browser.tab import Tab
 from envs.cdp.client import ConnectionLost

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from envs.browser.context import BrowserContext, ContextOptions, Device, PageCrashed
+from envs.browser.context import BrowserContext, PageCrashed
+from envs.browser.options import ContextOptions, Device
 from envs.types import BrowserError
 
 

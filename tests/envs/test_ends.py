@@ -86,21 +86,21 @@ SAME = Sighting("8f00ff", "d1", "click button:save")
 
 def test_three_equal_steps_are_a_repetition() -> None:
     detector = RepetitionDetector()
-    assert [detector.saw(SAME) for _ in range(4)] == [False, False, True, True]
+    assert [detector.is_repeated(SAME) for _ in range(4)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("field", Sighting._fields)
 def test_progress_of_any_kind_is_no_repetition(field: str) -> None:
     detector = RepetitionDetector()
-    assert not any(detector.saw(SAME._replace(**{field: str(step)})) for step in range(10))
+    assert not any(detector.is_repeated(SAME._replace(**{field: str(step)})) for step in range(10))
     # And what was equal before the progress does not count.
     steps = [SAME, SAME, SAME._replace(**{field: "other"}), SAME, SAME]
-    assert not any(detector.saw(step) for step in steps) and detector.count == 2
+    assert not any(detector.is_repeated(step) for step in steps) and detector.count == 2
 
 
 def test_a_loop_of_two_pages_is_left_to_the_horizon() -> None:
     detector = RepetitionDetector()
-    assert not any(detector.saw(SAME._replace(dom=str(step % 2))) for step in range(20))
+    assert not any(detector.is_repeated(SAME._replace(dom=str(step % 2))) for step in range(20))
 
 
 WALLS = [

@@ -157,7 +157,7 @@ def test_what_is_found_is_checked(mine: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "my_odd", module)
     with pytest.raises(ConfigError, match="expected a function of an episode"):
         reward_source("my_odd:number")
-    with pytest.raises(ConfigError, match="has no name, origin, start, close, facts_script"):
+    with pytest.raises(ConfigError, match=r"made \{\}; expected an envs.Site, such as a StaticSite"):
         make_site("my_odd:site")
     with pytest.raises(ConfigError, match="its name is 'shop'"):
         make_site("my_odd:other")

@@ -10,9 +10,8 @@ import pytest
 from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
-from envs.sites import LiveOptions, LiveSite, MiniWobSite, StatefulSite, StaticServer, make_site
+from envs.sites import LiveOptions, LiveSite, MiniWobSite, SiteState, StaticServer, make_site
 from envs.sites.live import read_cookies
-from envs.sites.plain import PlainSite
 from envs.types import Answer, ConfigError, Goto, SeedRange, SiteError, Split, StopReason, TaskError, WebTask
 
 LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
@@ -75,7 +74,6 @@ def test_pages_that_declare_nothing_are_not_asked(name: str) -> None:
     task = WebTask(
         task_id="a", site=name, kind="k", path="/", instruction="Buy", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
     )  # fmt: skip
-    assert isinstance(site, PlainSite)
     assert (site.facts_script(task), site.reset_script(task, 1), site.ready_script(task)) == ("", "", "true")
     assert site.reload_for(task) and not site.stateless_pages and site.final_screenshot
     assert site.background == isinstance(site, LiveSite)
@@ -90,7 +88,7 @@ async def test_tasks_begin_below_the_path_of_an_address() -> None:
     )  # fmt: skip
     episode = await site.open_episode(task, 0)
     assert (site.origin, episode.path) == ("http://h.example:7780", "/admin/orders?x=1")
-    assert isinstance(site, StatefulSite) and episode.state.origin == site.origin
+    assert isinstance(episode.state, SiteState) and episode.state.origin == site.origin
 
 
 def refused(site: LiveSite, url: str) -> Reason | None:

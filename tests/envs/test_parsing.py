@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.actions.parsing import Form, format_action, parse, parse_action
+from envs.actions.parsing import ActionFormat, format_action, parse, parse_action
 from envs.types import Click, ErrorCode, Forget, Invalid, Remember, Select, Submit, Type
 from envs.types.actions import WITH_MEMORY
 
@@ -23,14 +23,14 @@ actions = st.one_of(
 @given(actions)
 def test_what_the_tiny_policy_writes_is_read_back(action):
     assert parse_action(format_action(action)) == action
-    assert parse(format_action(action)).form == Form.BRACKETS
+    assert parse(format_action(action)).form == ActionFormat.BRACKETS
 
 
-@given(every_action, st.sampled_from([Form.BRACKETS, Form.JSON, Form.TOOL_CALL]))
+@given(every_action, st.sampled_from([ActionFormat.BRACKETS, ActionFormat.JSON, ActionFormat.TOOL_CALL]))
 def test_what_is_written_is_read_back(action, form):
     read = parse(format_action(action, form))
     assert read.action == action and read.renamed == ()
-    assert read.form == form or (form == Form.BRACKETS and read.form == Form.JSON)
+    assert read.form == form or (form == ActionFormat.BRACKETS and read.form == ActionFormat.JSON)
 
 
 @given(st.text(max_size=200))
@@ -39,7 +39,7 @@ def test_any_text_gives_an_action(response):
 
 
 @pytest.mark.parametrize("tag", ["</think>", "<think>", "<tool_call>", "</tool_call>", "<action>", "```", "{", '"'])
-@pytest.mark.parametrize("form", [Form.BRACKETS, Form.JSON, Form.TOOL_CALL])
+@pytest.mark.parametrize("form", [ActionFormat.BRACKETS, ActionFormat.JSON, ActionFormat.TOOL_CALL])
 def test_a_text_may_hold_what_encloses_actions(tag, form):
     for action in (Type(element=1, text=f"a {tag} b"), Type(text=tag, clear=False)):
         assert parse_action(format_action(action, form)) == action
@@ -93,35 +93,39 @@ CLICK = {"type": "click", "element": 3}
 @pytest.mark.parametrize(
     ("response", "form", "told"),
     [
-        ("click [3]", Form.BRACKETS, CLICK),
-        ("click [menu.save]", Form.BRACKETS, {"type": "click", "element": "menu.save"}),
-        ("press [Control+a]", Form.BRACKETS, {"type": "press", "key": "Control+a"}),
-        ('press [3] "Enter"', Form.BRACKETS, {"type": "press", "element": 3, "key": "Enter"}),
-        ("scroll [down]", Form.BRACKETS, {"type": "scroll"}),
-        ("go_back", Form.BRACKETS, {"type": "back"}),
-        ("stop [42 euros]", Form.BRACKETS, {"type": "answer", "text": "42 euros"}),
-        ("type [7] [Berlin] [1]", Form.WEBARENA, {"type": "type", "element": 7, "text": "Berlin", "enter": True}),
-        ('{"action": "click", "element": 3}', Form.JSON, CLICK),
-        ('{"type": "click", "element": 3}', Form.JSON, CLICK),
-        ('{"thought": "a", "action": {"type": "click", "target": "[3]"}}', Form.JSON, CLICK),
-        (TOOL, Form.TOOL_CALL, CLICK),
-        (f"I click.\n{TOOL.removesuffix('</tool_call>')}", Form.TOOL_CALL, CLICK),
-        (TOOL.replace("3", "4") + TOOL, Form.LAST_TOOL_CALL, CLICK),
-        ("click(3)", Form.CALL, CLICK),
-        ("click('a51')", Form.CALL, {"type": "click", "element": "a51"}),
-        ("click(120, 340)", Form.CALL, {"type": "click", "at": (120, 340)}),
-        ("click(start_box='(1,2)')", Form.CALL, {"type": "click", "at": (1, 2)}),
-        ("click(at=(120, 340))", Form.CALL, {"type": "click", "at": (120, 340)}),
-        (r'type(1, "a \"b\", c")', Form.CALL, {"type": "type", "element": 1, "text": 'a "b", c'}),
-        ("<action>click [3]</action>", Form.TAG, CLICK),
-        (FENCED, Form.FENCE, CLICK),
-        ("Now ```click [3]```", Form.FENCE, CLICK),
-        ('First {"a": 1}, so {"action": "click", "element": 3}.', Form.PROSE, CLICK),
-        ('First {"a": 1}, so {"action": "click", "element": 3}. Fine {"b": 2}.', Form.PROSE, None),
-        ('{"action": "click", "element": 9} or {"action": "click", "element": 3}', Form.PROSE, CLICK),
-        ("I will save it.\nAction: click(3)", Form.LAST_LINE, CLICK),
-        ("I will save it.\n**click [3]**", Form.LAST_LINE, CLICK),
-        ("I do not know.", Form.NONE, None),
+        ("click [3]", ActionFormat.BRACKETS, CLICK),
+        ("click [menu.save]", ActionFormat.BRACKETS, {"type": "click", "element": "menu.save"}),
+        ("press [Control+a]", ActionFormat.BRACKETS, {"type": "press", "key": "Control+a"}),
+        ('press [3] "Enter"', ActionFormat.BRACKETS, {"type": "press", "element": 3, "key": "Enter"}),
+        ("scroll [down]", ActionFormat.BRACKETS, {"type": "scroll"}),
+        ("go_back", ActionFormat.BRACKETS, {"type": "back"}),
+        ("stop [42 euros]", ActionFormat.BRACKETS, {"type": "answer", "text": "42 euros"}),
+        (
+            "type [7] [Berlin] [1]",
+            ActionFormat.WEBARENA,
+            {"type": "type", "element": 7, "text": "Berlin", "enter": True},
+        ),
+        ('{"action": "click", "element": 3}', ActionFormat.JSON, CLICK),
+        ('{"type": "click", "element": 3}', ActionFormat.JSON, CLICK),
+        ('{"thought": "a", "action": {"type": "click", "target": "[3]"}}', ActionFormat.JSON, CLICK),
+        (TOOL, ActionFormat.TOOL_CALL, CLICK),
+        (f"I click.\n{TOOL.removesuffix('</tool_call>')}", ActionFormat.TOOL_CALL, CLICK),
+        (TOOL.replace("3", "4") + TOOL, ActionFormat.LAST_TOOL_CALL, CLICK),
+        ("click(3)", ActionFormat.CALL, CLICK),
+        ("click('a51')", ActionFormat.CALL, {"type": "click", "element": "a51"}),
+        ("click(120, 340)", ActionFormat.CALL, {"type": "click", "at": (120, 340)}),
+        ("click(start_box='(1,2)')", ActionFormat.CALL, {"type": "click", "at": (1, 2)}),
+        ("click(at=(120, 340))", ActionFormat.CALL, {"type": "click", "at": (120, 340)}),
+        (r'type(1, "a \"b\", c")', ActionFormat.CALL, {"type": "type", "element": 1, "text": 'a "b", c'}),
+        ("<action>click [3]</action>", ActionFormat.TAG, CLICK),
+        (FENCED, ActionFormat.FENCE, CLICK),
+        ("Now ```click [3]```", ActionFormat.FENCE, CLICK),
+        ('First {"a": 1}, so {"action": "click", "element": 3}.', ActionFormat.PROSE, CLICK),
+        ('First {"a": 1}, so {"action": "click", "element": 3}. Fine {"b": 2}.', ActionFormat.PROSE, None),
+        ('{"action": "click", "element": 9} or {"action": "click", "element": 3}', ActionFormat.PROSE, CLICK),
+        ("I will save it.\nAction: click(3)", ActionFormat.LAST_LINE, CLICK),
+        ("I will save it.\n**click [3]**", ActionFormat.LAST_LINE, CLICK),
+        ("I do not know.", ActionFormat.NONE, None),
     ],
 )
 def test_every_form_is_read_and_named(response, form, told):
@@ -201,7 +205,7 @@ def test_deep_and_long_texts_are_read_in_time():
         parse_action("{" * 300 + '{"action": "back"}').type == "invalid"
     )  # a broken object is not replaced by one in it
     html = "<style>" + "p{margin:0}" * 9000 + "</style>"
-    for form in (Form.JSON, Form.TOOL_CALL):
+    for form in (ActionFormat.JSON, ActionFormat.TOOL_CALL):
         assert parse_action("I hand it in.\n" + format_action(Submit(html=html), form)) == Submit(html=html)
 
 
@@ -212,18 +216,18 @@ DROP = {"type": "forget", "key": "total"}
 @pytest.mark.parametrize(
     ("response", "form", "told"),
     [
-        ('remember [total] "42.50"', Form.BRACKETS, KEEP),
-        ('remember [the total] "a\\nb"', Form.BRACKETS, {**KEEP, "key": "the total", "value": "a\nb"}),
-        ('remember [12345] "x"', Form.BRACKETS, {**KEEP, "key": "12345", "value": "x"}),
-        ("forget [total]", Form.BRACKETS, DROP),
-        ('{"action": "remember", "key": "total", "value": "42.50"}', Form.JSON, KEEP),
-        ('{"action": "remember", "key": "total", "value": 42.5}', Form.JSON, {**KEEP, "value": "42.5"}),
-        ('<tool_call>{"name": "forget", "arguments": {"key": "total"}}</tool_call>', Form.TOOL_CALL, DROP),
-        ('remember("total", "42.50")', Form.CALL, KEEP),
-        ('forget(key="total")', Form.CALL, DROP),
-        ('<action>remember [total] "42.50"</action>', Form.TAG, KEEP),
-        ('I note it. {"action": "remember", "key": "total", "value": "42.50"}', Form.PROSE, KEEP),
-        ("I am done.\nAction: forget [total]", Form.LAST_LINE, DROP),
+        ('remember [total] "42.50"', ActionFormat.BRACKETS, KEEP),
+        ('remember [the total] "a\\nb"', ActionFormat.BRACKETS, {**KEEP, "key": "the total", "value": "a\nb"}),
+        ('remember [12345] "x"', ActionFormat.BRACKETS, {**KEEP, "key": "12345", "value": "x"}),
+        ("forget [total]", ActionFormat.BRACKETS, DROP),
+        ('{"action": "remember", "key": "total", "value": "42.50"}', ActionFormat.JSON, KEEP),
+        ('{"action": "remember", "key": "total", "value": 42.5}', ActionFormat.JSON, {**KEEP, "value": "42.5"}),
+        ('<tool_call>{"name": "forget", "arguments": {"key": "total"}}</tool_call>', ActionFormat.TOOL_CALL, DROP),
+        ('remember("total", "42.50")', ActionFormat.CALL, KEEP),
+        ('forget(key="total")', ActionFormat.CALL, DROP),
+        ('<action>remember [total] "42.50"</action>', ActionFormat.TAG, KEEP),
+        ('I note it. {"action": "remember", "key": "total", "value": "42.50"}', ActionFormat.PROSE, KEEP),
+        ("I am done.\nAction: forget [total]", ActionFormat.LAST_LINE, DROP),
     ],
 )
 def test_the_memory_is_written_in_every_form_and_only_where_there_is_one(response, form, told):
@@ -255,7 +259,7 @@ def test_a_malformed_note_is_named(response, code, word):
     assert word in action.reason
 
 
-@pytest.mark.parametrize("form", [Form.BRACKETS, Form.JSON, Form.TOOL_CALL])
+@pytest.mark.parametrize("form", [ActionFormat.BRACKETS, ActionFormat.JSON, ActionFormat.TOOL_CALL])
 def test_notes_survive_writing_and_reading(form):
     for note in (Remember(key='a [b] "c"', value="</tool_call>\n{}"), Forget(key="3")):
         assert parse_action(format_action(note, form), WITH_MEMORY) == note

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from envs.actions.parsing import Form, format_action, parse
+from envs.actions.parsing import ActionFormat, format_action, parse
 from envs.types import (
     Action,
     Answer,
@@ -121,14 +121,14 @@ def turn(rng: random.Random) -> str:
         return "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randint(0, 200)))
     if kind < 0.25:
         return rng.choice(WRAPPERS)(json.dumps(garbage(rng), ensure_ascii=rng.random() < 0.5))
-    form = rng.choice([Form.BRACKETS, Form.JSON, Form.TOOL_CALL])
+    form = rng.choice([ActionFormat.BRACKETS, ActionFormat.JSON, ActionFormat.TOOL_CALL])
     text = rng.choice(CALLS) if kind < 0.4 else format_action(rng.choice(SAMPLES), form)
     return mutated(rng, rng.choice(WRAPPERS)(text))
 
 
 def test_ten_thousand_malformed_turns() -> None:
     rng = random.Random(20261121)
-    forms, codes = Counter[Form](), Counter[str]()
+    forms, codes = Counter[ActionFormat](), Counter[str]()
     for _ in range(TURNS):
         response = turn(rng)
         read = parse(response)
@@ -142,10 +142,10 @@ def test_ten_thousand_malformed_turns() -> None:
             assert parse(format_action(read.action)).action == read.action
         # What cannot be stored or sent to a browser would be an exception later.
         read.action.model_dump_json().encode()
-        assert read.form != Form.NONE or isinstance(read.action, Invalid)
+        assert read.form != ActionFormat.NONE or isinstance(read.action, Invalid)
     print(dict(forms), dict(codes))
     assert forms.total() == codes.total() == TURNS
-    assert {*forms} == {*Form} - {Form.CUSTOM}, "a form of a parser that a user brings is none of ours"
+    assert {*forms} == {*ActionFormat} - {ActionFormat.CUSTOM}, "a form of a parser that a user brings is none of ours"
     assert {*codes} == {
         "read",
         ErrorCode.INVALID_ACTION,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from envs.actions.parsing import Form, parse, parse_action
+from envs.actions.parsing import ActionFormat, parse, parse_action
 from envs.types import Answer, Click, Invalid, Type
 
 WRITTEN = {
@@ -160,7 +160,7 @@ def test_of_several_actions_the_last_is_done_in_every_form(form, between):
         f"<tool_call>{between.join(map(json.dumps, calls))}</tool_call>",
     ):
         assert parse_action(several) == Click(element=3)
-    assert parse(f"{TOOL}{between}{TOOL}").form == Form.LAST_TOOL_CALL
+    assert parse(f"{TOOL}{between}{TOOL}").form == ActionFormat.LAST_TOOL_CALL
 
 
 TOOL = WRITTEN["tool call"]

@@ -13,10 +13,9 @@ import psutil
 import pytest
 
 from envs.browser.browser import Browser
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess, find_chromium
 from envs.browser.connection import ConnectionTimes
-from envs.browser.context import ContextOptions, Device
-from envs.browser.process import ChromiumProcess
+from envs.browser.options import ContextOptions, Device
 from envs.browser.states import ConnectionState
 from envs.cdp import cbor
 from envs.cdp.client import ConnectionLost

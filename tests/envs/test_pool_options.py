@@ -13,9 +13,8 @@ import psutil
 import pytest
 
 from envs.browser import BrowserPool, PoolOptions, find_chromium
-from envs.browser.chromium import LAUNCH_ARGS
-from envs.browser.context import Device
-from envs.browser.process import ChromiumProcess
+from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess
+from envs.browser.options import Device
 from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto, WebTask
 

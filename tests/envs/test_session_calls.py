@@ -13,6 +13,7 @@ from envs.actions import ActionError
 from envs.browser import BrowserPool, WebSession
 from envs.browser.episode import unchanged
 from envs.browser.page_step import PageStep
+from envs.sites import MiniWobSite
 from envs.types import (
     BrowserError,
     Click,
@@ -128,7 +129,7 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
         released.append(context)
 
     pool: Any = SimpleNamespace(acquire=acquire, release=release)
-    session = WebSession(pool, SimpleNamespace(stateless_pages=True), step_deadline=60)  # type: ignore[arg-type]
+    session = WebSession(pool, MiniWobSite(), step_deadline=60)
     resetting = asyncio.create_task(session.reset(page_task("/index.html"), 0))
     await asyncio.sleep(0.01)
     await session.close()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from envs.browser.context import BrowserContext, ContextOptions, Device, PageCrashed
+from envs.browser.context import BrowserContext, PageCrashed
+from envs.browser.options import ContextOptions, Device
 from envs.cdp.client import CdpError, ConnectionLost
 from envs.rewards.chromiumrl import source as module
 from envs.rewards.chromiumrl.source import ReferenceSource

@@ -132,10 +132,12 @@ def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
         with pytest.raises(JudgeError, match=r"shards are not complete:\n.*the budget of 20 requests is used up"):
             build_tasks(**parameters_of(config(fake.url, 20)))
         assert len(fake.requests) == 20
-        spent = config(fake.url, 20).run_dir / "writer_spent.json"
+        spent = config(fake.url, 20).run_dir / "writer_spent.sqlite"
         known = spent.read_bytes()
         spent.write_text('{"requests":')
-        with pytest.raises(StorageError, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
+        with pytest.raises(
+            StorageError, match=r"writer_spent\.sqlite: this is no ledger of what was spent .*delete the file"
+        ):
             build_tasks(**parameters_of(config(fake.url, 36)))
         assert len(fake.requests) == 20
         spent.write_bytes(known)
@@ -226,7 +228,7 @@ def test_what_may_be_spent_and_giving_up_may_change_when_a_build_goes_on(tmp_pat
 
     with open_build(config(budget_requests=5)) as built:
         pass
-    assert {request.spent for request in built.missing_shards()} == {str(built.folder / "writer_spent.json")}
+    assert {request.spent for request in built.missing_shards()} == {str(built.folder / "writer_spent.sqlite")}
     assert built.spending() == "writer: 0 requests spent (5 left), 0 tokens spent"
     assert SetBuild(config(budget_requests=6, budget_tokens=10)).writer_account() == {
         "requests": {"spent": 0, "left": 6}, "tokens": {"spent": 0, "left": 10},

@@ -62,7 +62,7 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(
         assert status == 130
         assert "interrupted: what is whole is kept; start the same command again" in log.read_text()
     assert not store.evaluation_path(0).exists()
-    stored = [store.attempted(*each)[0] for each in store.stored_trajectories()]
+    stored = [store.attempt_trajectory(*each)[0] for each in store.stored_trajectories()]
     assert stored and all(each.error is None for each in stored)
     groups = [read_group(store, group) for group in store.group_ids()]
     assert all(episode.score is not None for group in groups for episode in group.episodes)

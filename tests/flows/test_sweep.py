@@ -29,7 +29,7 @@ from tasks_lib.config.parameters import parameters_of, values_of
 from tasks_lib.sweeps import deployed
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
-from tasks_lib.sweeps.sweeping import Say, Sweep
+from tasks_lib.sweeps.sweeping import Log, Sweep
 from tests.tasks_lib.swept import Train
 from training.ledger.store import RunStore, read_json
 
@@ -224,8 +224,8 @@ def test_a_sweep_that_is_stopped_cancels_its_flow_runs_and_begins_them_anew_when
     first, second = (arm.run_id for arm in given.all_arms())
     begin = deployed._begin
 
-    def begin_and_take(sweep: Sweep, arm: Arm, before: FlowRun | None, say: Say) -> Any:
-        begun = begin(sweep, arm, before, say)
+    def begin_and_take(sweep: Sweep, arm: Arm, before: FlowRun | None, log: Log) -> Any:
+        begun = begin(sweep, arm, before, log)
         if arm.run_id == first:
             with get_client(sync_client=True) as client:
                 client.set_flow_run_state(begun.flow_run.id, Running(), force=True)  # as a worker does

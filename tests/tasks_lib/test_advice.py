@@ -18,7 +18,7 @@ import pytest
 from envs.types import RewardBundle, RollwrightError, Rubric, SiteError, StorageError, rubric_hash
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, read_regraded, write_start
-from tasks_lib.folder.values import OtherValuesError, finished_result
+from tasks_lib.folder.values import ChangedValuesError, finished_result
 from tasks_lib.loops.results import write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
@@ -95,7 +95,7 @@ def start(config: TrainConfig, newest: int = 2) -> dict[str, Any]:
     store, said = RunStore(config.run_dir), list[str]()
     assert finished_result(config, store) is None
     with open_run(config) as run:
-        progress: Any = SimpleNamespace(say=said.append, iteration=lambda *_: None)
+        progress: Any = SimpleNamespace(log=said.append, iteration=lambda *_: None)
         for version in range(run.version + 1, newest + 1):  # as `SynchronousLoop.iterate` does
             publish(store, version)
             run.journal.record_update(*published_batch(store, version))
@@ -234,7 +234,7 @@ def test_what_errors_advise_is_safe_to_do(
     used = [row.episode_id for version in (1, 2) for row in published_batch(RunStore(root), version)[0].rows]
     assert after["states"]["consumed"] == len(set(used)), "by the files"
     other = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"std_epsilon": 0.3})})
-    with pytest.raises(OtherValuesError, match=r"algorithm\.std_epsilon"), open_run(other):
+    with pytest.raises(ChangedValuesError, match=r"algorithm\.std_epsilon"), open_run(other):
         pass
     assert [each for each in examine(root) if each.severity == "fault"] == []
 
@@ -274,7 +274,7 @@ def test_a_policy_that_was_made_again_with_other_weights_is_evaluated_again(
         with open_run(config) as run:
             publish(store, 2, weights)
             run.rollouts = Play(store)  # type: ignore[assignment]
-            progress: Any = SimpleNamespace(say=said.append)
+            progress: Any = SimpleNamespace(log=said.append)
             loop = SynchronousLoop(run, None, 1, progress)  # type: ignore[arg-type]
             loop.evaluate()
             lines = run.metrics.lines("evaluation")

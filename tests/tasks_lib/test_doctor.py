@@ -15,7 +15,7 @@ from prefect.logging import disable_run_logger
 from envs.types import StorageError, TrainingError
 from flows.doctor import main
 from tasks_lib.config import TrainConfig
-from tasks_lib.folder.repair import batch_of, mend_run, repair_group
+from tasks_lib.folder.repair import batch_of, repair_group, repair_run
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.doctor import examine
 from tasks_lib.processes.trainer import update_policy
@@ -24,7 +24,7 @@ from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch
 from training.ledger.journal import Journal, read_batch
 from training.ledger.store import RunStore, atomic_write_bytes, write_json
-from training.trainer.rows import read_batch as read_rows_of
+from training.trainer.rows import read_batch_file as read_rows_of
 from training.trainer.rows import read_rows
 
 PUBLISHED, PENDING = "groups/i000000/i000000-g0000.json", "groups/i000002/i000002-g0000.json"
@@ -107,7 +107,7 @@ def test_a_whole_run_has_no_finding_and_opening_it_changes_nothing(
     config, store = run
     before = content(store.root)
     assert main(["--run", str(store.root)]) == 0 and capsys.readouterr().out.endswith(": no faults\n")
-    assert examine(store.root) == [] and mend_run(store, config) == []
+    assert examine(store.root) == [] and repair_run(store, config) == []
     assert content(store.root) == before
     wanted = {"consumed": 4, "zero_variance": 6, "abstained": 6, "in_flight": 5}
     counted = states(store)
@@ -123,11 +123,11 @@ def test_a_damaged_record_is_made_again_from_its_trajectories(
     before, counted = content(store.root), states(store)
     damage(store.root / name)
     if damage is missing and name == PENDING:  # then it is rolled out again, and its batch is made again with it
-        (said,) = mend_run(store, config)
+        (said,) = repair_run(store, config)
         assert said.startswith(str(store.batch_path(3))) and not store.batch_path(3).exists()
         return
     assert (store.root / name).stem in "".join(faults(store)) and "start the run again" in "".join(faults(store))
-    (said,) = mend_run(store, config)
+    (said,) = repair_run(store, config)
     assert name in said and "made again from its 2 trajectories" in said
     assert content(store.root) == before and states(store) == counted
     assert faults(store) == []
@@ -141,7 +141,7 @@ def test_a_damaged_batch_of_a_published_version_is_the_one_that_its_manifest_nam
     before = content(store.root)
     damage(store.batch_path(1))
     assert "batches/v000001.json" in "".join(faults(store))
-    (said,) = mend_run(store, config)
+    (said,) = repair_run(store, config)
     assert "made again from its groups, as its manifest says" in said and content(store.root) == before
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_batch_that_nothing_was_trained_on_is_put_aside(
 ) -> None:
     config, store = run
     damage(store.batch_path(3))
-    said = mend_run(store, config)
+    said = repair_run(store, config)
     assert not store.batch_path(3).exists() and (said != []) == (damage is not missing)
 
 
@@ -165,7 +165,7 @@ def test_a_batch_of_an_older_run_is_made_again_as_it_was_written_then(run: tuple
     manifest.write_text(json.dumps(store.manifest(1) | {"batch": hashlib.sha256(older).hexdigest()}))
     counted = states(store)
     truncated(store.batch_path(1))
-    mend_run(store, config)
+    repair_run(store, config)
     assert store.batch_path(1).read_bytes() == older and states(store) == counted
 
 
@@ -176,7 +176,7 @@ def test_a_batch_whose_groups_give_another_one_is_refused(run: tuple[TrainConfig
     document["episodes"][0]["steps"] += 1
     (store.root / PUBLISHED).write_text(json.dumps(document))
     with pytest.raises(StorageError, match="its groups give another one than version 1 was trained on"):
-        mend_run(store, config)
+        repair_run(store, config)
 
 
 @damages
@@ -194,9 +194,9 @@ def test_a_damaged_trajectory_of_a_published_iteration_is_named(
     )
     if damage in (truncated, empty, garbage, missing):
         with pytest.raises(StorageError, match=rf"{episode}.*Put the files back from a copy"):
-            mend_run(store, config)
+            repair_run(store, config)
     path.write_bytes(copy)  # the advice
-    assert faults(store) == [] and mend_run(store, config) == []
+    assert faults(store) == [] and repair_run(store, config) == []
 
 
 @pytest.mark.parametrize("batch", [lambda _: None, truncated], ids=["batch whole", "batch truncated"])
@@ -213,7 +213,7 @@ def test_the_record_of_a_group_that_only_abstained_is_made_again(
     record.unlink()
     batch(store.batch_path(1))
     with open_run(config) as run:
-        assert any("i000000-g0001" in line and "made again from its 4 trajectories" in line for line in run.mended)
+        assert any("i000000-g0001" in line and "made again from its 4 trajectories" in line for line in run.repairs)
         assert run.journal.episodes() == counted and run.sample(0, 0), "nothing of it is in flight"
     assert {name: data for name, data in content(store.root).items() if name in before} == before
     record.unlink()
@@ -221,7 +221,7 @@ def test_the_record_of_a_group_that_only_abstained_is_made_again(
         if episode_id.startswith("i000000-g0001"):
             store.trajectory_path(episode_id, token).unlink()
     with pytest.raises(StorageError, match=r"version 1 was made of 2 groups, and of 1 there is neither.*Put the files"):
-        mend_run(store, config)
+        repair_run(store, config)
 
 
 def test_a_record_that_lost_an_episode_is_refused(run: tuple[TrainConfig, RunStore]) -> None:
@@ -232,7 +232,7 @@ def test_a_record_that_lost_an_episode_is_refused(run: tuple[TrainConfig, RunSto
     document["episodes"].pop(0)
     path.write_text(json.dumps(document))
     with pytest.raises(StorageError, match="does not list episode i000000-g0002-s00-a0, which its attempt has stored"):
-        mend_run(store, config)
+        repair_run(store, config)
     assert any("i000000-g0002-s00-a0" in each for each in faults(store))
 
 
@@ -245,12 +245,12 @@ def test_what_cannot_be_made_again_is_named(run: tuple[TrainConfig, RunStore]) -
         truncated(store.root / name)
         if name == PENDING:
             assert any("rolled out again" in each for each in faults(store))
-            assert "of its 2 episodes i000002-g0000-s01 are not whole" in mend_run(store, config)[0]
+            assert "of its 2 episodes i000002-g0000-s01 are not whole" in repair_run(store, config)[0]
             assert not store.group_path(group_id).exists()
     with pytest.raises(
         StorageError, match=r"of its 2 episodes i000000-g0000-s01 are not whole.*cannot be played again"
     ):
-        mend_run(store, config)
+        repair_run(store, config)
 
 
 @damages
@@ -282,7 +282,7 @@ def test_an_attempt_that_was_killed_is_no_part_of_a_record_that_is_made_again(
     assert [each.severity for each in examine(store.root)] == ["note"]
     before = content(store.root)
     truncated(store.root / PUBLISHED)
-    mend_run(store, config)
+    repair_run(store, config)
     assert content(store.root) == before and TOKEN in (store.root / PUBLISHED).read_text()
 
 
@@ -363,7 +363,7 @@ def test_a_pending_update_is_made_without_the_episodes_whose_evidence_is_lost(
     def remake(damaged: Mapping[str, str]) -> TrainingBatch:
         return batch_of(store, 3, config.algorithm, damaged)
 
-    assert mend_run(store, config) == [], "it is not known before the trainer reads it"
+    assert repair_run(store, config) == [], "it is not known before the trainer reads it"
     with disable_run_logger():
         with pytest.raises(TrainingError):
             update_policy.fn(store.root, whole, Trainer())  # type: ignore[arg-type]
@@ -375,10 +375,10 @@ def test_a_pending_update_is_made_without_the_episodes_whose_evidence_is_lost(
     counted = states(store)
     assert (counted["damaged"], counted["in_flight"], counted["consumed"]) == (1, 0, 5)
     if lost == "screenshot":
-        assert mend_run(store, config) == []
+        assert repair_run(store, config) == []
         data = store.batch_path(3).read_bytes()
         truncated(store.batch_path(3))
-        assert "made again from its groups" in mend_run(store, config)[0]
+        assert "made again from its groups" in repair_run(store, config)[0]
         assert store.batch_path(3).read_bytes() == data
 
 

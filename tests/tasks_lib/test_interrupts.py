@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tasks_lib.processes.interrupts import NANNY, QuietNannies, is_not_cancelled, is_own_crash
+from tasks_lib.processes.interrupts import NANNY, NannyLogFilter, is_not_cancelled, is_own_crash
 
 KILLS = "Worker process still alive after 4.0 seconds, killing"
 ENDS: list[type[BaseException]] = [KeyboardInterrupt, ValueError]
@@ -30,7 +30,7 @@ def test_nannies_are_quiet_about_what_an_interrupt_ends_and_about_nothing_else(e
         )
         return [bool(nanny.filter(line)) for line in lines]
 
-    with pytest.raises(end), QuietNannies() as nannies:
+    with pytest.raises(end), NannyLogFilter() as nannies:
         try:
             with nannies.record_failure():
                 assert all(said())
@@ -41,7 +41,7 @@ def test_nannies_are_quiet_about_what_an_interrupt_ends_and_about_nothing_else(e
 
 
 def test_an_interrupt_behind_another_error_counts() -> None:
-    with pytest.raises(OSError), QuietNannies() as nannies, nannies.record_failure():
+    with pytest.raises(OSError), NannyLogFilter() as nannies, nannies.record_failure():
         try:
             raise KeyboardInterrupt
         finally:

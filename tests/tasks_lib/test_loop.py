@@ -13,7 +13,7 @@ from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.episode.play import NOT_NEEDED
 from tasks_lib.loops.run import open_run
-from tasks_lib.loops.synchronous import SynchronousLoop, _Stopwatch, nothing_to_learn
+from tasks_lib.loops.synchronous import SynchronousLoop, _Stopwatch, describe_no_progress
 from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from training.batches import TrainingBatch, build_batch
@@ -42,23 +42,23 @@ def record(*causes: str | None) -> GroupRecord:
 
 
 def test_failures_ask_for_another_policy() -> None:
-    said = nothing_to_learn(4, [record(None, None), record(None)])
+    said = describe_no_progress(4, [record(None, None), record(None)])
     assert said.startswith("iteration 4: all 3 episodes failed") and "docs/warm-start.md" in said
 
 
 def test_abstentions_are_counted_with_their_commonest_cause_and_say_nothing_of_the_policy() -> None:
-    said = nothing_to_learn(4, [record("no judge", "crash"), record("no judge")])
+    said = describe_no_progress(4, [record("no judge", "crash"), record("no judge")])
     assert said.startswith("iteration 4: 3 of 3 episodes abstained (commonest cause, 2 times: no judge)")
     assert "failed" not in said and "warm-start" not in said
 
 
 def test_what_was_not_needed_is_no_fault() -> None:
-    said = nothing_to_learn(4, [record(None, None, NOT_NEEDED), record(None, NOT_NEEDED)])
+    said = describe_no_progress(4, [record(None, None, NOT_NEEDED), record(None, NOT_NEEDED)])
     assert said.startswith("iteration 4: all 3 episodes failed") and "abstained" not in said
 
 
 def test_both_are_told_apart() -> None:
-    said = nothing_to_learn(4, [record("no judge", None), record(None)])
+    said = describe_no_progress(4, [record("no judge", None), record(None)])
     assert "1 of 3 episodes abstained (commonest cause, 1 times: no judge)" in said
     assert "the other 2 failed" in said and "docs/warm-start.md" in said
 
@@ -141,7 +141,7 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
     }
     RunStore(tmp_path).spent_path().write_text("[300]")
     with pytest.raises(
-        DamagedLedger, match=r"judge_spent\.json: expected what was spent, not b'\[300\]'; .*delete the file"
+        DamagedLedger, match=r"judge_spent\.sqlite: this is no ledger of what was spent .*delete the file"
     ):
         line(judge=judge)
 
@@ -153,7 +153,7 @@ def test_nothing_is_estimated_before_an_episode_was_measured_here(
     said: list[str] = []
 
     class Said:
-        def say(self, line: str) -> None:
+        def log(self, line: str) -> None:
             said.append(line)
 
     def evaluated(_rollouts: object, version: int, *_: object, **more: object) -> dict[str, Any]:

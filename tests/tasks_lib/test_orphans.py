@@ -12,9 +12,9 @@ import psutil
 def test_a_child_ends_with_its_killed_parent():
     code = (
         "import subprocess, sys, time\n"
-        "from tasks_lib.processes.orphans import end_with_us\n"
+        "from tasks_lib.processes.orphans import end_with_parent\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
-        "end_with_us(child.pid)\n"
+        "end_with_parent(child.pid)\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(600)"
     )

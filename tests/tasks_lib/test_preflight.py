@@ -13,7 +13,7 @@ from envs.types import BrowserError, ConfigError, PolicyError, RollwrightError, 
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import open_build
 from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
-from tasks_lib.folder.checkpoints import check_same, evaluated_version
+from tasks_lib.folder.checkpoints import check_unchanged, evaluated_version
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.loops.run import open_run
@@ -345,12 +345,12 @@ def test_an_evaluation_of_before_goes_on_as_version_0(tmp_path: Path) -> None:
     shutil.copytree(READER, checkpoint)
     write_json(checkpoint / "manifest.json", {})
     assert evaluated_version(store, checkpoint) == 0
-    check_same(store, 0, checkpoint)
+    check_unchanged(store, 0, checkpoint)
     (checkpoint / "config.json").write_text("{}")
     with pytest.raises(PolicyError, match=r"v000010 is not what e evaluated: config\.json changed since"):
-        check_same(store, 0, checkpoint)
+        check_unchanged(store, 0, checkpoint)
     shutil.rmtree(checkpoint)
-    check_same(store, 0, checkpoint)  # what was evaluated was copied
+    check_unchanged(store, 0, checkpoint)  # what was evaluated was copied
 
 
 def test_the_arms_of_a_sweep_are_looked_at(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Pa
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 5}
     again = _regrading(tmp_path, which="all", batch=1, judge=judge)
     requests = again.requests()
-    assert len(requests) == 3 and {each.spent_path for each in requests} == {again.folder / "judge_spent.json"}
+    assert len(requests) == 3 and {each.spent_path for each in requests} == {again.folder / "judge_spent.sqlite"}
     needs = [WorkerNeeds.of(each) for each in requests]
     assert needs[0] == needs[1] == needs[2], "a worker keeps its judge for the next batch"
     for request in requests:
@@ -224,10 +224,8 @@ def test_a_regrading_whose_ledger_is_damaged_says_so_before_it_asks_for_anything
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}}
     again = _regrading(tmp_path, which="all", judge=judge)
     again.folder.mkdir(parents=True)
-    (again.folder / "judge_spent.json").write_text('{"requests": -3}')
-    with pytest.raises(
-        DamagedLedger, match=r"regraded/again/judge_spent\.json: expected what was spent, .*delete the file"
-    ):
+    (again.folder / "judge_spent.sqlite").write_text('{"requests": -3}')
+    with pytest.raises(DamagedLedger, match=r"regraded/again/judge_spent\.sqlite: this is no ledger .*delete the file"):
         again.run()  # outside of a flow: anything that is graded would be another error
     for episode in again.episodes:
         played = store.trajectory(episode)
@@ -235,7 +233,7 @@ def test_a_regrading_whose_ledger_is_damaged_says_so_before_it_asks_for_anything
         write_json(store.regraded_path("again", episode), result)
     with pytest.raises(DamagedLedger):
         again.summary()
-    (again.folder / "judge_spent.json").unlink()
+    (again.folder / "judge_spent.sqlite").unlink()
     assert again.summary()["judge"]["requests"]["spent"] == 0
 
 
@@ -256,9 +254,9 @@ def test_it_is_looked_at_before_a_cluster_starts_and_nothing_is_written(tmp_path
     spent = store.spent_path("again")
     assert not spent.parent.exists()
     spent.parent.mkdir(parents=True)
-    spent.write_text("[")
+    spent.write_text("[7")
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
-    with pytest.raises(DamagedLedger, match=r"judge_spent\.json: expected what was spent"):
+    with pytest.raises(DamagedLedger, match=r"judge_spent\.sqlite: this is no ledger of what was spent"):
         look(judge=judge)
 
 

@@ -241,7 +241,7 @@ def test_torn_metrics_line_is_shown(make_run: MakeRun, look: Look) -> None:
 def test_what_the_judge_spent_is_read_from_the_metrics_so_a_damaged_ledger_takes_no_report(make_run: MakeRun) -> None:
     run = make_run()
     before = build_report(run.root).read_bytes()
-    (run.root / "judge_spent.json").write_text("[")
+    (run.root / "judge_spent.sqlite").write_text("[")
     assert build_report(run.root).read_bytes() == before
 
 

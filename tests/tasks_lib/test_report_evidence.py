@@ -30,10 +30,10 @@ from envs.types import (
     Trajectory,
     WebTask,
 )
-from envs.types.evidence import DomElement, Download, PageText, Recorded, ServerAnswer, Told
+from envs.types.evidence import DomElement, Download, PageReply, PageText, Recorded, ServerAnswer
 from tasks_lib.report import build_report
 from tasks_lib.report.changes import change_rows, change_words
-from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut
+from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut_text
 from tasks_lib.report.facts import DECIDED
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore, write_json
@@ -95,7 +95,7 @@ RECORDED = Recorded(
     dom=(DomElement(tag="html"), DomElement(tag="body", parent=0)),
     dom_cut=True,
     downloads=(Download(name=f"{HACK}.csv", size=1234, sha256="ab" * 32),),
-    scripts={"1 + 1": Told(value=2), "missing.x": Told(trouble="ReferenceError: missing", threw=True)},
+    scripts={"1 + 1": PageReply(value=2), "missing.x": PageReply(trouble="ReferenceError: missing", threw=True)},
     server=(
         ServerAnswer(database="shop", asked="SELECT 1", rows=((1, "a"),)),
         ServerAnswer(database=None, asked="/orders", at=("last", 0), value=None, error="answered 500"),
@@ -337,7 +337,7 @@ def test_a_run_from_before_blobs_were_told_apart_is_read_as_before(store: RunSto
 
 
 def test_texts_and_tables_are_cut_with_how_much() -> None:
-    assert cut("abcd", 4) == "abcd" and cut("a" * 1500, 500) == "a" * 500 + "… (1,000 more characters)"
+    assert cut_text("abcd", 4) == "abcd" and cut_text("a" * 1500, 500) == "a" * 500 + "… (1,000 more characters)"
     evidence = Evidence(RunStore(Path("nowhere")), [], left=25)
     assert evidence.table([["0123456789", 1], ["x"], ["0123456789"]]) == {"rows": [["0123456789", 1], ["x"]], "more": 1}
     assert evidence.left == 25 - 18 - 1

@@ -16,7 +16,7 @@ from envs.types import StopReason
 from tasks_lib.report import build_report, learning_curve_png
 from tasks_lib.report.charts import Series, format_duration, line_chart, nice_ticks, number, rolling_mean
 from tasks_lib.report.data import RunData, read_run
-from tasks_lib.report.episodes import MAX_EPISODES, choose
+from tasks_lib.report.episodes import MAX_EPISODES, choose_episodes
 from tasks_lib.report.grading import MAX_CAUSES, MAX_WORDS, OTHERS, cause_rows, grading
 from tasks_lib.report.page import flatten, percent
 from tasks_lib.report.summary import (
@@ -160,10 +160,10 @@ def _group(phase: str, kind: str, seed: int, *scores: float | None) -> GroupReco
 def test_choice_prefers_a_page_that_was_learned_and_is_bounded() -> None:
     first = [_group("e000000", "a", 1, 0.0), _group("e000000", "a", 2, 0.0), _group("e000000", "a", 3, 1.0)]
     last = [_group("e000009", "a", 1, 0.0), _group("e000009", "a", 2, 1.0), _group("e000009", "a", 3, 1.0)]
-    chosen = [(c.reason, c.member.seed, c.member.score) for c in choose(first + last)]
+    chosen = [(c.reason, c.member.seed, c.member.score) for c in choose_episodes(first + last)]
     assert ("first evaluation", 2, 0.0) in chosen and ("last evaluation", 2, 1.0) in chosen
     many = [_group(phase, f"k{n}", 1, 0.0, 1.0, None) for phase in ("e000000", "e000005", "i000004") for n in range(30)]
-    chosen_many = choose(many)
+    chosen_many = choose_episodes(many)
     assert len(chosen_many) == MAX_EPISODES
     assert sum(c.reason == "abstention" for c in chosen_many) == 5
     assert len({c.member.episode_id for c in chosen_many}) == MAX_EPISODES

@@ -17,9 +17,9 @@ from envs.types import Cost, PartRole, RewardBundle, RewardPart, rubric_hash
 from tasks_lib.folder.regraded import Regraded, RegradingStart, write_end, write_start
 from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
-from tasks_lib.report.episodes import MAX_REGRADED, choose, viewer_data
+from tasks_lib.report.episodes import MAX_REGRADED, choose_episodes, viewer_data
 from tasks_lib.report.page import facets, render
-from tasks_lib.report.regraded import GradedAgain, change, decided, read_regradings
+from tasks_lib.report.regraded import RegradingData, change, decided, read_regradings
 from training.ledger.store import RunStore, write_json
 
 HACK = "<img src=x onerror='window.hacked = 9'>"
@@ -66,7 +66,7 @@ def store(written: Path, tmp_path: Path) -> RunStore:
     return RunStore(shutil.copytree(written, tmp_path / "run-1"))
 
 
-def again(store: RunStore) -> list[GradedAgain]:
+def again(store: RunStore) -> list[RegradingData]:
     run = read_run(store.root)
     found = read_regradings(run, store)
     assert run.problems == []
@@ -224,7 +224,7 @@ def test_later_grades_lie_under_the_first_newest_first(store: RunStore) -> None:
 
 def test_those_that_changed_are_in_the_viewer(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = read_run(store.root).groups
-    usual = [entry.member.episode_id for entry in choose(groups)]
+    usual = [entry.member.episode_id for entry in choose_episodes(groups)]
     first = [m.episode_id for g in groups if g.phase == "i000000" for m in g.episodes]
     assert not {*first} & {*usual}, "the viewer shows the last iteration"
     put(store, "again", {name: FAILED if store.trajectory(name).reward.passed else PASSED for name in first})
@@ -234,7 +234,7 @@ def test_those_that_changed_are_in_the_viewer(store: RunStore, monkeypatch: pyte
     assert {episode["again"] for episode in added} == {"passes now", "passes no more"}
     monkeypatch.setattr("tasks_lib.report.episodes.MAX_EPISODES", len(usual) + 1)
     wanted = [*first[:3], usual[-1]]
-    names = [entry.member.episode_id for entry in choose(groups, wanted)]
+    names = [entry.member.episode_id for entry in choose_episodes(groups, wanted)]
     assert names == [*usual[:-3], usual[-1], *first[:3]], "in the places of the last that nobody wants"
 
 

@@ -185,10 +185,11 @@ async def test_an_episode_is_not_given_up_because_a_ledger_was_damaged(tmp_path:
         first = await stage.grade(RUBRIC_TASK, trajectory())
         ledger.path.write_text("[]")
         asked = len(fake.requests)
-        with pytest.raises(DamagedLedger, match=f"{ledger.path}: expected what was spent, not .* delete the file"):
+        with pytest.raises(DamagedLedger, match=f"{ledger.path}: this is no ledger .* delete the file"):
             await stage.grade(RUBRIC_TASK, trajectory())
         assert len(fake.requests) == asked and stage.counts.graded == 1
-        ledger.path.write_text('{"requests": 99, "tokens": 0}')
+        ledger.start_path.write_text('{"requests": 99, "tokens": 0}')
+        ledger.path.unlink()
         first, last = [first, await stage.grade(RUBRIC_TASK, trajectory())]
     assert first.reward.binary == 1.0 and last.reward.binary is None, "a budget that is used up is no damage"
     assert any("budget of 100 requests is used up" in part.evidence for part in last.reward.parts)

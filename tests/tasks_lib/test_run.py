@@ -174,9 +174,7 @@ def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_wha
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
     config = _config(tmp_path, rollout={"judge": judge})
     check_training(config)
-    match = (
-        r"judge_spent\.json: expected what was spent, not b.*; nothing is sent until you write .*, or delete the file"
-    )
+    match = r"judge_spent\.sqlite: this is no ledger .*; nothing is sent until you write .* and then delete the file"
     with open_run(config) as run:
         path = run.store.spent_path()
         path.write_text(content)

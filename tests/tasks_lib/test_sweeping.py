@@ -17,12 +17,12 @@ from envs.types import ConfigError, PolicyError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.preflight.flows import check_sweep
-from tasks_lib.processes.interrupts import interrupted_by
+from tasks_lib.processes.interrupts import find_interrupt
 from tasks_lib.report.data import Success
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.page import build_sweep_report
 from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, lines, summarise, table_rows
-from tasks_lib.sweeps.sweeping import open_sweep, run_here
+from tasks_lib.sweeps.sweeping import open_sweep, run_as_subflows
 from tests.tasks_lib.swept import Train, interval
 from training.ledger.store import read_json
 
@@ -39,7 +39,7 @@ def config(root: Path, **changes: Any) -> SweepConfig:
 def sweep(root: Path, train: Callable[[TrainConfig], None], **changes: Any) -> SweepSummary:
     """Run it here, to its end."""
     with open_sweep(config(root, **changes)) as run:
-        run_here(run, train, lambda _: None)
+        run_as_subflows(run, train, lambda _: None)
         run.check()
         return run.summary
 
@@ -115,7 +115,7 @@ def test_an_error_of_its_own_is_no_interrupt(tmp_path: Path) -> None:
     error = ValueError("a")
     error.__cause__ = KeyError("b")
     error.__cause__.__context__ = error
-    assert interrupted_by(error) is None
+    assert find_interrupt(error) is None
     late = TimeoutError("the browser")  # as asyncio.timeout makes it
     late.__cause__ = asyncio.CancelledError()
     with pytest.raises(TrainingError, match="s-seed1: TimeoutError: the browser"):

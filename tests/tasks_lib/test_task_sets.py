@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from envs.rewards import read_rubric
-from envs.tasks import Form, save_tasks, write_tree
+from envs.tasks import TreeLayout, save_tasks, write_tree
 from envs.types import ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, task_paths
@@ -37,7 +37,7 @@ TASKS = [make_task(number) for number in range(40)]
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A set as a tree of one file a task, with a file beside them that is none."""
-    write_tree(tmp_path / "set", TASKS, Form.JSON)
+    write_tree(tmp_path / "set", TASKS, TreeLayout.JSON)
     (tmp_path / "set" / "README.md").write_text("Tasks.")
     return tmp_path / "set"
 

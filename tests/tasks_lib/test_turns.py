@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from envs.browser import PageStep
-from envs.browser.pipeline import QUEUE
 from envs.types import BrowserError, Observation, WebTask
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
+from tasks_lib.episode.pipeline import QUEUE
 from tasks_lib.episode.turns import encode_stage, picture_size, stage_metrics, turn_pipeline
 from training.groups import GroupSpec
 from training.inference.engine import Generation, GenerationRequest

@@ -15,10 +15,10 @@ from PIL import Image
 
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
-from tasks_lib.folder.metrics import MetricsLog, mark_unknown, share, success, success_by_kind
-from tasks_lib.loops.results import one_line, write_result
+from tasks_lib.folder.metrics import MetricsLog, format_share, mark_unknown, success, success_by_kind
+from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import iteration_line
-from tasks_lib.loops.synchronous import _sentence
+from tasks_lib.loops.synchronous import _iteration_sentence
 from tasks_lib.report import artifacts, build_report, learning_curve_png
 from tasks_lib.report.charts import DrawnSeries
 from tasks_lib.report.data import read_run
@@ -119,7 +119,7 @@ def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any]
         "b": {"before": None, "after": 0.5, "n": 4},
     }
     assert read_json(store.result_path)["success_before"] == NOTHING
-    assert "success unknown, no episode has a reward -> 0.50 [0.10, 0.90]" in one_line(result)
+    assert "success unknown, no episode has a reward -> 0.50 [0.10, 0.90]" in result_sentence(result)
 
 
 @BOTH
@@ -239,7 +239,7 @@ def test_an_older_iteration_without_rewards_is_unknown(tmp_path: Path) -> None:
 
 
 def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (share(None), share(0.0), share(0.9544)) == ("unknown", "0.000", "0.954")
+    assert (format_share(None), format_share(0.0), format_share(0.9544)) == ("unknown", "0.000", "0.954")
     line = {
         "iteration": 0,
         "version": 1,
@@ -251,7 +251,7 @@ def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch:
         "seconds": {"rollout": 1.0, "train": 1.0, "orchestrate": 1.0},
         "train": {},
     }
-    assert _sentence(line).startswith("iteration   0: success unknown, 0/2 groups")
+    assert _iteration_sentence(line).startswith("iteration   0: success unknown, 0/2 groups")
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(artifacts, "create_table_artifact", lambda **given: made.append(given))
     artifacts.publish_iteration_table("r", line)

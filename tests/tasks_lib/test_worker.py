@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -305,7 +307,8 @@ async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_whe
     def answer(fake: FakeJudge, request: Request) -> bytes:
         nonlocal damaged
         if not damaged:
-            spent.write_text("[")
+            with closing(sqlite3.connect(spent)) as other:  # between the transactions of the judge
+                other.executescript("BEGIN IMMEDIATE; DROP TABLE spent; CREATE TABLE spent (x); COMMIT")
             damaged = True
         return completion('{"key_points": ["the page looks nice"]}')
 
@@ -314,19 +317,20 @@ async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_whe
         worker = RolloutWorker()
         worker.setup(None)
         try:
-            spent.write_text("{")
+            spent.write_text("{7")
             with pytest.raises(DamagedLedger):
                 await asyncio.to_thread(worker.roll_out, request)
             assert worker._pool is None, "nothing is begun"
             spent.unlink()
-            with pytest.raises(DamagedLedger, match=r"judge_spent\.json: expected what was spent, .*delete the file"):
+            with pytest.raises(DamagedLedger, match=r"judge_spent\.sqlite: this is no ledger .*delete the file"):
                 await asyncio.to_thread(worker.roll_out, request)
             asked, store = len(fake.requests), RunStore(tmp_path)
             assert damaged and not store.group_path("e000000-g0000").exists()
             with pytest.raises(DamagedLedger):
                 await asyncio.to_thread(worker.roll_out, request)
             assert len(fake.requests) == asked
-            spent.write_text('{"requests": 90, "tokens": 0}')
+            spent.with_suffix(".json").write_text('{"requests": 90, "tokens": 0}')
+            spent.unlink()
             report = await asyncio.to_thread(worker.roll_out, request)
         finally:
             await asyncio.to_thread(worker.teardown, None)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from envs.browser import BrowserPool, PageStep
-from envs.browser.context import Device
+from envs.browser.options import Device
 from envs.sites import StaticSite
 from envs.types import SeedRange, Split, WebTask
 from tasks_lib.episode.actors import PolicyActor, Situation, Turn

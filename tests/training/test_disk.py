@@ -25,7 +25,14 @@ from safetensors.torch import save_file
 from envs.types import DiskError, ReadError, RewardBundle, StopReason, StorageError, Trajectory
 from tasks_lib.folder.metrics import MetricsLog
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
-from training.ledger.disk import REASONS, disk_error, reading, remove_leftovers, write_fault, writing
+from training.ledger.disk import (
+    REASONS,
+    disk_error,
+    raise_disk_errors,
+    raise_read_errors,
+    remove_leftovers,
+    write_fault,
+)
 from training.ledger.journal import Journal
 from training.ledger.store import RunStore, atomic_write_bytes, write_json
 
@@ -139,7 +146,7 @@ def test_a_write_fault_is_found_however_it_is_said(tmp_path: Path, how: str) -> 
     error, expected = SAID[how]
     assert write_fault(error, tmp_path) == expected
     if expected is None:
-        with pytest.raises(type(error)), writing(tmp_path):
+        with pytest.raises(type(error)), raise_disk_errors(tmp_path):
             raise error
         assert disk_error(error, tmp_path) is None
 
@@ -152,7 +159,7 @@ def test_a_refused_read_is_no_full_disk(tmp_path: Path) -> None:
 
 def test_it_comes_through_a_pickle(tmp_path: Path) -> None:
     """Between Dask's processes."""
-    with pytest.raises(DiskError) as said, writing(tmp_path / "x", needed=12_300_000):
+    with pytest.raises(DiskError) as said, raise_disk_errors(tmp_path / "x", needed=12_300_000):
         raise fault(errno.ENOSPC)
     other = pickle.loads(pickle.dumps(said.value))
     assert isinstance(other, StorageError) and str(other) == str(said.value) and "(12.3 MB needed, " in str(other)
@@ -206,7 +213,7 @@ FULL: dict[str, Callable[[RunStore, Path], object]] = {
 
 
 def _saved(store: RunStore, save: Callable[[Path], object]) -> None:
-    with writing(store.root / "saved"):
+    with raise_disk_errors(store.root / "saved"):
         save(store.root / "saved")
 
 
@@ -260,7 +267,7 @@ def test_a_read_fault_that_may_pass_is_told_from_a_wrong_file(
 ) -> None:
     """Libraries raise what they will from it: ``OSError: Can't load the configuration of …``."""
     passes = fault in PASSING_FAULTS
-    with pytest.raises(ReadError if passes else Exception) as said, reading(tmp_path / "model"):
+    with pytest.raises(ReadError if passes else Exception) as said, raise_read_errors(tmp_path / "model"):
         try:
             raise fault
         except Exception as error:

@@ -20,7 +20,7 @@ from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsPr
 from envs.types import PolicyError
 from training.inference.engine import Generation, GenerationRequest
 from training.ledger.checkpoint_files import check_checkpoint_files
-from training.ledger.disk import read_fault, reading
+from training.ledger.disk import raise_read_errors, read_fault
 from training.policy.bans import banned_ids
 from training.policy.renderer import PromptRenderer
 
@@ -56,7 +56,7 @@ class TransformersEngine:
         """
         if version == self._version:
             return
-        with reading(checkpoint):
+        with raise_read_errors(checkpoint):
             model, renderer = self._read(checkpoint)
         image_token = getattr(model.config, "image_token_id", None)
         if image_token is None:

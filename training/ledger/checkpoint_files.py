@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from envs.types import AnyPath, StorageError
-from training.ledger.disk import reading
+from training.ledger.disk import raise_read_errors
 
 MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""
@@ -38,7 +38,7 @@ _hashes: dict[tuple[str, int, int, int], str] = {}
 
 def file_sha256(path: Path) -> str:
     """Hash a file by stream, once per process for as long as it is not changed."""
-    with reading(path):
+    with raise_read_errors(path):
         status = path.stat()
         key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
         if key not in _hashes:
@@ -61,7 +61,10 @@ def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
 
 
 def state_hashes(folder: Path) -> dict[str, dict[str, Any]]:
-    """As `file_hashes`, but of an archive ``{size, archive}``: the sha256 of its directory (`archive_digest`). Reads no part of it."""
+    """As `file_hashes`, but of an archive ``{size, archive}``: the sha256 of its directory (`archive_digest`).
+
+    Reads no part of it.
+    """
     return {
         str(path.relative_to(folder)): (
             {"size": path.stat().st_size, "archive": archive_digest(path)}
@@ -80,7 +83,7 @@ def archive_digest(path: Path) -> str:
         StorageError: It is no whole archive.
     """
     try:
-        with reading(path), zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+        with raise_read_errors(path), zipfile.ZipFile(path) as archive, open(path, "rb") as file:
             file.seek(archive.start_dir)
             return hashlib.sha256(file.read()).hexdigest()
     except zipfile.BadZipFile as error:
@@ -88,9 +91,12 @@ def archive_digest(path: Path) -> str:
 
 
 def check_archive(path: Path) -> None:
-    """Compare each part of a zip archive with its CRC-32 (about 2.5 GB/s). Raises as `archive_digest`."""
+    """Compare each part of a zip archive with its CRC-32 (about 2.5 GB/s).
+
+    Raises as `archive_digest`.
+    """
     try:
-        with reading(path), zipfile.ZipFile(path) as archive:
+        with raise_read_errors(path), zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
     except (zipfile.BadZipFile, zlib.error) as error:
         raise StorageError(f"{path} is damaged: {error}") from error
@@ -107,7 +113,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     try:
-        with reading(path):
+        with raise_read_errors(path):
             manifest = orjson.loads(path.read_bytes())
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror})") from error
@@ -154,7 +160,7 @@ def check_checkpoint_files(folder: Path) -> None:
         StorageError: A file is missing, cut short, or not the one that was published; names it.
         ReadError: One cannot be read for the moment.
     """
-    with reading(folder):
+    with raise_read_errors(folder):
         _check_checkpoint_files(folder)
 
 

@@ -67,13 +67,18 @@ TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 
 
 def temporary_name(path: Path) -> Path:
-    """A new hidden name beside ``path`` to write to before the rename. Holds this process's id."""
+    """A new hidden name beside ``path`` to write to before the rename.
+
+    Holds this process's id.
+    """
     return path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
 
 
 @contextmanager
-def writing(path: Path, needed: int | None = None) -> Iterator[None]:
-    """Turn a write fault of the block into a ``DiskError`` with the path. Anything else passes as it is.
+def raise_disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
+    """Turn a write fault of the block into a ``DiskError`` with the path.
+
+    Anything else passes as it is.
 
     Args:
         path: What is being written: a file or a folder.
@@ -91,7 +96,7 @@ def writing(path: Path, needed: int | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def raise_read_errors(path: Path) -> Iterator[None]:
     """Turn a read fault of the block that may pass into a ``ReadError`` with the path. Anything else passes as it is.
 
     Args:

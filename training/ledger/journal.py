@@ -15,11 +15,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.types import StopReason, StorageError
-from training.batches import TrainingBatch, explained
+from training.batches import TrainingBatch, explain_left_out
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal_file import open_journal
-from training.ledger.states import NEXT, EpisodeState, Event, abstention_cause, counts
-from training.ledger.store import RunStore, first_fault, group_of, phase_of
+from training.ledger.states import NEXT, EpisodeState, Event, abstention_cause, count_states
+from training.ledger.store import RunStore, describe_first_error, group_of, phase_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -78,7 +78,7 @@ class Journal:
         """A published update decided about the episodes of these groups. Recording it again changes nothing.
 
         Args:
-            batch: With its ``left_out`` (`training.batches.explained`).
+            batch: With its ``left_out`` (`training.batches.explain_left_out`).
             group_ids: All groups that the batch was made of; accepted before.
 
         Raises:
@@ -116,7 +116,7 @@ class Journal:
         found = self._connection.execute(
             f"SELECT state FROM events WHERE {_NEWEST} AND (? IS NULL OR phase = ?)", (phase, phase)
         )
-        return counts(EpisodeState(state) for (state,) in found)
+        return count_states(EpisodeState(state) for (state,) in found)
 
     def abstentions(self, phase: str | None = None) -> dict[str, int]:
         """Causes of the abstentions (`training.ledger.states.abstention_cause`) and how many episodes have each; they add up to ``abstained``."""
@@ -232,7 +232,7 @@ def published_batch(store: RunStore, version: int) -> tuple[TrainingBatch, list[
         raise StorageError(
             f"the batch of version {version} was made of {batch.groups} groups, and {len(records)} of its iteration have a record"
         )
-    return explained(batch, [record.episodes for record in records]), group_ids
+    return explain_left_out(batch, [record.episodes for record in records]), group_ids
 
 
 def read_batch(store: RunStore, version: int) -> TrainingBatch:
@@ -247,7 +247,7 @@ def read_batch(store: RunStore, version: int) -> TrainingBatch:
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except ValidationError as error:
-        raise StorageError(f"{path} is no batch: {first_fault(error)}") from error
+        raise StorageError(f"{path} is no batch: {describe_first_error(error)}") from error
     if batch.version != version:
         raise StorageError(f"{path} is the batch of version {batch.version}, not of the one of its name")
     return batch
@@ -266,7 +266,7 @@ def read_group(store: RunStore, group_id: str) -> GroupRecord:
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except ValidationError as error:
-        raise StorageError(f"{path} is no group record: {first_fault(error)}") from error
+        raise StorageError(f"{path} is no group record: {describe_first_error(error)}") from error
     if record.group_id != group_id:
         raise StorageError(f"{path} is the record of group {record.group_id}, not of the one of its name")
     return record

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envs.types import StorageError
-from training.ledger.disk import writing
+from training.ledger.disk import raise_disk_errors
 
 LOCK_SECONDS = 10.0
 """How long another process (a backup, a browser of databases) may hold the file."""
@@ -26,20 +26,22 @@ class JournalConnection(sqlite3.Connection):
     path: Path
 
     def execute(self, *args: Any) -> sqlite3.Cursor:
-        with writing(self.path):
+        with raise_disk_errors(self.path):
             return super().execute(*args)
 
     def executemany(self, *args: Any) -> sqlite3.Cursor:
-        with writing(self.path):
+        with raise_disk_errors(self.path):
             return super().executemany(*args)
 
     def __exit__(self, *error: Any) -> Literal[False]:
-        with writing(self.path):  # most is written by the commit
+        with raise_disk_errors(self.path):  # most is written by the commit
             return super().__exit__(*error)
 
 
 def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalConnection:
-    """A connection to a whole journal with these tables. A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
+    """A connection to a whole journal with these tables.
+
+    A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
 
     Args:
         older: Tables that older code made besides (``CREATE TABLE …``): a whole journal with them opens, without them.
@@ -48,7 +50,7 @@ def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalC
         StorageError: Another process holds the file.
         DiskError: It cannot be written: the disk is full, read-only or failing.
     """
-    with writing(path):
+    with raise_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return _opened(path, schema, older)

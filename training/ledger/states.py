@@ -86,7 +86,7 @@ def abstention_cause(stop_reason: StopReason) -> str:
     return CAUSES.get(stop_reason, GRADING)
 
 
-def counts(states: Iterable[EpisodeState]) -> dict[str, int]:
+def count_states(states: Iterable[EpisodeState]) -> dict[str, int]:
     """``started``, then how many episodes are in each state; the states add up to it because each episode is counted in one."""
     found = Counter(states)
     return {"started": found.total(), **{str(state): found[state] for state in EpisodeState}}

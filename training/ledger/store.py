@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from envs.types import AnyPath, ReadError, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
-from training.ledger.disk import folder_bytes, temporary_name, writing
+from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
@@ -38,7 +38,7 @@ def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None
     """
     path = Path(path)
     temporary = temporary_name(path)
-    with writing(path, needed=len(data)):
+    with raise_disk_errors(path, needed=len(data)):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "wb") as file:
@@ -74,7 +74,7 @@ def write_json_once(path: AnyPath, value: Any) -> bool:
     path, data = Path(path), json_bytes(value)
     temporary = temporary_name(path)
     try:
-        with writing(path, needed=len(data)):
+        with raise_disk_errors(path, needed=len(data)):
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(data)
@@ -105,7 +105,7 @@ BACKUP = "put back a copy of it from a backup"
 """What to do about a damaged file that nothing else can give back."""
 
 
-def move_aside(path: AnyPath) -> str:
+def move_aside_advice(path: AnyPath) -> str:
     """The advice for a damaged file that is made again, or that can be done without. It deletes nothing."""
     return f"move it to {Path(path).name}.damaged"
 
@@ -242,7 +242,7 @@ class RunStore:
 
     def spent_path(self, regrading: str = "") -> Path:
         """What the run's judges have spent together, or those of one regrading."""
-        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.json"
+        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
 
     def blob_path(self, sha256: str) -> Path:
         """Where a blob lies; where it would as a picture, if there is none of that name."""
@@ -293,7 +293,7 @@ class RunStore:
         try:
             rubric = Rubric.model_validate(read_json(path))
         except ValidationError as error:
-            raise StorageError(f"rubric {path} cannot be read: {first_fault(error)}; {BACKUP}") from error
+            raise StorageError(f"rubric {path} cannot be read: {describe_first_error(error)}; {BACKUP}") from error
         if rubric_hash(rubric) != digest:
             raise StorageError(f"rubric {path} is not the one that its name says; {BACKUP}")
         return rubric
@@ -313,13 +313,13 @@ class RunStore:
             StorageError: it is missing, torn, of another schema, another episode, or not the one that the record was made of.
         """
         token, sha256 = self._committed(episode_id)
-        found, digest = self.attempted(episode_id, token)
+        found, digest = self.attempt_trajectory(episode_id, token)
         if sha256 not in ("", digest):
             path = self.trajectory_path(episode_id, token)
             raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
         return found
 
-    def attempted(self, episode_id: str, token: str) -> tuple[Trajectory, str]:
+    def attempt_trajectory(self, episode_id: str, token: str) -> tuple[Trajectory, str]:
         """The episode as the attempt ``token`` at its group stored it, and the sha256 of its file. Raises as `trajectory`."""
         path = self.trajectory_path(episode_id, token)
         try:
@@ -328,7 +328,7 @@ class RunStore:
         except FileNotFoundError as error:
             raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
         except ValidationError as error:
-            raise StorageError(f"trajectory {path} cannot be read: {first_fault(error)}") from error
+            raise StorageError(f"trajectory {path} cannot be read: {describe_first_error(error)}") from error
         if found.episode_id != episode_id:
             raise StorageError(f"trajectory {path} holds episode {found.episode_id}, not the one of its name")
         return found, hashlib.sha256(data).hexdigest()
@@ -462,7 +462,7 @@ class RunStore:
         if not (source / "config.json").exists():
             raise StorageError(f"{source} is no Hugging Face checkpoint folder: it has no config.json")
         check_checkpoint_files(source)
-        with writing(target, needed=folder_bytes(source)):
+        with raise_disk_errors(target, needed=folder_bytes(source)):
             try:
                 shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns(MANIFEST))
@@ -477,7 +477,7 @@ class RunStore:
                 raise
 
 
-def first_fault(error: ValidationError) -> str:
+def describe_first_error(error: ValidationError) -> str:
     """The first thing that is wrong with a document: ``episodes.0.score: Input should be …``."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"

@@ -60,7 +60,10 @@ def main() -> int:
 
 
 def _report(store: RunStore, error: RollwrightError | None) -> None:
-    """Write ``error.json`` for the owner, and the traceback into the log. Both may be refused by a full disk."""
+    """Write ``error.json`` for the owner, and the traceback into the log.
+
+    Both may be refused by a full disk.
+    """
     with suppress(DiskError):  # then the owner finds out for itself that the folder cannot be written to
         if error is not None:
             write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})

@@ -21,7 +21,9 @@ from training.trainer.rows import TrainingRow
 
 @dataclass(kw_only=True)
 class MicroBatch:
-    """One forward pass. B rows; C response columns (positions that predict a response token in at least one row).
+    """One forward pass.
+
+    B rows; C response columns (positions that predict a response token in at least one row).
 
     No dict of tensors on purpose: transformers' trainer casts every float tensor of a dict to the model's dtype under DeepSpeed, and
     log-probabilities in bfloat16 are noise.

@@ -18,7 +18,7 @@ import psutil
 from envs.types import DiskError, ReadError, StorageError, TrainingError
 from training.environment import TORCH_ENVIRONMENT
 from training.ledger.checkpoint_files import MANIFEST
-from training.ledger.disk import temporary_name, writing
+from training.ledger.disk import raise_disk_errors, temporary_name
 from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
@@ -34,7 +34,10 @@ LOG_TAIL_LINES = 20
 
 
 class TrainerProcess:
-    """The trainer's process group of one run. Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager."""
+    """The trainer's process group of one run.
+
+    Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager.
+    """
 
     def __init__(self, store: RunStore, process: subprocess.Popen[bytes]) -> None:
         self._store = store
@@ -55,7 +58,7 @@ class TrainerProcess:
         point = find_resume_point(store, spec)
         if point.damage:
             logger.warning("%s; updates after v%d are done again from their batches", point.damage, point.version)
-        with writing(store.trainer_path):
+        with raise_disk_errors(store.trainer_path):
             store.trainer_path.mkdir(parents=True, exist_ok=True)
         for name in ("ready.json", "error.json"):
             (store.trainer_path / name).unlink(missing_ok=True)
@@ -64,10 +67,13 @@ class TrainerProcess:
             spec = spec.model_copy(update={"owner_pid": owner.pid, "owner_started": owner.create_time()})
         spec = spec.model_copy(update={"resume_from": point.version})
         write_json(store.trainer_path / "config.json", spec)
-        with writing(store.trainer_path / "trainer.log"), open(store.trainer_path / "trainer.log", "ab") as log:
+        with (
+            raise_disk_errors(store.trainer_path / "trainer.log"),
+            open(store.trainer_path / "trainer.log", "ab") as log,
+        ):
             process = subprocess.Popen(
                 command(store.root, spec.trainer.processes),
-                env={**os.environ, **environment(spec)},
+                env={**os.environ, **group_environment(spec)},
                 cwd=project_root(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -146,7 +152,7 @@ class TrainerProcess:
         if not path.exists():
             # It could not even write that. Large enough to be refused where little is left.
             trial = temporary_name(path)
-            with writing(self._store.trainer_path):
+            with raise_disk_errors(self._store.trainer_path):
                 try:
                     trial.write_bytes(bytes(TRIAL_BYTES))
                 finally:
@@ -197,7 +203,7 @@ def command(run_dir: Path, processes: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--nproc-per-node", str(processes), *arguments]
 
 
-def environment(spec: TrainerSpec) -> dict[str, str]:
+def group_environment(spec: TrainerSpec) -> dict[str, str]:
     """Variables of the group: what torchrun would set for a single rank, and loopback instead of a look-up of the host's name."""
     variables = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": _loopback(), "PYTHONUNBUFFERED": "1"}
     threads = spec.trainer.torch_threads

@@ -15,7 +15,7 @@ from training.ledger.store import RunStore, write_json
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point
-from training.trainer.rows import read_batch, read_rows
+from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.setup import build_trainer, set_threads
 from training.trainer.spec import TrainerSpec
 from training.trainer.update import Stopwatch, run_update
@@ -54,7 +54,7 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
     """Do the published updates after ``version`` again and write the state of the last one; the latest version."""
     latest = store.latest_policy() or 0
     for again in range(version + 1, latest + 1):
-        batch, _ = read_batch(store, again)
+        batch, _ = read_batch_file(store, again)
         rows = read_rows(store, batch, trainer.spec.banned_ids)
         run_update(trainer, batch, rows, Stopwatch(), store.manifest(again)["metrics"]["learning_rate"])
         _log(trainer, f"v{again} is done again from {store.batch_path(again).name}")
@@ -85,7 +85,7 @@ def wait_for_batch(store: RunStore, version: int, poll_seconds: float) -> float:
 def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float) -> None:
     start, watch = time.perf_counter(), Stopwatch()
     with watch.part("load"):
-        batch, sha256 = read_batch(store, version)
+        batch, sha256 = read_batch_file(store, version)
         rows = read_rows(store, batch, trainer.spec.banned_ids)
     metrics = run_update(trainer, batch, rows, watch)
     with watch.part("save_state"):

@@ -70,7 +70,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         return self.spec.trainer.finetuning_type == "lora"
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LRScheduler:
-        """The schedule in place of transformers', whose last step has rate 0. It stands at update 0 until ``begin_update``."""
+        """The schedule in place of transformers', whose last step has rate 0.
+
+        It stands at update 0 until ``begin_update``.
+        """
         self.lr_scheduler = LambdaLR(
             self.optimizer if optimizer is None else optimizer,
             lambda update: learning_rate_factor(self.spec.trainer, update, num_training_steps),
@@ -212,7 +215,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             torch.save(get_peft_model_state_dict(self.model), folder / ADAPTER_STATE)
 
     def save_weights(self, folder: Path) -> None:
-        """Write config and weights as a Hugging Face checkpoint, LoRA merged. Called on every process, writes on the first."""
+        """Write config and weights as a Hugging Face checkpoint, LoRA merged.
+
+        Called on every process, writes on the first.
+        """
         sharded = self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3
         found = self.accelerator.get_state_dict(self.model_wrapped) if sharded else self.model.state_dict()
         if not self.args.should_save:

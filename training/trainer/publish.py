@@ -12,7 +12,7 @@ from typing import Any
 
 from envs.types import ReadError, StorageError, TrainingError
 from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes, state_hashes
-from training.ledger.disk import folder_bytes, writing
+from training.ledger.disk import folder_bytes, raise_disk_errors
 from training.ledger.store import RunStore, policy_name, write_json
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
@@ -28,7 +28,7 @@ def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None
     """Write ``trainer/state/v…`` and prune older ones. Called on every process."""
     target = state_path(store, version)
     temporary = target.parent / f".tmp-{target.name}"
-    with _whole_or_gone(temporary, ADAM_BYTES * trainer.trained_parameters):
+    with _remove_on_failure(temporary, ADAM_BYTES * trainer.trained_parameters):
         _on_first(trainer, lambda: _empty(temporary))
         trainer.save_state(temporary)
         trainer.accelerator.wait_for_everyone()
@@ -46,7 +46,7 @@ def publish_policy(
     target = store.policy_path(version)
     parent = store.policy_path(version - 1)
     temporary = target.parent / f".tmp-{target.name}"
-    with _whole_or_gone(temporary, folder_bytes(parent)):
+    with _remove_on_failure(temporary, folder_bytes(parent)):
         _on_first(trainer, lambda: _copy_static_files(parent, temporary))
         trainer.save_weights(temporary)
         _on_first(trainer, lambda: _commit_policy(temporary, target, version, manifest))
@@ -59,7 +59,7 @@ def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
         TrainingError: They are others; says how to go on.
     """
     temporary = store.trainer_path / f".tmp-replayed-{policy_name(version)}"
-    with _whole_or_gone(temporary, folder_bytes(store.policy_path(version))):
+    with _remove_on_failure(temporary, folder_bytes(store.policy_path(version))):
         _on_first(trainer, lambda: _empty(temporary))
         trainer.save_weights(temporary)
         _on_first(trainer, lambda: _compare_replayed(temporary, store, version))
@@ -84,9 +84,9 @@ def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
 
 
 @contextmanager
-def _whole_or_gone(temporary: Path, needed: int) -> Iterator[None]:
+def _remove_on_failure(temporary: Path, needed: int) -> Iterator[None]:
     """What is written to a temporary folder is removed when that fails; write faults become ``DiskError``."""
-    with writing(temporary, needed):
+    with raise_disk_errors(temporary, needed):
         try:
             yield
         except BaseException:
@@ -127,7 +127,10 @@ def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callab
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
-    """Sync a folder's files, then give it its final name. What lies there is a leftover of a killed process: only a manifest counts."""
+    """Sync a folder's files, then give it its final name.
+
+    What lies there is a leftover of a killed process: only a manifest counts.
+    """
     for path in temporary.rglob("*"):
         _sync(path)
     shutil.rmtree(target, ignore_errors=True)

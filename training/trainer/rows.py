@@ -29,7 +29,7 @@ class TrainingRow:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-def read_batch(store: RunStore, version: int) -> tuple[TrainingBatch, str]:
+def read_batch_file(store: RunStore, version: int) -> tuple[TrainingBatch, str]:
     """The batch that makes ``version``, and the sha256 of its file.
 
     Raises:

@@ -8,7 +8,10 @@ from training.config import AlgorithmConfig, Settings, TrainerConfig
 
 
 class TrainerSpec(Settings):
-    """Settings of one trainer process group. Constant for a run, so that an update means the same before and after a restart."""
+    """Settings of one trainer process group.
+
+    Constant for a run, so that an update means the same before and after a restart.
+    """
 
     template: str = Field("qwen2_vl", description="LLaMA-Factory chat template; gives the multimodal plugin.")
     temperature: float = Field(

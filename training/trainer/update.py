@@ -94,7 +94,9 @@ def run_update(
     watch: Stopwatch,
     learning_rate: float | None = None,
 ) -> dict[str, float]:
-    """Train on a batch and return its metrics, equal on every process. A batch without rows changes no weight.
+    """Train on a batch and return its metrics, equal on every process.
+
+    A batch without rows changes no weight.
 
     ``learning_rate`` is for an update that is done again: the one that it had.
 
@@ -162,7 +164,10 @@ def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches, rows: Sequence[
 
 
 def _summed(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:
-    """Sums over all processes. ``loss`` is each process's part of one sum, so it adds up too."""
+    """Sums over all processes.
+
+    ``loss`` is each process's part of one sum, so it adds up too.
+    """
     if trainer.args.world_size == 1:
         return metrics
     values = torch.tensor(astuple(metrics), dtype=torch.float64, device=trainer.args.device)

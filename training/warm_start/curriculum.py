@@ -22,7 +22,7 @@ from torch import Tensor
 from envs.types import format_action
 from training.policy.prompt import element_line
 from training.warm_start import synthetic
-from training.warm_start.recipe import Recipe, Stage
+from training.warm_start.recipe import PretrainStage, Recipe
 from training.warm_start.synthetic import VIEWPORT, Sample
 
 # What LLaMA-Factory's template qwen2_vl puts around the turns; tests hold it to training.policy.renderer, token for token.
@@ -53,8 +53,11 @@ class Batch:
     patches: Tensor | None = None
 
 
-def batches(tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
-    """The batches of a stage's steps, each with the name of its kind. ``seed`` is the run's, added to the stage's."""
+def batches(tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
+    """The batches of a stage's steps, each with the name of its kind.
+
+    ``seed`` is the run's, added to the stage's.
+    """
     seed += stage.seed
     rng = random.Random(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -80,19 +83,19 @@ def batches(tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0) -> Iter
 
 def chat_segments(samples: Sequence[Sample], prompt_weight: float, image: bool = False) -> list[Segment]:
     """One conversation: the page once, then a task and its answer for every sample."""
-    page, task = synthetic.render(samples[0])
+    page, task = synthetic.render_sample(samples[0])
     segments = [(SYSTEM + USER + (IMAGE if image else "") + page, 0.0)]
     for index, sample in enumerate(samples):
         if index:
             segments.append((f"\n{USER}", 0.0))
-            task = synthetic.render(sample)[1]
+            task = synthetic.render_sample(sample)[1]
         segments += [(task, prompt_weight), (f"{END}\n{ASSISTANT}", 0.0), (format_action(sample.action) + END, 1.0)]
     return segments
 
 
 def lookup_segments(rng: random.Random, tasks: Sequence[Sample], queries: int = 12) -> list[Segment]:
     """A page, then many of its labels each followed by its number, at growing distance: the pointer from label to number."""
-    page, _ = synthetic.render(tasks[0])
+    page, _ = synthetic.render_sample(tasks[0])
     elements = tasks[0].observation.elements
     role = element_line(elements[0]).split()[1]
     segments = [(SYSTEM + USER + page, 0.0)]

@@ -36,8 +36,8 @@ from training.ledger.store import read_json, write_json
 from training.quiet import quiet_model_libraries
 from training.trainer.watchdog import start_watchdog
 from training.warm_start.curriculum import GRID, Batch, batches, chat_segments, collate, random_patches
-from training.warm_start.reading_heads import lay_in
-from training.warm_start.recipe import Recipe, Stage, stage_path
+from training.warm_start.reading_heads import write_reading_heads
+from training.warm_start.recipe import PretrainStage, Recipe, stage_path
 from training.warm_start.synthetic import SKILLS
 from training.warm_start.tiny_checkpoint import (
     NUMBER_TOKENS,
@@ -75,13 +75,14 @@ def pre_train(recipe: Recipe, folder: Path, seed: int = 0) -> Path:
         if number > 1:
             model = load_model(stage_path(folder, number - 1))
         started = time.perf_counter()
-        for step, accuracy in train(model, tokenizer, recipe, stage, seed):
+        for step, accuracy in train_stage(model, tokenizer, recipe, stage, seed):
             logger.info(
                 "stage %d step %d  %.0f s  token accuracy %s", number, step, time.perf_counter() - started, accuracy
             )
         seconds = time.perf_counter() - started
         held_out = {
-            name: evaluate(model, tokenizer, recipe.held_out, image=name == "image") for name in ("text", "image")
+            name: evaluate_skills(model, tokenizer, recipe.held_out, image=name == "image")
+            for name in ("text", "image")
         }
         logger.info("stage %d held out: %s", number, json.dumps(held_out))
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -97,7 +98,9 @@ def initial_policy(seed: int = 0) -> tuple[Any, Any]:
     shape = TinyShape(seed=seed)
     tokenizer = build_tokenizer(shape.letter_merges_below)
     model = build_model(shape, tokenizer)
-    lay_in(model.model.language_model, tokenizer.convert_tokens_to_ids(NUMBER_TOKENS), shape.rope_theta, shape.seed)
+    write_reading_heads(
+        model.model.language_model, tokenizer.convert_tokens_to_ids(NUMBER_TOKENS), shape.rope_theta, shape.seed
+    )
     return model, tokenizer
 
 
@@ -106,8 +109,8 @@ def load_model(checkpoint: Path) -> Any:
     return Qwen2VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
 
 
-def train(
-    model: Any, tokenizer: Any, recipe: Recipe, stage: Stage, seed: int = 0
+def train_stage(
+    model: Any, tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Take a stage's steps; every 50 and at the end gives (steps taken, accuracy of answer tokens by kind of batch)."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
@@ -127,7 +130,7 @@ def train(
             recent.clear()
 
 
-def learning_rate(step: int, stage: Stage) -> float:
+def learning_rate(step: int, stage: PretrainStage) -> float:
     """Linear warm-up, then a cosine down to a twentieth at the last step."""
     if step < stage.warm_up:
         return stage.learning_rate * (step + 1) / stage.warm_up
@@ -162,7 +165,7 @@ def token_losses(model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.no_grad()
-def evaluate(model: Any, tokenizer: Any, per_skill: int, image: bool = False) -> Scores:
+def evaluate_skills(model: Any, tokenizer: Any, per_skill: int, image: bool = False) -> Scores:
     """Per skill: share of answers exactly right greedily, and mean probability of the whole right answer when sampled at T = 1.
 
     Teacher forcing gives both exactly: greedy decoding is right when every token of the answer is the argmax, and the chance to sample

@@ -30,7 +30,7 @@ _SLOW = torch.tensor([*_SLOW_PAIRS, *(index + _HALF for index in _SLOW_PAIRS)])
 _OUT_SCALE = 0.2  # block outputs must not drown the token embeddings, or no head can match tokens
 
 
-def lay_in(language_model: Any, number_tokens: Sequence[int], rope_theta: float, seed: int) -> None:
+def write_reading_heads(language_model: Any, number_tokens: Sequence[int], rope_theta: float, seed: int) -> None:
     """Overwrite three heads of layer 0 and two of layer 1, and scale all block outputs down.
 
     Args:
@@ -54,9 +54,9 @@ def lay_in(language_model: Any, number_tokens: Sequence[int], rope_theta: float,
                 parameter *= _OUT_SCALE
         first, second = (layer.self_attn for layer in language_model.layers[:2])
         for head in (0, 1):
-            written = _look_back(first, head, speeds, generator)
+            written = _attend_to_previous(first, head, speeds, generator)
             _match(second, head, *written, generator)
-        read, write = _look_at_number(first, 2, language_model.embed_tokens.weight, list(number_tokens), generator)
+        read, write = _attend_to_number(first, 2, language_model.embed_tokens.weight, list(number_tokens), generator)
         _copy_from(second, 1, torch.linalg.pinv(write), torch.linalg.pinv(read) * 0.1)
         for layer in language_model.layers[2:]:
             for head in (0, 1):
@@ -73,7 +73,7 @@ def _rows(head: int) -> slice:
     return slice(head * HEAD, (head + 1) * HEAD)
 
 
-def _look_back(attention: Any, head: int, speeds: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _attend_to_previous(attention: Any, head: int, speeds: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Attend to the previous token and write a random projection of it; return how it was read and where it was written."""
     rows, hidden, size = _rows(head), attention.q_proj.in_features, len(_SLOW)
     loud = torch.zeros(_HALF)
@@ -98,7 +98,7 @@ def _match(attention: Any, head: int, read: Tensor, write: Tensor, generator: to
     _copy_from(attention, head, basis.T, basis * 0.3)
 
 
-def _look_at_number(
+def _attend_to_number(
     attention: Any, head: int, embeddings: Tensor, number_tokens: list[int], generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Attend to the latest element number and write a random projection of it; return how it was read and where it was written."""

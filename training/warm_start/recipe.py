@@ -9,7 +9,7 @@ from pydantic import Field
 from training.config import Settings
 
 
-class Stage(Settings):
+class PretrainStage(Settings):
     """One stretch of training with its own optimiser, schedule and place in the curriculum."""
 
     steps: int = Field(ge=1, examples=[1500], description="Optimiser steps.")
@@ -24,8 +24,8 @@ class Stage(Settings):
 class Recipe(Settings):
     """How a checkpoint is pre-trained. The defaults made ``datasets/policies/reader``."""
 
-    stages: tuple[Stage, ...] = Field(
-        (Stage(steps=1500, learning_rate=2e-3),),
+    stages: tuple[PretrainStage, ...] = Field(
+        (PretrainStage(steps=1500, learning_rate=2e-3),),
         min_length=1,
         description="One after the other, on the same weights.",
     )

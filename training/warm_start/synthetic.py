@@ -59,7 +59,7 @@ class _Part(NamedTuple):
     checked: bool = False
 
 
-def render(sample: Sample) -> tuple[str, str]:
+def render_sample(sample: Sample) -> tuple[str, str]:
     """What the policy reads, cut in two: the page, which several tasks may share, and what belongs to this task."""
     lines = user_text(sample.observation, sample.history).split("\n")
     page = 1 + len(sample.observation.elements)

@@ -1,4 +1,6 @@
-"""Reads the action of a model turn's text, and writes one. Reading never raises: what cannot be read is an ``Invalid`` action with a reason.
+"""Reads the action of a model turn's text, and writes one.
+
+Reading never raises: what cannot be read is an ``Invalid`` action with a reason.
 
 **Which part is read.** A turn thinks first and acts last, in every format. So the action is the piece that *ends* the turn: a line, a JSON value,
 or what a closing tag or fence encloses there. Of several actions (lines, tool calls, items of a JSON list) the last one is done. Whatever is
@@ -29,6 +31,6 @@ Names and arguments of other schemes (computer use: ``left_click``, ``coordinate
 """
 
 from envs.actions.parsing.forms import Parsed, parse, parse_action
-from envs.types.action_text import STRICT, Form, format_action
+from envs.types.action_text import STRICT, ActionFormat, format_action
 
-__all__ = ["STRICT", "Form", "Parsed", "format_action", "parse", "parse_action"]
+__all__ = ["STRICT", "ActionFormat", "Parsed", "format_action", "parse", "parse_action"]

@@ -1,4 +1,6 @@
-"""The form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select [2] "label"``; the text is a JSON string.
+"""Reads actions in bracket form: ``click [3]``, ``type [1] "text"``.
+
+The form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select [2] "label"``; the text is a JSON string.
 
 The same for the other actions: ``hover [3]``, ``press [Enter]``, ``scroll [down]``, ``goto "http://…"``, ``back``, ``answer "42"``.
 """
@@ -9,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from envs.actions.parsing.vocabulary import Reading, canonical, read_named, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
 from envs.types import Click, ErrorCode, Invalid, Select, Type
 from envs.types.actions import Actions
 
@@ -67,7 +69,7 @@ _WORDS = {
 """The argument that the word in brackets is; for all others it is the element."""
 
 
-def read_brackets(text: str, actions: Actions) -> Reading | None:
+def read_brackets(text: str, actions: Actions) -> NamedAction | None:
     """``name [element] "text"``; ``None`` if the text is not of this form."""
     match = _FORM.fullmatch(text)
     if match is None or (
@@ -76,20 +78,21 @@ def read_brackets(text: str, actions: Actions) -> Reading | None:
         return _read_wide(text, actions)
     name, element = match["name"].lower(), int(match["element"])
     if name == "click":
-        return Reading(Click(element=element) if match["text"] is None else Invalid(reason="click takes no text"))
+        return NamedAction(Click(element=element) if match["text"] is None else Invalid(reason="click takes no text"))
     if name not in _WITH_TEXT:
-        return Reading(
+        return NamedAction(
             Invalid(
-                reason=f"no such action: {short(name)}; there are {', '.join(actions)}", code=ErrorCode.UNKNOWN_ACTION
+                reason=f"no such action: {shorten_name(name)}; there are {', '.join(actions)}",
+                code=ErrorCode.UNKNOWN_ACTION,
             )
         )
     if match["text"] is None:
-        return Reading(Invalid(reason=f'{name} needs a text: {name} [{element}] "…"'))
+        return NamedAction(Invalid(reason=f'{name} needs a text: {name} [{element}] "…"'))
     value = _string(match["text"])
-    return Reading(value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value))
+    return NamedAction(value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value))
 
 
-def read_webarena(text: str, actions: Actions) -> Reading | None:
+def read_webarena(text: str, actions: Actions) -> NamedAction | None:
     """WebArena's own forms: ``type [id] [text] [1]`` (Enter is pressed unless the last number is 0), ``stop [say "no"]``, ``scroll down``."""
     for form in _WEBARENA:
         match = form.fullmatch(text)
@@ -104,7 +107,7 @@ def read_webarena(text: str, actions: Actions) -> Reading | None:
     return None
 
 
-def _read_wide(text: str, actions: Actions) -> Reading | None:
+def _read_wide(text: str, actions: Actions) -> NamedAction | None:
     match = _WIDE.fullmatch(text)
     if match is None:
         return None
@@ -119,10 +122,10 @@ def _read_wide(text: str, actions: Actions) -> Reading | None:
     arguments: dict[str, Any] = {}
     if quoted is not None:
         if name not in _TEXTS:
-            return Reading(Invalid(reason=f"{name} takes no text", code=ErrorCode.BAD_ACTION))
+            return NamedAction(Invalid(reason=f"{name} takes no text", code=ErrorCode.BAD_ACTION))
         value = _string(quoted)
         if isinstance(value, Invalid):
-            return Reading(value)
+            return NamedAction(value)
         arguments[_TEXTS[name]] = value
     if word is not None:
         arguments[meaning] = word.removeprefix("direction=") if meaning == "direction" else word
@@ -134,4 +137,4 @@ def _string(quoted: str) -> str | Invalid:
         return str(json.loads(quoted, strict=False))
     except ValueError as error:
         why = getattr(error, "msg", str(error))
-        return Invalid(reason=f"the text is not a JSON string ({why}): {short(quoted)}")
+        return Invalid(reason=f"the text is not a JSON string ({why}): {shorten_name(quoted)}")

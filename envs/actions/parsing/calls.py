@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from envs.actions.parsing.vocabulary import Reading, canonical, read_named, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
 
@@ -56,14 +56,14 @@ _ORDER = {
 """Names of positional arguments, by our name of an action or another scheme's where it differs; one that is not here takes an element."""
 
 
-def read_call(text: str, actions: Actions) -> Reading | None:
+def read_call(text: str, actions: Actions) -> NamedAction | None:
     """``name(arguments)``; ``None`` if the text is not of this form."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return None
     arguments = _arguments(match["name"].lower(), match["inside"].strip(), actions)
     if isinstance(arguments, Invalid):
-        return Reading(arguments)
+        return NamedAction(arguments)
     return read_named(match["name"], arguments, actions)
 
 
@@ -75,7 +75,7 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
         match = _ARGUMENT.match(inside, place)
         if match is None:
             return Invalid(
-                reason=f"{name}: cannot read the argument {short(inside[place:])}", code=ErrorCode.BAD_ACTION
+                reason=f"{name}: cannot read the argument {shorten_name(inside[place:])}", code=ErrorCode.BAD_ACTION
             )
         if match["key"]:
             named[match["key"]] = _value(match)
@@ -86,7 +86,10 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
 
 
 def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
-    """Positional arguments by name. Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first."""
+    """Positional arguments by name.
+
+    Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first.
+    """
     ours = canonical(name, actions)
     order: tuple[str, ...] = _ORDER.get(name) or _ORDER.get(ours, ("element",) if ours in actions else ())
     texts = ours in ("type", "select") and len(values) == 2  # an element and its text

@@ -12,7 +12,7 @@ from typing import Any
 from envs.actions.parsing.forms import Parsed, parse
 from envs.actions.parsing.objects import read_value
 from envs.types import ConfigError, Invalid, Record, read_action
-from envs.types.action_text import Form
+from envs.types.action_text import ActionFormat
 from envs.types.actions import ACTIONS, Actions
 from envs.types.extensions import Extensions
 
@@ -52,13 +52,13 @@ def as_parsed(parser: str | Parser) -> Reader:
         if isinstance(value, Parsed):
             return value
         if value is None:
-            return Parsed(Invalid(reason="the text names no action"), Form.NONE)
+            return Parsed(Invalid(reason="the text names no action"), ActionFormat.NONE)
         if isinstance(value, Mapping):
             given = dict(value)
             action = read_action(given, actions) if "type" in given else read_value(given, actions).action
-            return Parsed(action, Form.CUSTOM)
+            return Parsed(action, ActionFormat.CUSTOM)
         if isinstance(value, Record) and getattr(value, "type", None) in {*actions, "invalid"}:
-            return Parsed(value, Form.CUSTOM)  # type: ignore[arg-type]
+            return Parsed(value, ActionFormat.CUSTOM)  # type: ignore[arg-type]
         raise ConfigError(f"action parser {name} gave {value!r}; expected an action, a dictionary, or None")
 
     return read

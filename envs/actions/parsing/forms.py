@@ -1,4 +1,4 @@
-"""Which part of a model turn is its action, and in which form it is written.
+"""Finds the action in a model's turn and reads it, whatever its format.
 
 A turn thinks first and acts last, in every format that is read here. So the action is the shortest piece that ends the turn and is an
 action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read.
@@ -16,9 +16,9 @@ from itertools import islice
 from envs.actions.parsing.brackets import read_brackets, read_webarena
 from envs.actions.parsing.calls import read_call
 from envs.actions.parsing.objects import json_at_end, read_object, read_value
-from envs.actions.parsing.vocabulary import Reading, canonical, short
+from envs.actions.parsing.vocabulary import NamedAction, canonical, shorten_name
 from envs.types import Action, Invalid
-from envs.types.action_text import Form
+from envs.types.action_text import ActionFormat
 from envs.types.actions import ACTIONS, Actions
 from envs.types.text import writable
 
@@ -71,10 +71,10 @@ _SENTENCE = re.compile(r"(?:[^\"'()\[\]{}<>`]*[.:]\s*)?(?:<tool_call>|<action>|`
 """Plain words before a JSON object on the line of an action."""
 
 
-_LINE_READERS: tuple[tuple[Form, Callable[[str, Actions], Reading | None]], ...] = (
-    (Form.BRACKETS, read_brackets),
-    (Form.WEBARENA, read_webarena),
-    (Form.CALL, read_call),
+_LINE_READERS: tuple[tuple[ActionFormat, Callable[[str, Actions], NamedAction | None]], ...] = (
+    (ActionFormat.BRACKETS, read_brackets),
+    (ActionFormat.WEBARENA, read_webarena),
+    (ActionFormat.CALL, read_call),
 )
 
 
@@ -83,7 +83,7 @@ class Parsed:
     """What a model turn says."""
 
     action: Action
-    form: Form
+    form: ActionFormat
     renamed: tuple[str, ...] = ()
     """Names of other schemes that were translated, e.g. ``left_click``, ``coordinate``."""
 
@@ -97,10 +97,12 @@ def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
     """The action of ``actions`` that ``response`` names, or ``Invalid``, with how it was read."""
     turn = _without_notes(writable(response).strip())
     if _thought_is_open(turn):
-        return Parsed(Invalid(reason="the thought has no end; close it with </think> and write an action"), Form.NONE)
+        return Parsed(
+            Invalid(reason="the thought has no end; close it with </think> and write an action"), ActionFormat.NONE
+        )
     if (broken := _broken_from_the_start(turn)) is not None:
-        return Parsed(broken, Form.NONE)
-    return _at_end(turn, actions) or _before_remark(turn, actions) or Parsed(_unread(turn, actions), Form.NONE)
+        return Parsed(broken, ActionFormat.NONE)
+    return _at_end(turn, actions) or _before_remark(turn, actions) or Parsed(_unread(turn, actions), ActionFormat.NONE)
 
 
 def _thought_is_open(turn: str) -> bool:
@@ -126,7 +128,7 @@ def _broken_from_the_start(turn: str) -> Invalid | None:
         return invalid if isinstance(invalid, Invalid) else None
     if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(said, first.end()):
         return None
-    return Invalid(reason=f"the call has no end: {short(said[first.start('call') :])}")
+    return Invalid(reason=f"the call has no end: {shorten_name(said[first.start('call') :])}")
 
 
 def _without_notes(turn: str) -> str:
@@ -213,10 +215,10 @@ def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed |
             reading = read(piece, actions)
             # Several lines are an action only if nothing is wrong with it: they may begin in what is quoted.
             if reading is not None and not (isinstance(reading.action, Invalid) and "\n" in piece):
-                found = _form_at(text, start, form, Form.LAST_LINE)
+                found = _form_at(text, start, form, ActionFormat.LAST_LINE)
                 # A tool call is JSON.
-                called = found in (Form.TOOL_CALL, Form.LAST_TOOL_CALL)
-                return Parsed(reading.action, Form.LAST_LINE if called else found, reading.renamed)
+                called = found in (ActionFormat.TOOL_CALL, ActionFormat.LAST_TOOL_CALL)
+                return Parsed(reading.action, ActionFormat.LAST_LINE if called else found, reading.renamed)
     return None
 
 
@@ -226,7 +228,7 @@ def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed
         value = json_at_end(text, start)
         if value is not None and not _NOTE.match(_line_before(text, start)):
             reading = read_value(value, actions)
-            return Parsed(reading.action, _form_at(text, start, Form.JSON, Form.PROSE), reading.renamed)
+            return Parsed(reading.action, _form_at(text, start, ActionFormat.JSON, ActionFormat.PROSE), reading.renamed)
     return None
 
 
@@ -234,16 +236,16 @@ def _last_first(starts: Iterable[int]) -> Iterator[int]:
     return islice(sorted(starts, reverse=True), MAX_TRIES)
 
 
-def _form_at(text: str, start: int, alone: Form, otherwise: Form) -> Form:
+def _form_at(text: str, start: int, alone: ActionFormat, otherwise: ActionFormat) -> ActionFormat:
     """The form of an action that begins at ``start``, by what stands before it."""
     before = text[:start].rstrip()
     if before.endswith(_CALL_OPEN):
         said = before.rpartition(_THINK_END)[2]
-        return Form.TOOL_CALL if said.count(_CALL_OPEN) == 1 else Form.LAST_TOOL_CALL
+        return ActionFormat.TOOL_CALL if said.count(_CALL_OPEN) == 1 else ActionFormat.LAST_TOOL_CALL
     if before.endswith(_TAG_OPEN):
-        return Form.TAG
+        return ActionFormat.TAG
     if _FENCE_OPEN.search(before) and before.count(_FENCE) % 2:
-        return Form.FENCE
+        return ActionFormat.FENCE
     return alone if not before or before.endswith(_THINK_END) else otherwise
 
 
@@ -261,7 +263,7 @@ def _before_remark(turn: str, actions: Actions) -> Parsed | None:
             continue
         found = _at_end(turn[: last.end()], actions)
         # A block of words within a turn may be quoted; one that is JSON is hardly.
-        quoted = found is not None and found.form is Form.FENCE and last.start() and "{" not in last.group()
+        quoted = found is not None and found.form is ActionFormat.FENCE and last.start() and "{" not in last.group()
         return None if quoted else found
     return None
 
@@ -275,7 +277,7 @@ def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
     if not isinstance(value, dict) or not turn[end:].startswith("\n") or not _is_remark(turn[end:], actions):
         return None
     reading = read_value(value, actions)
-    return Parsed(reading.action, Form.PROSE, reading.renamed)
+    return Parsed(reading.action, ActionFormat.PROSE, reading.renamed)
 
 
 def _is_remark(text: str, actions: Actions) -> bool:
@@ -291,4 +293,4 @@ def _unread(turn: str, actions: Actions) -> Invalid:
         reading = read_object(last, actions)
         if isinstance(reading.action, Invalid):
             return reading.action
-    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {short(turn)}')
+    return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {shorten_name(turn)}')

@@ -5,27 +5,29 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from envs.actions.parsing.vocabulary import Reading, read_mapping, short
+from envs.actions.parsing.vocabulary import NamedAction, read_mapping, shorten_name
 from envs.types import ErrorCode, Invalid
 from envs.types.actions import Actions
 
 
-def read_object(text: str, actions: Actions) -> Reading:
+def read_object(text: str, actions: Actions) -> NamedAction:
     """The action of a text that is one JSON value; `Invalid` if it is not."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", None) or str(error)
-        return Reading(Invalid(reason=f"not JSON ({short(why)}): {short(text)}", code=ErrorCode.BAD_JSON))
+        return NamedAction(
+            Invalid(reason=f"not JSON ({shorten_name(why)}): {shorten_name(text)}", code=ErrorCode.BAD_JSON)
+        )
     return read_value(value, actions)
 
 
-def read_value(value: Any, actions: Actions) -> Reading:
+def read_value(value: Any, actions: Actions) -> NamedAction:
     """The action of a JSON value; of a list it is the last one, as of several actions in any form."""
     if isinstance(value, list) and value:
         value = value[-1]
     if not isinstance(value, dict):
-        return Reading(Invalid(reason=f"not a JSON object: {short(repr(value))}", code=ErrorCode.BAD_JSON))
+        return NamedAction(Invalid(reason=f"not a JSON object: {shorten_name(repr(value))}", code=ErrorCode.BAD_JSON))
     return read_mapping(value, actions)
 
 

@@ -219,7 +219,7 @@ _CLICK_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Reading:
+class NamedAction:
     """An action and the foreign names that it was written with."""
 
     action: Action
@@ -234,30 +234,30 @@ def canonical(name: str, actions: Actions) -> str:
     return _NAMES.get(name) or _SQUASHED.get(name.replace("_", "").replace("-", ""), name)
 
 
-def read_mapping(value: dict[str, Any], actions: Actions) -> Reading:
+def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
     """The action of a JSON object in any of the schemes."""
     for key in ("function", "action"):
         if isinstance(value.get(key), dict):  # {"type": "function", "function": {…}}, {"thought": …, "action": {…}}
             value = value[key]
     name_key = next((key for key in ("action", "name", "type") if value.get(key) is not None), None)
     if name_key is None:
-        return Reading(Invalid(reason="the object has no action", code=ErrorCode.UNKNOWN_ACTION))
+        return NamedAction(Invalid(reason="the object has no action", code=ErrorCode.UNKNOWN_ACTION))
     name = value[name_key]
     arguments = {key: each for key, each in value.items() if key != name_key and key not in _COMMENTS}
     inside = _unwrapped(arguments)
     if isinstance(inside, Invalid):
-        return Reading(inside)
+        return NamedAction(inside)
     tool = name
     if isinstance(name, str) and name in _TOOLS:
         name = inside.pop("action", None) or inside.pop("type", None)
     if not isinstance(name, str):
-        return Reading(
-            Invalid(reason=f"the action's name is no string: {short(repr(name))}", code=ErrorCode.UNKNOWN_ACTION)
+        return NamedAction(
+            Invalid(reason=f"the action's name is no string: {shorten_name(repr(name))}", code=ErrorCode.UNKNOWN_ACTION)
         )
     return _read_web_interaction(name, inside, actions) if tool == _MARKS_TOOL else read_named(name, inside, actions)
 
 
-def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions) -> Reading:
+def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
     """WebGym's tool for a screenshot with marks: its labels are the marks, and what it types is sent with Enter."""
     marked = {"mark" if key == "element_id" else key: each for key, each in arguments.items()}
     if canonical(name, actions) == "type":
@@ -266,8 +266,11 @@ def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions
     return replace(reading, renamed=(*reading.renamed, *({"element_id"} & arguments.keys())))
 
 
-def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> Reading:
-    """The action of a name and arguments in any of the schemes. An argument that is null, or holds no keys, says nothing."""
+def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
+    """The action of a name and arguments in any of the schemes.
+
+    An argument that is null, or holds no keys, says nothing.
+    """
     arguments = {key: each for key, each in arguments.items() if each is not None and (key, each) != ("keys", [])}
     ours = canonical(name, actions)
     if ours == "terminate" and arguments.get("answer"):
@@ -275,7 +278,7 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> Readin
     if ours in _CLICKS and arguments.get("button") in ("back", "forward"):
         ours, arguments = str(arguments["button"]), {}  # OpenAI's mice have these buttons
     if ours not in actions:
-        return Reading(read_action({"type": name}, actions))
+        return NamedAction(read_action({"type": name}, actions))
     renamed = [name] if ours != name else []
     table = (_TARGET if ours in _TARGETED else {}) | _ARGUMENTS.get(ours, {})
     known = actions[ours].model_fields
@@ -286,14 +289,18 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> Readin
             continue
         mine = key if key in known and key != "type" else table.get(key, key)
         if mine in data:
-            return Reading(Invalid(reason=f"{ours}: {short(mine)} is given twice", code=ErrorCode.BAD_ACTION))
+            return NamedAction(
+                Invalid(reason=f"{ours}: {shorten_name(mine)} is given twice", code=ErrorCode.BAD_ACTION)
+            )
         renamed += [key] if mine != key else []
         data[mine] = value
     data = {key: each for key, each in implied.items() if each is not None} | data
-    return Reading(read_action({**_shaped(ours, name.strip().lower(), data), "type": ours}, actions), tuple(renamed))
+    return NamedAction(
+        read_action({**_shaped(ours, name.strip().lower(), data), "type": ours}, actions), tuple(renamed)
+    )
 
 
-def short(text: str, limit: int = 60) -> str:
+def shorten_name(text: str, limit: int = 60) -> str:
     """A quoted text, cut."""
     quoted = repr(text if len(text) <= limit else text[:limit] + "…")
     return (
@@ -311,9 +318,9 @@ def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
             try:
                 inner = json.loads(inner, strict=False)
             except (ValueError, RecursionError):
-                return Invalid(reason=f"{key} is not JSON: {short(inner)}", code=ErrorCode.BAD_JSON)
+                return Invalid(reason=f"{key} is not JSON: {shorten_name(inner)}", code=ErrorCode.BAD_JSON)
         if not isinstance(inner, dict):
-            return Invalid(reason=f"{key} is no object: {short(repr(inner))}", code=ErrorCode.BAD_JSON)
+            return Invalid(reason=f"{key} is no object: {shorten_name(repr(inner))}", code=ErrorCode.BAD_JSON)
         return {key: each for key, each in inner.items() if key not in _COMMENTS}
     return arguments
 
@@ -434,7 +441,9 @@ def _wait(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scroll(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Wheel clicks, or lengths in thousandths of the viewport. Qwen's ``pixels`` count upwards (and to the left), ``delta`` down.
+    """Wheel clicks, or lengths in thousandths of the viewport.
+
+    Qwen's ``pixels`` count upwards (and to the left), ``delta`` down.
 
     A direction that is given holds; signs only tell it where it is not.
     """

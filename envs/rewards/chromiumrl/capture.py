@@ -1,4 +1,7 @@
-"""A page of a browser as a `DomSnapshot`, with all compared styles. Read-only: no script runs in it."""
+"""A page of a browser as a `DomSnapshot`, with all compared styles.
+
+Read-only: no script runs in it.
+"""
 
 from __future__ import annotations
 

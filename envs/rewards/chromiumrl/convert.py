@@ -1,4 +1,4 @@
-"""From a decoded snapshot of the browser (`envs.observation.dom.Dom`) to the plain table that rewards are computed from."""
+"""Converts a decoded DOM snapshot into the flat node table used by rewards."""
 
 from __future__ import annotations
 

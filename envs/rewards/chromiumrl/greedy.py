@@ -1,4 +1,6 @@
-"""Which live node stands for which reference node, as ChromiumRL decides it: three greedy passes (facts section 2.6).
+"""Greedy matching of live DOM nodes to reference nodes, as ChromiumRL does it.
+
+Which live node stands for which reference node, as ChromiumRL decides it: three greedy passes (facts section 2.6).
 
 Kept as it is for comparable numbers. The second and third pass look at all pairs of what is left.
 """

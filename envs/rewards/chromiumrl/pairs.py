@@ -71,7 +71,7 @@ def word_similarities(first: Sequence[str], second: Sequence[str]) -> Matrix:
     return found
 
 
-def overlap(first: Box | None, second: Box | None) -> float:
+def box_overlap(first: Box | None, second: Box | None) -> float:
     """Intersection over union; equal boxes (also empty ones and two missing ones) 1."""
     if first == second:
         return 1.0
@@ -81,7 +81,7 @@ def overlap(first: Box | None, second: Box | None) -> float:
 
 
 def overlaps(first: Sequence[Box | None], second: Sequence[Box | None]) -> Matrix:
-    """`overlap` of all pairs: (len(first), len(second))."""
+    """`box_overlap` of all pairs: (len(first), len(second))."""
     a, b = _corners(first)[:, None], _corners(second)[None]
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
     common = np.prod(np.maximum(sides, 0.0), axis=2)

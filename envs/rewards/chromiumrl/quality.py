@@ -74,7 +74,7 @@ class Quality(Record):
         return RewardPart(name="performance", value=self.value, weight=weight, evidence="; ".join(seen))
 
 
-def worth(name: str, measured: float) -> float:
+def score_signal(name: str, measured: float) -> float:
     """What a signal is worth, in [0, 1].
 
     Raises:
@@ -111,7 +111,7 @@ def episode_quality(signals: EpisodeSignals) -> Quality:
         "largest_paint": "largest_paint_ms",
     }
     measured = tuple(
-        Measured(name=name, measured=value, value=worth(name, value), weight=MARKS[name].weight)
+        Measured(name=name, measured=value, value=score_signal(name, value), weight=MARKS[name].weight)
         for name, value in values.items()
         if value is not None
     )

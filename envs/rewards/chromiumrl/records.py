@@ -1,4 +1,4 @@
-"""A page as a flat table of nodes, detached from the browser: what DOM similarity and step diffs are computed from."""
+"""A page as a flat table of DOM nodes, for similarity and step diffs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""DOM similarity of a page with a reference: 0.30 structural + 0.30 text + 0.20 layout + 0.20 style (facts sections 2.5, 2.6).
+"""DOM similarity between a page and a reference page.
+
+DOM similarity of a page with a reference: 0.30 structural + 0.30 text + 0.20 layout + 0.20 style (facts sections 2.5, 2.6).
 
 The four are taken over the regions that changed: changed nodes are put together by the first five segments of their paths, a region is what
 lies under the longest common path of such a cluster, and regions count by how many changed paths they have. No change at all is 1.
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 
 from envs.rewards.chromiumrl.assign import match_optimally
 from envs.rewards.chromiumrl.greedy import Matching, match_greedily
-from envs.rewards.chromiumrl.pairs import PROPERTIES, overlap, style_similarity, word_similarity
+from envs.rewards.chromiumrl.pairs import PROPERTIES, box_overlap, style_similarity, word_similarity
 from envs.rewards.chromiumrl.records import DomSnapshot
 from envs.rewards.chromiumrl.view import Mode, Path, View, view
 from envs.types import JudgeError, RewardPart
@@ -80,7 +82,7 @@ def dom_similarity(reference: DomSnapshot, live: DomSnapshot, mode: Mode = "nati
     """
     if not reference.nodes:
         raise JudgeError(f"DOM similarity: the reference {reference.url!r} has no nodes; take its snapshot again")
-    comparison = compare(view(reference, mode), view(live, mode), mode, _one_document(reference, live))
+    comparison = compare_views(view(reference, mode), view(live, mode), mode, _one_document(reference, live))
     regions = _regions(comparison)
     if regions:
         weighted = [(weight, _parts(comparison, inside)) for _, weight, inside in regions]
@@ -120,7 +122,7 @@ class Comparison:
     """The pairs, to ask whether two nodes are one."""
 
 
-def compare(reference: View, live: View, mode: Mode, same_document: bool) -> Comparison:
+def compare_views(reference: View, live: View, mode: Mode, same_document: bool) -> Comparison:
     """Find the pairs of two views and those that differ."""
     if mode == "native":
         matching, unrelated = match_optimally(reference, live, same_document)
@@ -161,7 +163,7 @@ def _differs(of: Comparison, a: int, b: int) -> bool:
     text = reference.texts[a] != live.texts[b] if of.native else word_similarity(reference.texts[a], live.texts[b]) < 1
     return (
         text
-        or overlap(reference.boxes[a], live.boxes[b]) < SAME_PLACE
+        or box_overlap(reference.boxes[a], live.boxes[b]) < SAME_PLACE
         or reference.nodes[a].tag != live.nodes[b].tag
         or bool(attribute_changes(reference.attributes[a], live.attributes[b]))
         or bool(style_changes(reference.styles[a], live.styles[b], of.native))
@@ -216,7 +218,7 @@ def _parts(of: Comparison, inside: Inside) -> Parts:
     pairs = [(a, b) for a, b in of.matching.pairs if inside(reference, a)]
     sizes = [sum(inside(seen, at) for at in range(len(seen.nodes))) for seen in (reference, live)]
     texts = [word_similarity(reference.texts[a], live.texts[b]) for a, b in pairs]
-    boxes = [overlap(reference.boxes[a], live.boxes[b]) for a, b in pairs]
+    boxes = [box_overlap(reference.boxes[a], live.boxes[b]) for a, b in pairs]
     styles = [style_similarity(reference.styles[a], live.styles[b], native=False) for a, b in pairs]
     return {
         "structural": min(1.0, len(pairs) / max(1, *sizes)),
@@ -242,7 +244,7 @@ def _native_parts(of: Comparison, inside: Inside) -> Parts:
     alike: dict[str, Callable[[int, int], float]] = {
         "structural": lambda a, b: _structure(of, a, b),
         "text": lambda a, b: word_similarity(reference.texts[a], live.texts[b]),
-        "layout": lambda a, b: overlap(reference.boxes[a], live.boxes[b]),
+        "layout": lambda a, b: box_overlap(reference.boxes[a], live.boxes[b]),
         "style": lambda a, b: style_similarity(reference.styles[a], live.styles[b], native=True),
     }
     parts: Parts = {}

@@ -1,4 +1,4 @@
-"""The semantic part of a reward: how like a reference page's document the last page's is."""
+"""Reward part: DOM similarity of the last page to a reference page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.view import Mode
 from envs.rewards.compose import Component
 from envs.rewards.evidence import EpisodeEvidence
-from envs.sites.base import LoggedInSite, Site, StatefulSite
+from envs.sites.base import Site
 from envs.types import BrowserError, JudgeError, RewardPart, SiteError, WebTask
 from envs.types.errors import again
 
@@ -43,7 +43,7 @@ NOT_RECORDED = "the last page's nodes were not recorded; set rollout.dom_diffs=t
 
 
 _Key = tuple[str, str, int]
-"""Site, path and seed of a reference; the seed is 0 where it makes no difference."""
+"""Site, path and seed of a reference."""
 
 
 class PageTooLarge(JudgeError):
@@ -101,8 +101,7 @@ class ReferenceSource:
             BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large. PageTooLarge: the page is.
         """
         site, there = self._sites[task.site], task.model_copy(update={"path": task.reference})
-        seeded = isinstance(site, StatefulSite) or bool(site.reset_script(there, seed))
-        key = (task.site, task.reference, seed if seeded else 0)
+        key = (task.site, task.reference, seed)
         if (key, page) not in self._found:
             reference = await self._page(key, site, there)
             self._found[key, page] = await asyncio.to_thread(self._compared, reference, page)
@@ -144,18 +143,16 @@ class ReferenceSource:
         return page
 
     async def _load(self, site: Site, task: WebTask, seed: int) -> DomSnapshot:
-        episode = await site.open_episode(task, seed) if isinstance(site, StatefulSite) else None
-        path = episode.path if episode is not None else task.path
+        episode = await site.open_episode(task, seed)
         try:
             page = await self._pool.scratch_tab(
                 site,
-                lambda tab: self._begun(tab, site, task, seed, path),
+                lambda tab: self._begun(tab, site, task, seed, episode.path),
                 deadline=DEADLINE,
                 what=f"loading the reference {task.path}",
             )
         finally:
-            if episode is not None:
-                await episode.close()
+            await episode.close()
         if page.cut:
             raise JudgeError(
                 f"the reference page {task.path} of {site.name} has more than {MAX_NODES:,} nodes, and is not compared"
@@ -165,7 +162,7 @@ class ReferenceSource:
     async def _begun(self, tab: Tab, site: Site, task: WebTask, seed: int, path: str) -> DomSnapshot:
         """The page as an episode is shown it first."""
         budget = self._pool.options.settle_budget_ms
-        if isinstance(site, LoggedInSite) and site.cookies:
+        if site.cookies:
             await tab.cdp.send("Network.setCookies", {"cookies": [dict(cookie) for cookie in site.cookies]})
         await tab.load(site.origin + path)
         for _ in range(MAX_ALERTS):

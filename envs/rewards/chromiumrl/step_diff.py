@@ -1,4 +1,6 @@
-"""What one step changed in the DOM, as evidence for a judge or a rubric: the names of W8's DOM diff, schema v1.0 (facts section 2.5).
+"""DOM diff of one step, in W8's schema, as evidence for judges and rubrics.
+
+What one step changed in the DOM, as evidence for a judge or a rubric: the names of W8's DOM diff, schema v1.0 (facts section 2.5).
 
 ``changed`` has one entry per node and kind: ``text``, ``visibility``, ``moved``, ``attr:NAME``, ``style:PROPERTY``; live form values are
 ``attr:value``, ``attr:checked``, ``attr:selected`` with ``source`` ``prop``. What follows from something else is in ``flagged_changes``: what was
@@ -13,7 +15,7 @@ from collections import Counter
 from typing import Literal
 
 from envs.rewards.chromiumrl.records import DomSnapshot
-from envs.rewards.chromiumrl.similarity import Comparison, attribute_changes, compare, style_changes
+from envs.rewards.chromiumrl.similarity import Comparison, attribute_changes, compare_views, style_changes
 from envs.rewards.chromiumrl.view import View, view
 from envs.types.record import Record
 
@@ -92,7 +94,7 @@ def step_diff(before: DomSnapshot, after: DomSnapshot) -> StepDiff:
     """Compare the page before and after a step; frames, shadow roots and live form state included."""
     old, new = view(before, "native"), view(after, "native")
     known = bool(before.document and after.document)
-    comparison = compare(old, new, "native", known and before.document == after.document)
+    comparison = compare_views(old, new, "native", known and before.document == after.document)
     if before.document != after.document if known else comparison.unrelated:
         return _across(old, new)
     moved = _moved(comparison)

@@ -1,4 +1,4 @@
-"""The text blocks of a page from its layout and two of its pictures, one with and one without text.
+"""Extracts a page's text blocks from layout and screenshots with and without text.
 
 The paper finds blocks by drawing a page twice with every text in a colour of its own, and gets one block for each text node: what it says, the
 box around its pixels, its colour. Here the browser's layout says what each line of a text node says, where it is and which colour it has; that

@@ -1,4 +1,6 @@
-"""Which text block of the built page stands for which block of the reference (arXiv 2403.03163, section 3.1 of the facts).
+"""Matches text blocks of a built page to blocks of the reference.
+
+Which text block of the built page stands for which block of the reference (arXiv 2403.03163, section 3.1 of the facts).
 
 The assignment maximises the sum of text similarities, with a bonus where the neighbours in reading order match as well. Before that, neighbouring
 blocks that one page has as one and the other as two are merged. Pairs whose texts are less than half alike are dropped.
@@ -150,7 +152,7 @@ def _merge(blocks: list[TextBlock], others: Sequence[TextBlock], alike: Matrix) 
     gains = [_gain(blocks, at, texts, alike) for at in range(len(blocks) - 1)]
     while gains and max(gains) > 0:
         at = int(np.argmax(gains))
-        joined = join(blocks[at], blocks[at + 1])
+        joined = join_blocks(blocks[at], blocks[at + 1])
         blocks = [*blocks[:at], joined, *blocks[at + 2 :]]
         alike = np.concatenate([alike[:at], texts.ratios(joined.text, KEEP)[None], alike[at + 2 :]])
         gains = [*gains[:at], *gains[at + 1 :]]
@@ -175,7 +177,7 @@ def _joined(first: TextBlock, second: TextBlock) -> str:
     return f"{first.text} {second.text}"
 
 
-def join(first: TextBlock, second: TextBlock) -> TextBlock:
+def join_blocks(first: TextBlock, second: TextBlock) -> TextBlock:
     """Two neighbours as one block, in the colour of the larger."""
     left, top = min(first.left, second.left), min(first.top, second.top)
     return TextBlock(

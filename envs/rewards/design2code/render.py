@@ -1,4 +1,4 @@
-"""What somebody's HTML looks like: its picture and its text blocks, drawn in a browser context that reaches nothing.
+"""Renders HTML without network access: screenshot and text blocks.
 
 The page is loaded from its own text (a ``data:`` address), its scripts do not run, and the context's way out lets nothing through. So it can
 only show what it brings along, and the same text gives the same pixels: fonts are pinned (`envs.settle`), the clock stands still, animations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image as Pictures
 
-from envs.browser.context import Device
+from envs.browser.options import Device
 from envs.browser.pool import BrowserPool
 from envs.browser.tab import Tab
 from envs.rewards.design2code.blocks import COMPUTED, page_blocks
@@ -38,7 +38,7 @@ WITHOUT_TEXT = """*, *::before, *::after, *::placeholder, *::marker {
   text-shadow: none !important; transition: none !important}"""
 
 
-class Drawn(NamedTuple):
+class RenderedPage(NamedTuple):
     """A page as it is seen."""
 
     picture: Image
@@ -51,38 +51,38 @@ class Drawn(NamedTuple):
     """The page is larger than `MAX_PIXELS`: what lies beyond was not looked at."""
 
 
-class Drawer:
+class PageRenderer:
     """Draws pages in contexts of a pool, each in one of its own."""
 
     def __init__(self, pool: BrowserPool, *, deadline: float = DEADLINE) -> None:
         self._pool = pool
         self._deadline = deadline
-        self._kept: dict[str, Drawn] = {}
+        self._kept: dict[str, RenderedPage] = {}
         self._under_way: dict[str, asyncio.Lock] = {}
 
-    async def draw(self, html: str) -> Drawn:
+    async def render(self, html: str) -> RenderedPage:
         """The page of this HTML.
 
         Raises:
             BrowserError: the browser, the page or the deadline.
         """
         return await self._pool.scratch_tab(
-            Device(VIEWPORT), lambda tab: draw(tab, html), deadline=self._deadline, what="drawing a page"
+            Device(VIEWPORT), lambda tab: render_page(tab, html), deadline=self._deadline, what="drawing a page"
         )
 
-    async def reference(self, html: str) -> Drawn:
+    async def reference(self, html: str) -> RenderedPage:
         """The same, remembered: for pages that many others are compared with."""
         key = hashlib.sha256(html.encode()).hexdigest()
         async with self._under_way.setdefault(key, asyncio.Lock()):
             if key not in self._kept:
-                self._kept[key] = await self.draw(html)
+                self._kept[key] = await self.render(html)
                 while len(self._kept) > KEPT:
                     oldest = next(iter(self._kept))
                     del self._kept[oldest], self._under_way[oldest]
             return self._kept[key]
 
 
-async def draw(tab: Tab, html: str) -> Drawn:
+async def render_page(tab: Tab, html: str) -> RenderedPage:
     """Load HTML into a tab whose context reaches nothing, and look at all of it."""
     cdp = tab.cdp
     await cdp.send("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -97,15 +97,15 @@ async def draw(tab: Tab, html: str) -> Drawn:
     png = await _shoot(tab, size)
     await _hide_text(tab)
     shown, blank = await asyncio.gather(asyncio.to_thread(pixels, png), _shoot(tab, size))
-    drawn = await asyncio.to_thread(_drawn, raw, png, shown, blank)
+    drawn = await asyncio.to_thread(_rendered_page, raw, png, shown, blank)
     return drawn._replace(
         cut=main.get("contentWidth", 0) > MAX_PIXELS[0] or main.get("contentHeight", 0) > MAX_PIXELS[1]
     )
 
 
-def _drawn(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> Drawn:
+def _rendered_page(raw: dict[str, Any], png: bytes, shown: Image, blank: bytes) -> RenderedPage:
     without = pixels(blank)
-    return Drawn(shown, without, png, page_blocks(raw, shown, without))
+    return RenderedPage(shown, without, png, page_blocks(raw, shown, without))
 
 
 async def _shoot(tab: Tab, size: tuple[int, ...]) -> bytes:
@@ -114,7 +114,10 @@ async def _shoot(tab: Tab, size: tuple[int, ...]) -> bytes:
 
 
 async def _hide_text(tab: Tab) -> None:
-    """Make all letters transparent. A page that defends its own colours keeps its text on both pictures, and so has none that counts."""
+    """Make all letters transparent.
+
+    A page that defends its own colours keeps its text on both pictures, and so has none that counts.
+    """
     await tab.cdp.send("CSS.enable")
     frames = [(await tab.cdp.send("Page.getFrameTree"))["frameTree"]]
     for tree in frames:

@@ -1,4 +1,6 @@
-"""How like its reference a built page looks (arXiv 2403.03163): text blocks matched, their texts, places and colours, and the picture as a whole.
+"""Design2Code's score of a built page against its reference.
+
+How like its reference a built page looks (arXiv 2403.03163): text blocks matched, their texts, places and colours, and the picture as a whole.
 
 The fifth part is CLIP's similarity in the paper. CLIP needs weights, so it is there only when a function for it is given; otherwise SSIM takes its
 place and goes by its own name.

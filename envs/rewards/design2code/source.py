@@ -1,4 +1,4 @@
-"""The visual part of a reward: how like its reference the page looks that a policy handed in."""
+"""Reward part: visual similarity of a submitted page to its reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from envs.rewards.compose import Component
-from envs.rewards.design2code.render import MAX_PIXELS, Drawer, Drawn
+from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import RewardPart, Submit, WebTask
@@ -27,7 +27,7 @@ class DesignSource:
 
     component: ClassVar = Component.VISUAL
 
-    def __init__(self, drawer: Drawer, reference: Callable[[WebTask], str], clip: Clip | None = None) -> None:
+    def __init__(self, drawer: PageRenderer, reference: Callable[[WebTask], str], clip: Clip | None = None) -> None:
         """
         Args:
             reference: HTML of the page whose picture a task shows.
@@ -51,22 +51,25 @@ class DesignSource:
         if html is None:
             return (RewardPart(name=DESIGNS, value=0.0, weight=1.0, evidence=NOTHING, holds_at=HOLDS_AT),)
         reference = await self._drawer.reference(await asyncio.to_thread(self._reference, task))
-        built = await self._drawer.draw(html)
+        built = await self._drawer.render(html)
         if reference.cut or built.cut:
             size = " x ".join(f"{most:,}" for most in MAX_PIXELS)
             said = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
             return (RewardPart(name=DESIGNS, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
-        part = (await asyncio.to_thread(compared, reference, built, self._clip)).part()
+        part = (await asyncio.to_thread(compare_designs, reference, built, self._clip)).part()
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)
 
 
 def submitted(evidence: EpisodeEvidence) -> str | None:
-    """The page that ended an episode; ``None`` without one. One that was refused did not end it."""
+    """The page that ended an episode; ``None`` without one.
+
+    One that was refused did not end it.
+    """
     last = evidence.steps[-1] if evidence.steps else None
     return last.action.html if last is not None and isinstance(last.action, Submit) and last.error is None else None
 
 
-def compared(reference: Drawn, built: Drawn, clip: Clip | None = None) -> DesignScore:
+def compare_designs(reference: RenderedPage, built: RenderedPage, clip: Clip | None = None) -> DesignScore:
     """The score of a drawn page."""
     pictures = (reference.blank, built.blank) if clip is not None else (reference.picture, built.picture)
     return design_score(reference.blocks, built.blocks, pictures, clip)

@@ -44,11 +44,11 @@ def ssim(first: Image, second: Image) -> float:
         last = min(top + BAND, rows) + WINDOW - 1
         x, y = (_grey(image[top:last], last - top, width) for image in (first, second))
         # Windows on equal rows are 1, and good pages have many of them.
-        total += len(x) - WINDOW + 1 if np.array_equal(x, y) else float(_likeness(x, y).mean(axis=1).sum())
+        total += len(x) - WINDOW + 1 if np.array_equal(x, y) else float(_similarity(x, y).mean(axis=1).sum())
     return float(total / rows)
 
 
-def _likeness(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _similarity(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """SSIM of each window."""
     mean_x, mean_y = _blur(x), _blur(y)
     product, squares = mean_x * mean_y, mean_x**2 + mean_y**2

@@ -1,16 +1,16 @@
-"""The LLM judge: any OpenAI-compatible endpoint says whether an episode did its task. docs/judge.md tells how to use it.
+"""The LLM judge: an OpenAI-compatible endpoint says whether an episode did its task.
 
 ::
 
     Judge.judge(JudgeEpisode) -> Judgement      judge.py
-      the flow of a style                       webgym.py  webjudge.py (and WebVoyager)
-        Hearing: votes, samples, records        hearing.py, ruling.py
-          questions                             prompts.py, fence.py (page text is data)
-          JudgeClient: one question             client.py: cache.py, budget.py, wire.py (HTTP), forms.py, verdict.py (replies)
-          Ledger: the budget of a run           ledger.py: what all of its judges have spent; holder.py: who has its lock
+      the questions of a style, in order        webgym.py  webjudge.py (and WebVoyager)
+        votes and the decision from them        votes.py, decision.py
+          prompts                               prompts.py, prompt_fencing.py (page text is data)
+          JudgeClient: one question             client.py: cache.py, payloads.py (HTTP), schemas.py, verdict.py (replies)
+          Ledger: the budget of a run           ledger.py: what all of its judges have spent
 
-Only ``client``, ``cache``, ``ledger`` and ``holder`` touch a network or a disk. What an endpoint, a page or a policy does never becomes an
-exception: a question without a readable answer is an abstention, written down with its cause, and never a zero.
+Only ``client``, ``cache`` and ``ledger`` touch a network or a disk. What an endpoint, a page or a policy does is never raised: a
+question without a readable answer is an abstention, recorded with its cause, and never a zero. docs/judge.md says how to use it.
 """
 
 from envs.rewards.judge.config import JudgeConfig, JudgeModels, JudgeStyle, Structured

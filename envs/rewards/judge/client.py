@@ -16,10 +16,9 @@ from typing import Generic, Self, TypeVar
 import httpx
 
 from envs.rewards.judge import payloads as wire
-from envs.rewards.judge.budget import Budget
 from envs.rewards.judge.cache import CachedReply, ReplyCache
 from envs.rewards.judge.config import JudgeConfig
-from envs.rewards.judge.ledger import Ledger
+from envs.rewards.judge.ledger import Budget, Ledger
 from envs.rewards.judge.prompts import PROMPTS_VERSION
 from envs.rewards.judge.records import CallError, CallRecord
 from envs.rewards.judge.verdict import MalformedReply

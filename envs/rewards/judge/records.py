@@ -46,7 +46,7 @@ class Purpose(StrEnum):
     REFERENCE = "reference"
     """Does the answer agree with the reference answer?"""
     KEY_POINTS = "key_points"
-    """What does the task demand? (WebJudge)"""
+    """What does the task require? (WebJudge)"""
     RELEVANCE = "relevance"
     """1 to 5 for a screenshot (WebJudge)."""
     VERDICT = "verdict"

@@ -1,8 +1,8 @@
-"""WebGym's flow: was the site shut, which screenshots matter, is the answer invented, and then fact by fact.
+"""WebGym's grading: blocking, keyframes, hallucination (criterion B), then each fact.
 
-Ours differs where theirs would turn trouble into a zero, and in order. The blocking check comes first and draws from all screenshots (a wall is
-no keyframe, and a blocked episode then costs one question); it is also made for an episode without an answer. Every fact is asked for
-unless ``early_exit`` is set: that is the partial credit. A call that fails is an abstention, not a failed check.
+It differs from WebGym's own in two ways. A call that fails is an abstention, not a failed check. The blocking check comes first, sees a
+sample of all screenshots (a captcha may be no keyframe) and is also made for an episode without an answer, so a blocked episode costs
+one question. Every fact is asked about, for partial credit, unless ``early_exit`` is set.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ async def webjudge(hearing: Hearing) -> Judgement:
         return abstain(hearing, f"key_points: {asked.record.error}: {asked.record.trouble}")
     scores = await _scores(hearing)
     shown = chosen([score for score, _ in scores], min(MAX_KEPT, config.max_images))
-    # What a model wrote about a page may be what the page told it: data.
-    notes = [(f"a first look at screenshot {each + 1}", scores[each][1]) for each in shown if scores[each][1]]
+    # A page may have dictated what a model wrote about it, so it is data.
+    notes = [(f"what a model saw in screenshot {each + 1}", scores[each][1]) for each in shown if scores[each][1]]
     question = about_pictures(
         Purpose.VERDICT,
         episode,

@@ -16,10 +16,10 @@ from envs.rewards.webarena.config import (
     read_eval,
     read_task,
 )
-from envs.rewards.webarena.evaluate import AnswerJudge, Evaluation, Part, evaluate
+from envs.rewards.webarena.evaluate import AnswerJudge, EvaluatorResult, Part, evaluate
 from envs.rewards.webarena.helpers import HELPERS, Helper
 from envs.rewards.webarena.parts import WebArenaParts
-from envs.rewards.webarena.program import PageAccess, PageScriptError, look_at_pages
+from envs.rewards.webarena.program import PageAccess, PageScriptError, read_pages
 from envs.rewards.webarena.shop import ADMIN, Shop, read_account
 from envs.rewards.webarena.site_helpers import KNOWN, lacking, site_helpers
 from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, SITES, placed
@@ -33,7 +33,7 @@ __all__ = [
     "SITES",
     "AnswerJudge",
     "EvalType",
-    "Evaluation",
+    "EvaluatorResult",
     "Helper",
     "PageAccess",
     "PageCheck",
@@ -46,11 +46,11 @@ __all__ = [
     "WebArenaTask",
     "evaluate",
     "lacking",
-    "look_at_pages",
     "placed",
     "read_account",
     "read_configs",
     "read_eval",
+    "read_pages",
     "read_task",
     "site_helpers",
 ]

@@ -1,4 +1,7 @@
-"""The task format of the public benchmark. Somebody else's: keys that say nothing about the evaluation are kept out, not refused."""
+"""The task format of the public benchmark.
+
+Somebody else's: keys that say nothing about the evaluation are kept out, not refused.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
     """
     if isinstance(raw, dict):
         try:
-            raw = _said(raw) | ({"eval": _used(raw["eval"], raw)} if isinstance(raw.get("eval"), dict) else {})
+            raw = _without_nulls(raw) | ({"eval": _used(raw["eval"], raw)} if isinstance(raw.get("eval"), dict) else {})
         except ValueError as error:
             raise TaskError(f"{where}: {error}") from error
     text = json.dumps(raw)
@@ -114,7 +117,7 @@ def _used(raw: dict[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"image: the task asks about a picture ({asked}), which no task here can show; leave the row out"
         )
-    found = _said(raw)
+    found = _without_nulls(raw)
     if isinstance(types := found.get("eval_types"), list):
         unused = {field for evaluator, field in USED_BY.items() if evaluator not in types}
         found = {name: value for name, value in found.items() if name not in unused}
@@ -154,7 +157,7 @@ def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = Non
     return tasks
 
 
-def _said(found: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(found: dict[str, Any]) -> dict[str, Any]:
     """The benchmark writes what is not used as null."""
     return {name: each for name, each in found.items() if each is not None}
 

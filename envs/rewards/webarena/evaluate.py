@@ -1,4 +1,4 @@
-"""All evaluators of a task together: the product that the benchmark reports, and a partial score beside it."""
+"""Runs all WebArena evaluators of a task: the benchmark's score and a partial one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Part(Record):
     evidence: str
 
 
-class Evaluation(Record):
+class EvaluatorResult(Record):
     """What the evaluators say of an episode."""
 
     score: float | None
@@ -65,7 +65,7 @@ async def evaluate(
     last_url: str,
     seen: Sequence[PageText] = (),
     judge: AnswerJudge | None = None,
-) -> Evaluation:
+) -> EvaluatorResult:
     """Grade an episode.
 
     Args:
@@ -83,7 +83,7 @@ async def evaluate(
     if EvalType.PROGRAM_HTML in evaluators.eval_types:
         grader.pages(seen)
     parts = tuple(grader.parts)
-    return Evaluation(score=product(parts), partial=partial(parts), parts=parts, calls=tuple(grader.calls))
+    return EvaluatorResult(score=product(parts), partial=partial(parts), parts=parts, calls=tuple(grader.calls))
 
 
 def product(parts: tuple[Part, ...]) -> float | None:

@@ -1,4 +1,7 @@
-"""The ``func:`` programs of a config, read as data: a name and literal arguments. Nothing is ever evaluated as Python."""
+"""The ``func:`` programs of a config, read as data: a name and literal arguments.
+
+Nothing is ever evaluated as Python.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ async def call(program: str, helpers: Mapping[str, Helper], *, page: object, las
     Raises:
         UnknownHelper: there is no such helper, it is no plain call, or its arguments are not what the helper takes.
     """
-    name, arguments = read_call(program)
+    name, arguments = read_helper_call(program)
     helper = helpers.get(name)
     if helper is None:
         raise UnknownHelper(
@@ -59,7 +62,7 @@ PAGE = object()
 """Stands for ``__page__``."""
 
 
-def read_call(program: str) -> tuple[str, list[Any]]:
+def read_helper_call(program: str) -> tuple[str, list[Any]]:
     """Name and arguments of ``func:name('a', 2, __page__)``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What checks ask of GitLab: the role of a member, read off the page that is shown, as the benchmark does."""
+"""Reads a GitLab member's role from the page, as WebArena's check does."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ROLE = """(() => {
 })()"""
 
 
-class Shown(Protocol):
+class ScriptPage(Protocol):
     """A page, as `envs.rewards.webarena.PageAccess`."""
 
     async def url(self) -> str: ...
     async def evaluate(self, expression: str) -> object: ...
 
 
-async def project_member_role(page: Shown, account_name: str) -> str:
+async def project_member_role(page: ScriptPage, account_name: str) -> str:
     """The role of an account on the page of a project's members; empty if it is no member, or if this is no such page.
 
     The benchmark counts accounts and roles of the whole page and takes those of one number; this takes the role of the account's row.

@@ -13,7 +13,7 @@ from typing import Literal
 from envs.rewards.compose import Component
 from envs.rewards.evidence import EpisodeEvidence
 from envs.rewards.judge import cost_of
-from envs.rewards.webarena.evaluate import AnswerJudge, Evaluation, evaluate
+from envs.rewards.webarena.evaluate import AnswerJudge, EvaluatorResult, evaluate
 from envs.types import Cost, JudgeError, RewardPart, WebTask
 from envs.types.webarena import EvalType, WebArenaEval, evaluators_hash, placed
 
@@ -62,7 +62,7 @@ def check_frozen(evaluators: WebArenaEval, expected: str) -> None:
         )
 
 
-def parts_of(found: Evaluation) -> tuple[RewardPart, ...]:
+def parts_of(found: EvaluatorResult) -> tuple[RewardPart, ...]:
     """The parts of an evaluation. Pure."""
     known = Counter[EvalType](part.evaluator for part in found.parts if part.value is not None)
     judged = [part.name for part in found.parts if part.name.startswith(("fuzzy_match", "unachievable"))]

@@ -1,4 +1,7 @@
-"""``program_html``: what an element of a page says after the episode. Looked at before the browser is given back, compared afterwards."""
+"""``program_html``: what an element of a page says after the episode.
+
+Looked at before the browser is given back, compared afterwards.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from envs.types import BrowserError, PageScriptError, SiteError
 from envs.types.evidence import PageText
 from envs.types.webarena import PLACEHOLDER, EvalType, PageCheck, WebArenaEval
 
-__all__ = ["PageAccess", "PageScriptError", "compare_page", "look_at_page", "look_at_pages"]
+__all__ = ["PageAccess", "PageScriptError", "compare_page", "read_page", "read_pages"]
 
 LAST = "last"
 """Stands for the page that the episode ended on, as it is."""
@@ -51,7 +54,7 @@ class PageAccess(Protocol):
         ...
 
 
-async def look_at_pages(
+async def read_pages(
     evaluators: WebArenaEval, page: PageAccess, last_url: str, helpers: Mapping[str, Helper] | None = None
 ) -> tuple[PageText, ...]:
     """What each check of ``program_html`` finds, in their order; empty where the task has none.
@@ -66,11 +69,11 @@ async def look_at_pages(
     found: dict[int, PageText] = {}
     for number in sorted(range(len(checks)), key=lambda each: checks[each].url != LAST):
         programs, words = {**HELPERS, **(helpers or {})}, evaluators.visual
-        found[number] = await look_at_page(checks[number], page, programs, last_url, words=words)
+        found[number] = await read_page(checks[number], page, programs, last_url, words=words)
     return tuple(found[number] for number in range(len(checks)))
 
 
-async def look_at_page(
+async def read_page(
     check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str, *, words: bool = False
 ) -> PageText:
     """What the element that a check names says; its trouble is an unknown helper, an address without its site, a browser or site that failed."""

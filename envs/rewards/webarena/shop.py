@@ -1,4 +1,6 @@
-"""What checks ask of the benchmark's shop: the newest order, the newest review of a product. Over the REST API of Magento, as its administrator.
+"""WebArena's shop checks over Magento's REST API: newest order, newest review.
+
+What checks ask of the benchmark's shop: the newest order, the newest review of a product. Over the REST API of Magento, as its administrator.
 
 The administrator's token is asked for once and again when the shop does not take it any more (Magento's lasts four hours). A name and password that
 the shop refused are not sent again until their file says something else: Magento locks an account after a few wrong ones.
@@ -79,7 +81,9 @@ def read_account(path: AnyPath) -> Account:
 
 
 class Shop:
-    """The benchmark's shop. Its questions may be asked by many episodes at once, on one event loop.
+    """The benchmark's shop.
+
+    Its questions may be asked by many episodes at once, on one event loop.
 
     Example::
 

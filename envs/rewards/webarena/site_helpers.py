@@ -1,11 +1,14 @@
-"""The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a configuration lacks for them."""
+"""WebArena's ``func:`` helpers that a run can call, and what they lack.
+
+The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a configuration lacks for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from envs.rewards.webarena import members
-from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_call
+from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_helper_call
 from envs.rewards.webarena.shop import ADMIN, NAMES, NEEDS_ADDRESS, NEEDS_LOGIN, SITE, Shop
 from envs.types.near import near
 from envs.types.webarena import PLACEHOLDER, PageCheck, WebArenaEval
@@ -15,7 +18,9 @@ KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
 
 
 def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Mapping[str, Helper]:
-    """All helpers of the benchmark, by name. To be made once for a worker: the shop's keep its token.
+    """All helpers of the benchmark, by name.
+
+    To be made once for a worker: the shop's keep its token.
 
     Args:
         addresses: Of sites by their names (``tasks.addresses``).
@@ -33,7 +38,7 @@ def unknown_helper(evaluators: WebArenaEval) -> str:
     checks = evaluators.program_html
     for program in (each for check in checks for each in (check.url, check.locator) if each.startswith("func:")):
         try:
-            name, _ = read_call(program)
+            name, _ = read_helper_call(program)
         except UnknownHelper:
             return program
         if name not in KNOWN:
@@ -53,7 +58,7 @@ def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str,
         if not program.startswith("func:"):
             continue
         try:
-            name, _ = read_call(program)
+            name, _ = read_helper_call(program)
         except UnknownHelper as error:
             return f"a helper that can be called: {error}"
         if name not in KNOWN:

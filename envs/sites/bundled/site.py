@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from envs.observation import ObservationOptions
 from envs.sites.app_server import AppServer
+from envs.sites.base import Site, SiteEpisode
 from envs.sites.bundled.app import COOKIE, KEY_HEADER, Application, make_app
 from envs.sites.bundled.states import EpisodeState, EpisodeStates
-from envs.sites.plain import PlainSite
 from envs.sites.server_state import SiteState
 from envs.types import WebTask
 
@@ -20,10 +20,9 @@ VIEWPORT = (1008, 756)
 
 
 @dataclass(frozen=True, slots=True)
-class BundledEpisode:
-    """The `envs.sites.base.SiteEpisode` of a bundled site."""
+class BundledEpisode(SiteEpisode):
+    """What a bundled site holds for one episode: a database of its own."""
 
-    path: str
     state: SiteState
     states: EpisodeStates
     token: str
@@ -33,7 +32,7 @@ class BundledEpisode:
         self.states.close(self.token)
 
 
-class BundledSite(PlainSite):
+class BundledSite(Site):
     """The `Site` of an `Application`.
 
     The seed of an episode is that of its world. Every episode has a browser context of its own, and a database of its own.

@@ -1,4 +1,6 @@
-"""Task sets built from sources: read, given rubrics, checked, taken apart, written in shards, and put together without doubles.
+"""Builds task sets from sources in shards and merges them.
+
+Task sets built from sources: read, given rubrics, checked, taken apart, written in shards, and put together without doubles.
 
 ::
 
@@ -11,7 +13,7 @@ A shard is a pure function of its request, and is written whole or not at all, s
 
 from envs.tasks.assembly.finish import check_difficulty
 from envs.tasks.assembly.merge import Layout, SetPlan, count_writer_requests, is_whole, merge_shards
-from envs.tasks.assembly.records import Rejected, ShardReport, ShardRequest, Stage
+from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest
 from envs.tasks.assembly.shard import build_shard, read_report
 from envs.tasks.assembly.sources import AnySource, FileSource, GenerateSource, ImportSource, Source, fingerprint
 
@@ -22,11 +24,11 @@ __all__ = [
     "ImportSource",
     "Layout",
     "Rejected",
+    "RejectionStage",
     "SetPlan",
     "ShardReport",
     "ShardRequest",
     "Source",
-    "Stage",
     "build_shard",
     "check_difficulty",
     "count_writer_requests",

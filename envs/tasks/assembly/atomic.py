@@ -67,7 +67,7 @@ def whole_file(path: Path) -> Iterator[WholeFile]:
     file.commit()
 
 
-def sha256_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """Digest of a file. Raises ``OSError``."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

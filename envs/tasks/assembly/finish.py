@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from envs.rewards.formats import of_instruction, only_reference
+from envs.rewards.formats import asks_only_reference, rubric_of_instruction
 from envs.rewards.judge import CallError
-from envs.tasks.assembly.records import Rejected, ShardLine, ShardRequest, Stage
-from envs.tasks.assembly.rubrics import right_answer, with_rubric
+from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardRequest
+from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.assembly.sources import Candidate
 from envs.tasks.authoring import RubricWriter, Writing
 from envs.tasks.content import content_key
@@ -59,7 +59,7 @@ class _Work:
         if task is None:
             return
         if found := [f"{name}: {reason}" for check in (*CHECKS, _check_facts) for name, reason in check(task)]:
-            self._give_up(Stage.CHECK, task, "; ".join(found))
+            self._give_up(RejectionStage.CHECK, task, "; ".join(found))
             return
         own = (self.candidate.key,) if self.candidate.key else ()
         row = self.candidate.row
@@ -72,13 +72,13 @@ class _Work:
         answer alone is written anew: the writer keeps the answer."""
         task = self.candidate.task
         writes = self.source.write_rubrics
-        if task.rubric is not None and not (writes and only_reference(task.rubric)):
+        if task.rubric is not None and not (writes and asks_only_reference(task.rubric)):
             return task
         if task.evaluators is not None or not writes:
             return task
         assert self.writer is not None
-        answer = right_answer(self.candidate.format, self.candidate.reference)
-        made = self._made(Stage.RUBRIC, task, await self.writer.write(task, answer))
+        answer = read_reference_answer(self.candidate.format, self.candidate.reference)
+        made = self._made(RejectionStage.RUBRIC, task, await self.writer.write(task, answer))
         if made is None:
             return None
         self.outcome.written = True
@@ -94,7 +94,7 @@ class _Work:
         if self.source.part_words == "template":
             parts = decompose(task, rules, self.request.seed)
             for name, reason in parts.rejected:
-                self._give_up(Stage.PART, task, reason, name)
+                self._give_up(RejectionStage.PART, task, reason, name)
             return list(parts.tasks)
         written = [await self._written_part(task, rubric) for rubric in sub_rubrics(task, rules, self.request.seed)]
         return [part for part in written if part is not None]
@@ -102,18 +102,21 @@ class _Work:
     async def _written_part(self, task: WebTask, rubric: Rubric) -> WebTask | None:
         assert self.writer is not None
         name = part_id(task, rubric)
-        words = self._made(Stage.PART, task, await self.writer.write_part(task, rubric), name)
+        words = self._made(RejectionStage.PART, task, await self.writer.write_part(task, rubric), name)
         if words is None:
             return None
         try:
             return sub_task(task, rubric, words)
         except ValueError as error:
-            self._give_up(Stage.PART, task, str(error), name)
+            self._give_up(RejectionStage.PART, task, str(error), name)
             return None
 
-    def _made(self, stage: Stage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
-        """What was written. What was refused is rejected; what was not answered is left to another time, even if the answers that are there agree:
-        how far an endpoint came must not show in the set. Given up, what they agree on is taken."""
+    def _made(self, stage: RejectionStage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
+        """What was written.
+
+        What was refused is rejected; what was not answered is left to another time, even if the answers that are there agree:
+        how far an endpoint came must not show in the set. Given up, what they agree on is taken.
+        """
         self.outcome.requests += sum(call.requests for call in writing.calls)
         self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
         uncounted = any(call.error is CallError.UNCOUNTED for call in writing.calls)  # no fault of the task's
@@ -124,7 +127,7 @@ class _Work:
             self._give_up(stage, task, writing.refused or f"no answer: {writing.unanswered}", name)
         return writing.value
 
-    def _give_up(self, stage: Stage, task: WebTask, reason: str, name: str = "") -> None:
+    def _give_up(self, stage: RejectionStage, task: WebTask, reason: str, name: str = "") -> None:
         row = task.model_dump(mode="json", exclude_none=True)
         self.outcome.rejected.append(
             Rejected(source=self.source.name, stage=stage, task_id=name or task.task_id, reason=reason, task=row)
@@ -147,4 +150,4 @@ def _unlisted(task: WebTask) -> bool:
     """Its one fact is that the task was done, or rightly answered: how difficult that is only the set can tell."""
     if task.rubric is None or task.instruction is None:
         return False
-    return only_reference(task.rubric) or task.rubric == of_instruction(task.instruction)
+    return asks_only_reference(task.rubric) or task.rubric == rubric_of_instruction(task.instruction)

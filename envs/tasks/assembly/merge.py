@@ -1,4 +1,4 @@
-"""From shards to a set: in the order of their sources, without doubles, with a manifest that is written last.
+"""Merges shards into a task set without duplicates; the manifest is written last.
 
 The same shards give the same bytes in every file; what took how long, and where the set lies, is in none of them.
 """
@@ -18,13 +18,13 @@ from typing import Any
 import orjson
 
 from envs.ends import bucket_of
-from envs.tasks.assembly.atomic import WholeFile, sha256_of, whole_file
-from envs.tasks.assembly.records import Rejected, ShardLine, ShardReport, ShardRequest, Stage
+from envs.tasks.assembly.atomic import WholeFile, file_digest, whole_file
+from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardReport, ShardRequest
 from envs.tasks.assembly.shard import REJECTED, TASKS, read_report
 from envs.tasks.assembly.sources import GenerateSource
 from envs.tasks.parquet import save_parquet
 from envs.tasks.stream import json_row
-from envs.tasks.tree import Form, write_tree
+from envs.tasks.tree import TreeLayout, write_tree
 from envs.types import StorageError, TaskError, WebTask
 
 MANIFEST_VERSION = 1
@@ -47,7 +47,7 @@ class SetPlan:
 
     folder: Path
     layout: Layout
-    form: Form
+    form: TreeLayout
     config: dict[str, Any]
     """What is said of the build in the manifest."""
 
@@ -112,7 +112,7 @@ def is_whole(plan: SetPlan) -> bool:
             **{name: each["sha256"] for name, each in manifest["files"].items()},
             plan.rejected.name: manifest["rejected_sha256"],
         }
-        return all(sha256_of(plan.folder / name) == expected for name, expected in files.items())
+        return all(file_digest(plan.folder / name) == expected for name, expected in files.items())
     except (OSError, ValueError, KeyError):
         return False
 
@@ -155,7 +155,7 @@ def _of_source(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeF
             left_out.add(line.task.task_id)
         row_of = line.task.model_dump(mode="json", exclude_none=True)
         task_id = line.task.task_id
-        refuse(Rejected(source=name, stage=Stage.DUPLICATE, task_id=task_id, reason=reason, task=row_of))
+        refuse(Rejected(source=name, stage=RejectionStage.DUPLICATE, task_id=task_id, reason=reason, task=row_of))
     whole = sum((Counter(report.whole) for report in reports), Counter[str]())
     merge.by_source[name] = {
         **{key: sum(getattr(report, key) for report in reports) for key in ("read", "written", "parts")},
@@ -193,7 +193,7 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
     if plan.layout is Layout.TREE:
         return write_tree(folder, tasks, plan.form)
     path = folder / f"tasks.{plan.form}"
-    if plan.form is Form.PARQUET:
+    if plan.form is TreeLayout.PARQUET:
         return {path: save_parquet(path, tasks)}
     with whole_file(path) as file:
         for task in tasks:
@@ -255,7 +255,7 @@ def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Pat
         "reasons": reasons,
         "rejected_sha256": rejected.sha256,
         "files": {
-            path.relative_to(draft).as_posix(): {"tasks": count, "sha256": sha256_of(path)}
+            path.relative_to(draft).as_posix(): {"tasks": count, "sha256": file_digest(path)}
             for path, count in sorted(files.items())
         },
     }

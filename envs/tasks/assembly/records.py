@@ -22,7 +22,7 @@ OF_THE_WRITING = ("models", "temperature", "max_tokens", "json_mode", "seed")
 """What of an endpoint decides its answers; how it is reached, paced and paid does not."""
 
 
-class Stage(StrEnum):
+class RejectionStage(StrEnum):
     """Where a row was given up."""
 
     READ = "read"
@@ -41,7 +41,7 @@ class Rejected(Record):
     """A row that is not in the set, and why."""
 
     source: str
-    stage: Stage
+    stage: RejectionStage
     task_id: str = ""
     where: str = ""
     """File and row, where it was not a task yet."""
@@ -112,7 +112,7 @@ class ShardReport(Record):
     """Sub-tasks."""
     tasks: int = 0
     """Lines of the shard, sub-tasks included."""
-    rejected: dict[Stage, int]
+    rejected: dict[RejectionStage, int]
     whole: dict[str, int]
     """Tasks that were not taken apart, by reason."""
     tasks_sha256: str

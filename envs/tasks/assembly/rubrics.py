@@ -10,13 +10,16 @@ from envs.rewards import formats
 from envs.types import Rubric, WebTask, rubric_hash
 
 
-def right_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
+def read_reference_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
     """The answer that a row says is right, of sets whose tasks may have one and no rubric: WebGym's."""
-    return (formats.right_answer(row) or None) if source == "webgym" and row is not None else None
+    return (formats.webgym_reference_answer(row) or None) if source == "webgym" and row is not None else None
 
 
 def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:
-    """The task graded by the rubric, which is frozen. A horizon that came of the old difficulty comes of the new one."""
+    """The task graded by the rubric, which is frozen.
+
+    A horizon that came of the old difficulty comes of the new one.
+    """
     difficulty = rubric.fact_count
     derived = task.horizon == max_steps(task.difficulty)
     return task.model_copy(

@@ -1,4 +1,4 @@
-"""One shard of a source: from its candidates to two files, and a report that is written last.
+"""Builds one shard of a source: accepted tasks, rejected rows and a report.
 
 A shard that has its report is done: built again, it is read. The report names the request that it is of and the digests of both files, so a changed
 request, source or file is noticed and the shard built anew.
@@ -15,9 +15,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.rewards.judge import Ledger
-from envs.tasks.assembly.atomic import sha256_of, whole_file
+from envs.tasks.assembly.atomic import file_digest, whole_file
 from envs.tasks.assembly.finish import Outcome, finish
-from envs.tasks.assembly.records import Rejected, ShardReport, ShardRequest, Stage
+from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest
 from envs.tasks.assembly.sources import candidates
 from envs.tasks.authoring import RubricWriter, WriterConfig
 from envs.tasks.rows import TaskProblem
@@ -47,7 +47,7 @@ def read_report(request: ShardRequest) -> ShardReport | None:
     try:
         report = ShardReport.model_validate_json(request.path(REPORT).read_bytes())
         whole = (report.digest, report.tasks_sha256, report.rejected_sha256)
-        found = (request.digest, sha256_of(request.path(TASKS)), sha256_of(request.path(REJECTED)))
+        found = (request.digest, file_digest(request.path(TASKS)), file_digest(request.path(REJECTED)))
     except (OSError, ValidationError):
         return None
     return report if whole == found else None
@@ -70,7 +70,7 @@ def _writer(request: ShardRequest) -> WriterConfig:
 
 
 async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardReport:
-    rejected: Counter[Stage] = Counter()
+    rejected: Counter[RejectionStage] = Counter()
     whole: Counter[str] = Counter()
     unanswered: list[str] = []
     counts: Counter[str] = Counter()
@@ -135,5 +135,6 @@ def _unread(request: ShardRequest, problems: list[TaskProblem]) -> list[Rejected
         rows.setdefault(where, []).append(f"{problem.field}: {problem.reason}")
     name = request.source.name
     return [
-        Rejected(source=name, stage=Stage.READ, where=where, reason="; ".join(found)) for where, found in rows.items()
+        Rejected(source=name, stage=RejectionStage.READ, where=where, reason="; ".join(found))
+        for where, found in rows.items()
     ]

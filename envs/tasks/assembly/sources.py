@@ -1,4 +1,4 @@
-"""Where tasks come from: our own files, the sets of others, and the generator over the bundled sites."""
+"""Task sources: own files, imported task sets, the task generator."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ class Candidate:
 
 
 def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem, seed: int = 0) -> Iterator[Candidate]:
-    """The good tasks of one shard of a source. Shard k has those whose place is k modulo the number of shards.
+    """The good tasks of one shard of a source.
+
+    Shard k has those whose place is k modulo the number of shards.
 
     Raises:
         TaskError: a glob matches nothing.
@@ -144,7 +146,7 @@ def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem,
                 yield Candidate(number * source.shards + shard, task)
         case ImportSource():
             # Every shard reads everything (ids are checked across shards); problems are told by the first alone.
-            told = on_problem if shard == 0 else _untold
+            told = on_problem if shard == 0 else _ignore_problem
             items = import_tasks(
                 source.format, base / source.path, split=source.split, on_problem=told, judged=source.judged
             )
@@ -223,5 +225,5 @@ def _tree(path: Path) -> list[Path]:
     return [path]
 
 
-def _untold(problem: object) -> None:
+def _ignore_problem(problem: object) -> None:
     """Another shard tells it."""

@@ -1,4 +1,6 @@
-"""Rubrics and instructions that a model writes, for tasks that come without: asked for several times, checked by program, put to the vote.
+"""Rubrics and instructions written by an LLM.
+
+Rubrics and instructions that a model writes, for tasks that come without: asked for several times, checked by program, put to the vote.
 
 ::
 

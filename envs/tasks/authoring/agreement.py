@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from envs.assignment import best_pairs
-from envs.tasks.authoring.draft import Draft, DraftFact
-from envs.tasks.authoring.words import content_words, overlap
+from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact
+from envs.tasks.authoring.words import content_words, word_overlap
 
 SAME = 0.5
 TEXT_SHARE = 0.6
@@ -24,7 +24,7 @@ TEXT_SHARE = 0.6
 class Agreement:
     """The draft that stands for all, with the facts that most have; or why there is none."""
 
-    draft: Draft | None
+    draft: RubricDraft | None
     reason: str
     agreed: int
     """Facts that more than half of the samples have."""
@@ -41,11 +41,11 @@ class Agreement:
 class _Claim:
     """One fact as the drafts word it."""
 
-    facts: dict[int, tuple[str, DraftFact]] = field(default_factory=dict)
+    facts: dict[int, tuple[str, RubricDraftFact]] = field(default_factory=dict)
     """Place and fact, by draft."""
 
 
-def agree(drafts: Sequence[Draft], samples: int, least: float) -> Agreement:
+def agree(drafts: Sequence[RubricDraft], samples: int, least: float) -> Agreement:
     """Put drafts to the vote.
 
     Args:
@@ -67,13 +67,13 @@ def agree(drafts: Sequence[Draft], samples: int, least: float) -> Agreement:
     return Agreement(drafts[chosen].only(places), "", *counts)
 
 
-def likeness(one: DraftFact, other: DraftFact) -> float:
+def fact_similarity(one: RubricDraftFact, other: RubricDraftFact) -> float:
     """How much two facts say the same, in [0, 1]."""
-    text = overlap(content_words(one.text), content_words(other.text))
-    return TEXT_SHARE * text + (1 - TEXT_SHARE) * overlap(content_words(one.asked), content_words(other.asked))
+    text = word_overlap(content_words(one.text), content_words(other.text))
+    return TEXT_SHARE * text + (1 - TEXT_SHARE) * word_overlap(content_words(one.asked), content_words(other.asked))
 
 
-def _claims(drafts: Sequence[Draft]) -> list[_Claim]:
+def _claims(drafts: Sequence[RubricDraft]) -> list[_Claim]:
     claims: list[_Claim] = []
     for number, draft in enumerate(drafts):
         facts = list(draft.facts())
@@ -89,5 +89,5 @@ def _claims(drafts: Sequence[Draft]) -> list[_Claim]:
     return claims
 
 
-def _best(claim: _Claim, fact: DraftFact) -> float:
-    return max(likeness(fact, known) for _, known in claim.facts.values())
+def _best(claim: _Claim, fact: RubricDraftFact) -> float:
+    return max(fact_similarity(fact, known) for _, known in claim.facts.values())

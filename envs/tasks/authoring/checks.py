@@ -1,4 +1,4 @@
-"""What is wrong with a draft, found without a model: facts that nobody asked for, two in one, the same twice, an answer that nobody wants.
+"""Finds flaws in a drafted rubric without a model.
 
 The checks are strict where a mistake costs little: a draft that is refused is asked for again, with the reason. They cannot tell whether the facts
 are complete; that is what several samples are for.
@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 
-from envs.tasks.authoring.draft import Draft, DraftFact
-from envs.tasks.authoring.words import contains, content_words, numbers, overlap, quoted, tokens, word_set
+from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact
+from envs.tasks.authoring.words import contains, content_words, numbers, quoted_texts, tokens, word_overlap, word_set
 
 MAX_WORDS = 40
 """Of a fact; longer ones hold several."""
@@ -35,12 +35,12 @@ _ANSWERING = word_set(
 UNACHIEVABLE = frozenset({"n/a", "na", "not achievable", "unachievable", "impossible", "none"})
 
 
-def flaws(draft: Draft, instruction: str, reference: str | None, max_facts: int) -> list[str]:
+def find_flaws(draft: RubricDraft, instruction: str, reference: str | None, max_facts: int) -> list[str]:
     """What is wrong, as ``place: reason``; empty if nothing is."""
     facts = list(draft.facts())
     found = [f"{place}.{problem}" for place, fact in facts for problem in _of_fact(fact, instruction, reference)]
     for (_, one), (place, other) in combinations(facts, 2):
-        if overlap(content_words(one.text), content_words(other.text)) >= ALIKE:
+        if word_overlap(content_words(one.text), content_words(other.text)) >= ALIKE:
             found.append(f"{place}.text: says the same as {one.text!r}")
     if len(facts) > max_facts:
         found.append(f"fact_groups: {len(facts)} facts; at most {max_facts}")
@@ -49,7 +49,7 @@ def flaws(draft: Draft, instruction: str, reference: str | None, max_facts: int)
     return found
 
 
-def not_to_be_graded(instruction: str | None, reference: str | None) -> str | None:
+def explain_ungradable(instruction: str | None, reference: str | None) -> str | None:
     """Why no rubric can be written for a task; ``None`` if one can."""
     if instruction is None or not content_words(instruction):
         return "instruction: there are no words to make facts of"
@@ -58,7 +58,7 @@ def not_to_be_graded(instruction: str | None, reference: str | None) -> str | No
     return None
 
 
-def _of_fact(fact: DraftFact, instruction: str, reference: str | None) -> Iterator[str]:
+def _of_fact(fact: RubricDraftFact, instruction: str, reference: str | None) -> Iterator[str]:
     said = tokens(instruction)
     if not content_words(fact.asked) or not contains(said, tokens(fact.asked)):
         yield f"asked: {fact.asked!r} are no words of the instruction"
@@ -68,7 +68,7 @@ def _of_fact(fact: DraftFact, instruction: str, reference: str | None) -> Iterat
         yield f"text: says the right answer, {reference!r}"
     elif invented := sorted(numbers(fact.text) - numbers(instruction)):
         yield f"text: names {', '.join(invented)}, which the instruction does not"
-    for words in quoted(fact.text):
+    for words in quoted_texts(fact.text):
         if not contains(said, tokens(words)):
             yield f"text: quotes {words!r}, which the instruction does not say"
     if len(fact.text.split()) > MAX_WORDS:

@@ -1,4 +1,4 @@
-"""A rubric as a model writes it: groups of facts in words, each fact with the words of the instruction that ask for it."""
+"""Schema of a rubric as the model drafts it: groups of facts in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NAMED = 5
 """Problems of a reply that are told to the model at once."""
 
 
-class DraftFact(Record):
+class RubricDraftFact(Record):
     """One fact."""
 
     text: Name
@@ -30,21 +30,21 @@ class DraftGroup(Record):
     """Facts that belong together."""
 
     description: Name
-    facts: tuple[DraftFact, ...] = Field(min_length=1)
+    facts: tuple[RubricDraftFact, ...] = Field(min_length=1)
 
 
-class Draft(Record):
+class RubricDraft(Record):
     """A rubric before it is checked."""
 
     fact_groups: tuple[DraftGroup, ...] = Field(min_length=1)
 
-    def facts(self) -> Iterator[tuple[str, DraftFact]]:
+    def facts(self) -> Iterator[tuple[str, RubricDraftFact]]:
         """All facts, with their place in the reply."""
         for row, group in enumerate(self.fact_groups):
             for column, fact in enumerate(group.facts):
                 yield f"fact_groups.{row}.facts.{column}", fact
 
-    def only(self, places: frozenset[str]) -> Draft:
+    def only(self, places: frozenset[str]) -> RubricDraft:
         """The draft with the facts at these places alone."""
         groups = []
         for row, group in enumerate(self.fact_groups):
@@ -53,10 +53,10 @@ class Draft(Record):
             )
             if kept:
                 groups.append(group.model_copy(update={"facts": kept}))
-        return Draft(fact_groups=tuple(groups))
+        return RubricDraft(fact_groups=tuple(groups))
 
 
-def read_draft(reply: str) -> Draft:
+def read_draft(reply: str) -> RubricDraft:
     """A draft from the reply of a model.
 
     Raises:
@@ -64,13 +64,13 @@ def read_draft(reply: str) -> Draft:
     """
     found = read_object(reply)
     try:
-        return Draft.model_validate_json(json.dumps(found), strict=True)
+        return RubricDraft.model_validate_json(json.dumps(found), strict=True)
     except ValidationError as error:
         problems = [f"{field_name(one['loc'])}: {one['msg']}" for one in error.errors()]
         raise MalformedReply("; ".join(problems[:MAX_NAMED])) from error
 
 
-def to_rubric(draft: Draft, reference: str | None) -> Rubric:
+def to_rubric(draft: RubricDraft, reference: str | None) -> Rubric:
     """The rubric: each fact for the judge, WebGym's gate against hallucinations, and all of it must hold.
 
     Args:

@@ -41,7 +41,7 @@ def numbers(text: str) -> frozenset[str]:
     return frozenset(token for token in tokens(text) if token[0].isdigit()) - {"1"}
 
 
-def quoted(text: str) -> list[str]:
+def quoted_texts(text: str) -> list[str]:
     """What a text puts in quotation marks."""
     return [found for found in _QUOTED.findall(text) if tokens(found)]
 
@@ -51,7 +51,7 @@ def contains(text: list[str], part: list[str]) -> bool:
     return any(text[start : start + len(part)] == part for start in range(len(text) - len(part) + 1))
 
 
-def overlap(one: frozenset[str], other: frozenset[str]) -> float:
+def word_overlap(one: frozenset[str], other: frozenset[str]) -> float:
     """Shared words by all words (Jaccard); two empty sets are equal."""
     return len(one & other) / len(one | other) if one or other else 1.0
 

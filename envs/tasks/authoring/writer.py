@@ -1,4 +1,4 @@
-"""The writer: several samples, each asked for again with what was wrong with it, and what most of them have."""
+"""Rubric writer: samples drafts, retries with their flaws, takes the majority."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.records import CallError, CallRecord
 from envs.rewards.judge.verdict import MalformedReply, read_object
 from envs.tasks.authoring.agreement import agree
-from envs.tasks.authoring.checks import flaws, not_to_be_graded
+from envs.tasks.authoring.checks import explain_ungradable, find_flaws
 from envs.tasks.authoring.config import WriterConfig
-from envs.tasks.authoring.draft import MAX_NAMED, Draft, read_draft, to_rubric
+from envs.tasks.authoring.draft import MAX_NAMED, RubricDraft, read_draft, to_rubric
 from envs.tasks.authoring.prompts import instruction_question, rubric_question
-from envs.tasks.authoring.words import content_words, numbers, quoted
-from envs.tasks.decompose import says
+from envs.tasks.authoring.words import content_words, numbers, quoted_texts
+from envs.tasks.decompose import contains_words
 from envs.types import FactGroup, Rubric, WebTask
 
 MAX_INSTRUCTION = 1200
@@ -96,13 +96,13 @@ class RubricWriter:
         Args:
             reference: The right answer, if the task's set gives one; it becomes a fact.
         """
-        if (reason := not_to_be_graded(task.instruction, reference)) is not None:
+        if (reason := explain_ungradable(task.instruction, reference)) is not None:
             return Writing(None, (), refused=reason)
         calls: list[CallRecord] = []
 
-        def read(reply: str) -> Draft:
+        def read(reply: str) -> RubricDraft:
             draft = read_draft(reply)
-            if found := flaws(draft, task.instruction or "", reference, self.config.max_facts):
+            if found := find_flaws(draft, task.instruction or "", reference, self.config.max_facts):
                 raise MalformedReply("; ".join(found[:MAX_NAMED]))
             return draft
 
@@ -166,7 +166,7 @@ class RubricWriter:
         return _Sample(None, refused=refused[-1][1])
 
     def _vote(
-        self, samples: Sequence[_Sample[Draft]], reference: str | None, calls: tuple[CallRecord, ...]
+        self, samples: Sequence[_Sample[RubricDraft]], reference: str | None, calls: tuple[CallRecord, ...]
     ) -> Writing[Rubric]:
         drafts = [sample.value for sample in samples if sample.value is not None]
         agreement = agree(drafts, self.config.samples, self.config.agreement)
@@ -197,7 +197,7 @@ def _read_instruction(reply: str, whole: str, kept: Sequence[FactGroup]) -> str:
     known = " ".join([whole, *(group.description for group in kept)])
     if invented := sorted(numbers(said) - numbers(known)):
         raise MalformedReply(f"instruction: names {', '.join(invented)}, which the larger task does not")
-    if strange := [words for words in quoted(said) if not says(known, words)]:
+    if strange := [words for words in quoted_texts(said) if not contains_words(known, words)]:
         raise MalformedReply(f"instruction: quotes {strange[0]!r}, which the larger task does not say")
     for group in kept:
         about = content_words(" ".join([group.description, *(fact.description for fact in group.facts)]))

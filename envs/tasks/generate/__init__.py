@@ -1,17 +1,19 @@
-"""Tasks over the bundled sites, by the hundred thousand: templates (`shop` and its siblings) draw requests from a world, `generate` makes a set of
+"""Generates tasks over the bundled sites from templates.
+
+Tasks over the bundled sites, by the hundred thousand: templates (`shop` and its siblings) draw requests from a world, `generate` makes a set of
 distinct tasks of them. Each comes with its solution (`moves`), which `check` carries out on the site and grades. See ``docs/generated-tasks.md``.
 """
 
 from typing import TYPE_CHECKING
 
 from envs.lazy import lazy_names
-from envs.tasks.generate.drafts import Draft
+from envs.tasks.generate.drafts import TaskDraft
 from envs.tasks.generate.generate import TEMPLATES, World, draft_of, generate, generate_world, solution_of, worlds
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 
 if TYPE_CHECKING:
     from envs.tasks.generate.check import Checker, NoStartPage, checker
-    from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted
+    from envs.tasks.generate.splits import MAX_LOOKED_AT, empty_splits, split_counts, wanted_splits
 
 
 __all__ = [
@@ -19,9 +21,9 @@ __all__ = [
     "TEMPLATES",
     "WORLDS",
     "Checker",
-    "Draft",
     "GeneratorSpec",
     "NoStartPage",
+    "TaskDraft",
     "World",
     "checker",
     "draft_of",
@@ -30,7 +32,7 @@ __all__ = [
     "generate_world",
     "solution_of",
     "split_counts",
-    "wanted",
+    "wanted_splits",
     "worlds",
 ]
 
@@ -38,6 +40,6 @@ __getattr__ = lazy_names(
     __name__,
     {
         "envs.tasks.generate.check": ("Checker", "NoStartPage", "checker"),
-        "envs.tasks.generate.splits": ("MAX_LOOKED_AT", "empty_splits", "split_counts", "wanted"),
+        "envs.tasks.generate.splits": ("MAX_LOOKED_AT", "empty_splits", "split_counts", "wanted_splits"),
     },
 )

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from envs.ends import Bucket
-from envs.tasks import Form, save_parquet, save_tasks, write_tree
+from envs.tasks import TreeLayout, save_parquet, save_tasks, write_tree
 from envs.tasks.generate.check import checker
 from envs.tasks.generate.generate import generate
 from envs.tasks.generate.spec import GeneratorSpec
@@ -94,7 +94,7 @@ def _write(out: Path, tasks: list[WebTask]) -> None:
     elif out.suffix:
         raise TaskError(f"{out}: expected .jsonl, .parquet or a folder")
     else:
-        write_tree(out, tasks, Form.JSONL)
+        write_tree(out, tasks, TreeLayout.JSONL)
 
 
 async def _check(tasks: Sequence[WebTask]) -> None:

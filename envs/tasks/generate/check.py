@@ -1,4 +1,4 @@
-"""Shows that a task can be solved: carries a plan out on the site and grades what it left behind, by program."""
+"""Checks that a generated task is solvable: plays its plan and grades the result."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Templates over the directory: looking up, with one page or several in between. What changes something is in `directory_edits`."""
+"""Templates over the directory: looking up, with one page or several in between.
+
+What changes something is in `directory_edits`.
+"""
 
 from __future__ import annotations
 
 import random
 
 from envs.sites.bundled.directory import DirectoryWorld, Person
-from envs.tasks.generate.drafts import Draft, Template, at, counts, group, rows, says
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, number_fact, rows
 from envs.tasks.generate.moves import Fill, Follow, Plan, Push, Say
 
 NO_CONTACTS = rows("contacts-untouched", "SELECT person FROM contacts", (), "Nobody was added to the contacts")
@@ -31,10 +34,10 @@ def to_person(person: Person, source: random.Random) -> Plan:
     return (Fill("Search people", person.name), Push("Search"), Follow(person.name))
 
 
-def _open(world: DirectoryWorld, source: random.Random) -> Draft:
+def _open(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person = source.choice(world.people)
     there = at("at", f"/people/{person.id}", f"At {person.name}")
-    return Draft(
+    return TaskDraft(
         wordings=(f"Open the page of {person.name}.", f"Find {person.name} in the directory and open their page."),
         groups=(group("page", f"The page of {person.name} is open", there),),
         plan=to_person(person, source),
@@ -42,16 +45,16 @@ def _open(world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _ask(world: DirectoryWorld, source: random.Random) -> Draft:
+def _ask(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person = source.choice(world.people)
     field, words = source.choice([*ASKED.items()])
     value = getattr(person, field)
     told = (
-        counts("answer", value, f"It is {value}")
+        number_fact("answer", value, f"It is {value}")
         if isinstance(value, int)
-        else says("answer", value, description=f"It is {value}")
+        else answer_fact("answer", value, description=f"It is {value}")
     )
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"What is the {words} of {person.name}? Answer with nothing else.",
             f"Look up {person.name} and answer with their {words} only.",
@@ -62,11 +65,11 @@ def _ask(world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _city(world: DirectoryWorld, source: random.Random) -> Draft:
+def _city(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     """Person, manager, office, city: three pages away."""
     person, manager = _managed(world, source)
     city = world.office(manager.office).city
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"In which city does the manager of {person.name} work? Answer with the city only.",
             f"Find the manager of {person.name} and answer with the city of that manager's office, nothing else.",
@@ -75,7 +78,7 @@ def _city(world: DirectoryWorld, source: random.Random) -> Draft:
             group(
                 "answer",
                 f"The city where the manager of {person.name} works is told",
-                says("answer", city, description=f"It is {city}"),
+                answer_fact("answer", city, description=f"It is {city}"),
             ),
         ),
         plan=(*to_person(person, source), Follow(manager.name), Follow(manager.office), Say(city)),
@@ -89,10 +92,10 @@ def _managed(world: DirectoryWorld, source: random.Random) -> tuple[Person, Pers
     return person, world.person(person.manager)
 
 
-def _manager_page(world: DirectoryWorld, source: random.Random) -> Draft:
+def _manager_page(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person, manager = _managed(world, source)
-    told = counts("answer", manager.extension, f"It is {manager.extension}")
-    return Draft(
+    told = number_fact("answer", manager.extension, f"It is {manager.extension}")
+    return TaskDraft(
         wordings=(
             f"Open the page of the manager of {person.name} and answer with the manager's extension.",
             f"Who is the manager of {person.name}? Go to that person's page and answer with their extension (a number).",
@@ -110,13 +113,13 @@ def _manager_page(world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _first(world: DirectoryWorld, source: random.Random) -> Draft:
+def _first(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     department = source.choice(world.departments)
     first = source.random() < 0.5
     people = sorted(world.of_department(department), key=lambda person: person.started)
     who = people[0] if first else people[-1]
     when = "longest" if first else "shortest"
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Who has been in the department {department} for the {when} time? Answer with the name only.",
             f"Answer with the name of the person in {department} who has worked there for the {when} time.",
@@ -125,7 +128,7 @@ def _first(world: DirectoryWorld, source: random.Random) -> Draft:
             group(
                 "answer",
                 f"Who was in {department} for the {when} time is named",
-                says("answer", who.name, description=f"It is {who.name}, since {who.started}"),
+                answer_fact("answer", who.name, description=f"It is {who.name}, since {who.started}"),
             ),
         ),
         plan=(Follow(department), Say(who.name)),
@@ -133,10 +136,10 @@ def _first(world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _count(world: DirectoryWorld, source: random.Random) -> Draft:
+def _count(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     office, department = source.choice(world.offices), source.choice(world.departments)
     number = sum(person.office == office.name for person in world.of_department(department))
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"How many people of the department {department} work in {office.name}? Answer with the number.",
             f"Count who of {department} has their office in {office.name} and answer with the number.",
@@ -145,7 +148,7 @@ def _count(world: DirectoryWorld, source: random.Random) -> Draft:
             group(
                 "answer",
                 f"The number of people of {department} in {office.name} is told",
-                counts("answer", number, f"There are {number}"),
+                number_fact("answer", number, f"There are {number}"),
             ),
         ),
         plan=(Follow(office.name), Say(str(number))),

@@ -9,7 +9,7 @@ from functools import partial
 from envs.sites.bundled.directory import DirectoryWorld, Person
 from envs.sites.bundled.words import FIRST_NAMES, LANGUAGES
 from envs.tasks.generate.directory import NO_CONTACTS, OWN_PROFILE, to_person
-from envs.tasks.generate.drafts import Draft, Template, group, listed, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.types import Fact, FactGroup
 from envs.types.rubrics import HttpFact
@@ -47,7 +47,7 @@ LABELS = {
 Values = dict[str, str | int]
 
 
-def _kept(people: Iterable[Person], places: Sequence[str]) -> tuple[FactGroup, ...]:
+def _contact_facts(people: Iterable[Person], places: Sequence[str]) -> tuple[FactGroup, ...]:
     return tuple(
         group(
             f"contact-{at}",
@@ -79,26 +79,26 @@ def _add(people: Iterable[Person], source: random.Random) -> Plan:
     return tuple(plan)
 
 
-def _contacts(count: int, world: DirectoryWorld, source: random.Random) -> Draft:
+def _contacts(count: int, world: DirectoryWorld, source: random.Random) -> TaskDraft:
     people = source.sample(world.people, count)
     names = [person.name for person in people]
-    return Draft(
+    return TaskDraft(
         wordings=(
-            f"Add {listed(names)} to the contacts.",
-            f"Put {listed(names)} among my contacts, and nobody else.",
-            f"I want {listed(names)} as my contacts.",
+            f"Add {join_words(names)} to the contacts.",
+            f"Put {join_words(names)} among my contacts, and nobody else.",
+            f"I want {join_words(names)} as my contacts.",
         ),
-        groups=_kept(people, names),
+        groups=_contact_facts(people, names),
         plan=_add(people, source),
         gates=(_nobody_else(people), _no_notes(), OWN_PROFILE),
     )
 
 
-def _noted(world: DirectoryWorld, source: random.Random) -> Draft:
+def _noted(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person, note = source.choice(world.people), source.choice(NOTES)
     query = f"SELECT note FROM contacts WHERE person = {person.id}"
-    (there,) = _kept([person], [person.name])
-    return Draft(
+    (there,) = _contact_facts([person], [person.name])
+    return TaskDraft(
         wordings=(
             f'Add {person.name} to the contacts with the note "{note}".',
             f'Make {person.name} a contact of mine; the note is "{note}".',
@@ -112,34 +112,34 @@ def _noted(world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _by_role(low: int, high: int, world: DirectoryWorld, source: random.Random) -> Draft | None:
+def _by_role(low: int, high: int, world: DirectoryWorld, source: random.Random) -> TaskDraft | None:
     department = source.choice(world.departments)
     role = source.choice(sorted({person.role for person in world.of_department(department)}))
     people = [person for person in world.of_department(department) if person.role == role]
     if not low <= len(people) <= high:
         return None
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Add everybody in {department} whose role is {role} to the contacts.",
             f"Make all people of the department {department} with the role {role} contacts of mine.",
         ),
-        groups=_kept(people, [person.name for person in people]),
+        groups=_contact_facts(people, [person.name for person in people]),
         plan=_add(people, source),
         gates=(_nobody_else(people), _no_notes(), OWN_PROFILE),
     )
 
 
-def _managers(world: DirectoryWorld, source: random.Random) -> Draft:
+def _managers(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     """Somebody and their manager; only the first is named."""
     person = source.choice([person for person in world.people if person.manager is not None])
     assert person.manager is not None
     both = [person, world.person(person.manager)]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Add {person.name} and the manager of {person.name} to the contacts.",
             f"Make {person.name} a contact of mine, and the person who manages {person.name} too.",
         ),
-        groups=_kept(both, [person.name, f"The manager of {person.name}"]),
+        groups=_contact_facts(both, [person.name, f"The manager of {person.name}"]),
         plan=_add(both, source),
         gates=(_nobody_else(both), _no_notes(), OWN_PROFILE),
     )
@@ -160,8 +160,8 @@ def _values(count: int, world: DirectoryWorld, source: random.Random) -> Values:
     return {name: every[name] for name in names}
 
 
-def _said(values: Values) -> str:
-    return listed(
+def _describe_values(values: Values) -> str:
+    return join_words(
         "the newsletter ordered" if name == "newsletter" else f'{LABELS[name]} "{value}"'
         for name, value in values.items()
     )
@@ -172,7 +172,7 @@ def _profile_group(values: Values) -> FactGroup:
         HttpFact(id=name, path="/api/profile", at=(name,), value=value, description=f"{LABELS[name]}: {value}")
         for name, value in values.items()
     ]
-    return group("profile", f"My profile has {_said(values)}", *facts)
+    return group("profile", f"My profile has {_describe_values(values)}", *facts)
 
 
 def _rest_of_profile(values: Values) -> Fact:
@@ -195,12 +195,12 @@ def _fill_in(values: Values) -> Plan:
     return (*plan, Push("Save profile"))
 
 
-def _profile(count: int, world: DirectoryWorld, source: random.Random) -> Draft:
+def _profile(count: int, world: DirectoryWorld, source: random.Random) -> TaskDraft:
     values = _values(count, world, source)
-    return Draft(
+    return TaskDraft(
         wordings=(
-            f"Change my profile: {_said(values)}.",
-            f"In my profile I want {_said(values)}. Leave the rest as it is.",
+            f"Change my profile: {_describe_values(values)}.",
+            f"In my profile I want {_describe_values(values)}. Leave the rest as it is.",
         ),
         groups=(_profile_group(values),),
         plan=_fill_in(values),
@@ -208,15 +208,15 @@ def _profile(count: int, world: DirectoryWorld, source: random.Random) -> Draft:
     )
 
 
-def _both(fields: int, count: int, world: DirectoryWorld, source: random.Random) -> Draft:
+def _both(fields: int, count: int, world: DirectoryWorld, source: random.Random) -> TaskDraft:
     values, people = _values(fields, world, source), source.sample(world.people, count)
     names = [person.name for person in people]
-    return Draft(
+    return TaskDraft(
         wordings=(
-            f"Change my profile: {_said(values)}. Also add {listed(names)} to the contacts.",
-            f"Add {listed(names)} to the contacts; then set in my profile {_said(values)}.",
+            f"Change my profile: {_describe_values(values)}. Also add {join_words(names)} to the contacts.",
+            f"Add {join_words(names)} to the contacts; then set in my profile {_describe_values(values)}.",
         ),
-        groups=(_profile_group(values), *_kept(people, names)),
+        groups=(_profile_group(values), *_contact_facts(people, names)),
         plan=(*_fill_in(values), *_add(people, source)),
         gates=(_nobody_else(people), _no_notes(), _rest_of_profile(values)),
     )

@@ -1,4 +1,4 @@
-"""What a template gives: an instruction in several wordings, facts with their groups, and the solution."""
+"""What a template returns: instruction wordings, facts and the solution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PASS_THRESHOLD = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TaskDraft:
     """A task before it has an id, a split and a wording."""
 
     wordings: tuple[str, ...]
@@ -29,7 +29,7 @@ class Draft:
     path: str = "/"
 
 
-Draw = Callable[[Any, random.Random], Draft | None]
+DraftFunction = Callable[[Any, random.Random], TaskDraft | None]
 """(world, source of chance) -> one of the template's drafts; ``None`` if this world has none."""
 
 
@@ -42,7 +42,7 @@ class Template:
     site: str
     difficulty: int
     """Facts of its tasks; where they differ, of most."""
-    draw: Draw
+    draw: DraftFunction
 
 
 def group(name: str, description: str, *facts: Fact, after: Iterable[str] = ()) -> FactGroup:
@@ -55,12 +55,12 @@ def at(name: str, path: str, description: str, match: Literal["exact", "prefix"]
     return UrlFact(id=name, url=path, match=match, description=description)
 
 
-def says(name: str, *expected: str, description: str) -> AnswerFact:
+def answer_fact(name: str, *expected: str, description: str) -> AnswerFact:
     """The answer is one of these, in any case."""
     return AnswerFact(id=name, expected=expected, description=description)
 
 
-def counts(name: str, number: float, description: str) -> AnswerFact:
+def number_fact(name: str, number: float, description: str) -> AnswerFact:
     """The answer has this number and no other."""
     return AnswerFact(id=name, expected=(f"{number:g}",), match="number", description=description)
 
@@ -78,12 +78,12 @@ def line(name: str, text: str) -> TextFact:
     return TextFact(id=name, text=text, match=Match.EXACT, description=f"The page says: {text}")
 
 
-def quoted(text: str) -> str:
+def sql_literal(text: str) -> str:
     """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def listed(things: Iterable[str]) -> str:
+def join_words(things: Iterable[str]) -> str:
     """``a, b and c``."""
     *first, last = things
     return f"{', '.join(first)} and {last}" if first else last

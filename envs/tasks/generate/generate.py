@@ -20,7 +20,7 @@ from envs.sites.bundled.directory import directory_world
 from envs.sites.bundled.shop import shop_world
 from envs.sites.bundled.tracker import tracker_world
 from envs.tasks.generate import directory, directory_edits, shop, shop_orders, tracker, tracker_edits
-from envs.tasks.generate.drafts import PASS_THRESHOLD, Draft, Template
+from envs.tasks.generate.drafts import PASS_THRESHOLD, TaskDraft, Template
 from envs.tasks.generate.moves import Plan
 from envs.tasks.generate.spec import WORLDS, GeneratorSpec
 from envs.types import PassRequirements, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
@@ -118,7 +118,7 @@ def worlds(spec: GeneratorSpec) -> Iterator[World]:
             yield World(site, seed, split)
 
 
-def draft_of(kind: str, seed: int, number: int) -> Draft | None:
+def draft_of(kind: str, seed: int, number: int) -> TaskDraft | None:
     """Draft ``number`` of a template in a world; ``None`` if the world has nothing for it.
 
     Raises:
@@ -195,7 +195,7 @@ def _make_world(order: tuple[GeneratorSpec, World]) -> list[Made]:
     return made
 
 
-def _make(template: Template, world: World, number: int, draft: Draft) -> Made:
+def _make(template: Template, world: World, number: int, draft: TaskDraft) -> Made:
     rubric = _rubric(draft)
     frozen = rubric_hash(rubric)
     content = f"{world.site}\n{draft.path}\n{draft.wordings[0]}\n{frozen}"
@@ -203,7 +203,7 @@ def _make(template: Template, world: World, number: int, draft: Draft) -> Made:
     return Made(digest, partial(_task, template, world, number, draft, rubric, frozen))
 
 
-def _task(template: Template, world: World, number: int, draft: Draft, rubric: Rubric, frozen: str) -> WebTask:
+def _task(template: Template, world: World, number: int, draft: TaskDraft, rubric: Rubric, frozen: str) -> WebTask:
     task_id = f"{template.kind}/{world.seed}/{number}"
     difficulty = rubric.fact_count
     return WebTask(
@@ -221,7 +221,7 @@ def _task(template: Template, world: World, number: int, draft: Draft, rubric: R
     )
 
 
-def _rubric(draft: Draft) -> Rubric:
+def _rubric(draft: TaskDraft) -> Rubric:
     return Rubric(
         fact_groups=draft.groups, gates=draft.gates, pass_threshold=PASS_THRESHOLD, pass_requirements=NOTHING_MORE
     )

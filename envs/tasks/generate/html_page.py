@@ -1,4 +1,7 @@
-"""A page of a bundled site as a reader of HTML sees it: its links, forms and lines, by their labels. No script runs."""
+"""Parses a bundled site's HTML into links, forms and text lines.
+
+A page of a bundled site as a reader of HTML sees it: its links, forms and lines, by their labels. No script runs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ INLINE = frozenset({"a", "b", "span", "em", "strong", "label", "button", "option
 
 
 @dataclass(slots=True)
-class Form:
+class HtmlForm:
     """Where its fields go."""
 
     action: str
@@ -19,7 +22,7 @@ class Form:
 
 
 @dataclass(slots=True)
-class Control:
+class HtmlControl:
     """A field, list, checkbox or button of a form."""
 
     kind: str
@@ -49,8 +52,8 @@ class HtmlPage(HTMLParser):
         self.title = ""
         self.links: list[tuple[str, str]] = []
         """(label, address)."""
-        self.forms: list[Form] = []
-        self.controls: list[Control] = []
+        self.forms: list[HtmlForm] = []
+        self.controls: list[HtmlControl] = []
         self.lines: list[str] = [""]
         self._open: list[str] = []
         self._label_for: dict[str, str] = {}
@@ -70,7 +73,7 @@ class HtmlPage(HTMLParser):
         if tag not in INLINE:
             self.lines.append("")
         if tag == "form":
-            self.forms.append(Form(given.get("action", ""), given.get("method", "get").lower()))
+            self.forms.append(HtmlForm(given.get("action", ""), given.get("method", "get").lower()))
         elif tag == "input":
             self._add_input(given)
         elif tag in ("select", "textarea"):
@@ -119,8 +122,8 @@ class HtmlPage(HTMLParser):
         else:
             self._add("text", given).value = given.get("value", "")
 
-    def _add(self, kind: str, given: dict[str, str]) -> Control:
+    def _add(self, kind: str, given: dict[str, str]) -> HtmlControl:
         form = len(self.forms) - 1 if "form" in self._open else -1
-        control = Control(kind, form, given.get("name", ""), given.get("id", ""), given.get("aria-label", ""))
+        control = HtmlControl(kind, form, given.get("name", ""), given.get("id", ""), given.get("aria-label", ""))
         self.controls.append(control)
         return control

@@ -1,4 +1,6 @@
-"""What a solution does, in a reader's words: follow the link "Kitchen", write "3" into "Quantity", push "Add to basket".
+"""Moves of a solution plan: follow, push, fill, choose, tick, answer.
+
+What a solution does, in a reader's words: follow the link "Kitchen", write "3" into "Quantity", push "Add to basket".
 
 Moves name things by their visible labels, so a plan is a pure value that can be carried out by a real browser (`perform`) or by a reader of HTML
 (`text_browser`); both go by the labels that a policy sees.

@@ -1,4 +1,4 @@
-"""Makes the moves of a plan in a real browser: from an observation to the action that a policy would take."""
+"""Maps a plan's move to the action that a policy would take in a browser."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from envs.sites.bundled.shop import Product, ShopWorld
-from envs.tasks.generate.drafts import Draft, Template, at, counts, group, line, rows, says
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, line, number_fact, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types.rubrics import TextFact
 
@@ -40,10 +40,10 @@ def to_product(product: Product, source: random.Random) -> Plan:
     return (Fill("Search products", product.name), Push("Search"), Follow(product.name))
 
 
-def _open(world: ShopWorld, source: random.Random) -> Draft:
+def _open(world: ShopWorld, source: random.Random) -> TaskDraft:
     product = source.choice(world.products)
     there = at("at", f"/product/{product.id}", f"At the {product.name}")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Open the page of the {product.name}.",
             f"Go to the product page of the {product.name}.",
@@ -55,12 +55,12 @@ def _open(world: ShopWorld, source: random.Random) -> Draft:
     )
 
 
-def _ask(world: ShopWorld, source: random.Random) -> Draft:
+def _ask(world: ShopWorld, source: random.Random) -> TaskDraft:
     product = source.choice(world.products)
     name, (words, value) = source.choice([*ASKED.items()])
     wanted = value(product)
-    told = counts("answer", wanted, f"The {words} is {wanted:g}")
-    return Draft(
+    told = number_fact("answer", wanted, f"The {words} is {wanted:g}")
+    return TaskDraft(
         wordings=(
             f"What is the {words} of the {product.name}? Answer with the number.",
             f"Look up the {product.name} and tell its {words}, as a number.",
@@ -72,10 +72,10 @@ def _ask(world: ShopWorld, source: random.Random) -> Draft:
     )
 
 
-def _extreme(world: ShopWorld, source: random.Random) -> Draft:
+def _extreme(world: ShopWorld, source: random.Random) -> TaskDraft:
     category, criterion, best, sort = _best(world, source)
-    told = says("answer", best.name, description=f"It is the {best.name}")
-    return Draft(
+    told = answer_fact("answer", best.name, description=f"It is the {best.name}")
+    return TaskDraft(
         wordings=(
             f"Which product in {category} is the {criterion}? Answer with its name only.",
             f"Name the {criterion} product of the category {category}. Answer with the name alone.",
@@ -87,19 +87,19 @@ def _extreme(world: ShopWorld, source: random.Random) -> Draft:
     )
 
 
-def _extreme_page(world: ShopWorld, source: random.Random) -> Draft:
+def _extreme_page(world: ShopWorld, source: random.Random) -> TaskDraft:
     category, criterion, best, sort = _best(world, source)
     what = source.choice(["colour", "material"])
     value = best.colour if what == "colour" else best.material
     there = at("at", f"/product/{best.id}", f"At the {best.name}")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Open the page of the {criterion} product in {category} and answer with its {what} (one word).",
             f"In {category}, go to the page of the product that is the {criterion}; then tell its {what} in one word.",
         ),
         groups=(
             group("page", f"The page of the {criterion} product in {category} is open", there),
-            group("answer", f"Its {what} is told", says("answer", value, description=f"The {what} is {value}")),
+            group("answer", f"Its {what} is told", answer_fact("answer", value, description=f"The {what} is {value}")),
         ),
         plan=(Follow(category), Choose("Sort by", sort), Push("Apply"), Follow(best.name), Say(value)),
         gates=UNTOUCHED,
@@ -112,12 +112,12 @@ def _best(world: ShopWorld, source: random.Random) -> tuple[str, str, Product, s
     return category, criterion, min(world.of_category(category), key=key), sort
 
 
-def _show(world: ShopWorld, source: random.Random) -> Draft:
+def _show(world: ShopWorld, source: random.Random) -> TaskDraft:
     category = source.choice(world.categories)
     sort = source.choice([sort for sort, _ in CRITERIA.values()])
     brand = source.choice(sorted({product.brand for product in world.of_category(category)}))
     there = at("at", f"/category/{category}", f"At {category}", "prefix")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Show the products of {brand} in {category}, sorted by "{sort}".',
             f'In the category {category}, show only {brand} products and sort them by "{sort}".',
@@ -136,11 +136,11 @@ def _show(world: ShopWorld, source: random.Random) -> Draft:
     )
 
 
-def _search(world: ShopWorld, source: random.Random) -> Draft:
+def _search(world: ShopWorld, source: random.Random) -> TaskDraft:
     word = source.choice(world.products).name.split()[-1]
     there = at("at", f"/search?q={word}", f"At the results for {word}")
     shown = TextFact(id="text", text=f"Products with “{word}”", description="The page says what was searched for")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Search the shop for "{word}".',
             f'Use the search box to find products with "{word}" in their name.',
@@ -151,11 +151,11 @@ def _search(world: ShopWorld, source: random.Random) -> Draft:
     )
 
 
-def _order_page(world: ShopWorld, source: random.Random) -> Draft:
+def _order_page(world: ShopWorld, source: random.Random) -> TaskDraft:
     order = source.choice(world.orders)
     product, quantity = source.choice(order.lines)
     name = world.name_of(product)
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Open the order with the {name} and answer how many of it were ordered (only the number).",
             f"How many of the {name} did I order? Open that order and answer with the number.",
@@ -164,7 +164,7 @@ def _order_page(world: ShopWorld, source: random.Random) -> Draft:
             group(
                 "page", f"The order with the {name} is open", at("at", f"/orders/{order.id}", f"At order {order.id}")
             ),
-            group("answer", "The quantity is told", counts("answer", quantity, f"{quantity} were ordered")),
+            group("answer", "The quantity is told", number_fact("answer", quantity, f"{quantity} were ordered")),
         ),
         plan=(Follow("Orders"), Follow(f"Order {order.id}"), Say(str(quantity))),
         gates=UNTOUCHED,

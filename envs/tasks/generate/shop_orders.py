@@ -1,4 +1,4 @@
-"""Templates over the shop that change something: the basket, new orders, an order that is cancelled."""
+"""Shop templates that change state: basket, new orders, cancelled orders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from envs.sites.bundled.shop import DELIVERIES, Product, ShopWorld
 from envs.sites.bundled.shop.world import FIRST_ORDER, ORDERS
 from envs.sites.bundled.words import CITIES, FIRST_NAMES, LAST_NAMES, STREETS
-from envs.tasks.generate.drafts import Draft, Template, group, listed, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.shop import EMPTY_BASKET, OLD_ORDERS, to_product
 from envs.types import Fact, FactGroup
@@ -22,10 +22,10 @@ MAX_OF_ONE = 6
 Items = Sequence[tuple[Product, int]]
 
 
-def _into_basket(count: int, world: ShopWorld, source: random.Random) -> Draft:
+def _into_basket(count: int, world: ShopWorld, source: random.Random) -> TaskDraft:
     items = _items(world, source, count)
-    things = listed(_some(*item) for item in items)
-    return Draft(
+    things = join_words(_some(*item) for item in items)
+    return TaskDraft(
         wordings=(
             f"Put {things} into the basket.",
             f"Add {things} to the basket, and nothing else.",
@@ -37,16 +37,16 @@ def _into_basket(count: int, world: ShopWorld, source: random.Random) -> Draft:
     )
 
 
-def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> Draft:
+def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> TaskDraft:
     items = _items(world, source, count)
     name = f"{source.choice(FIRST_NAMES)} {source.choice(LAST_NAMES)}"
     street = f"{source.choice(STREETS)} {source.randint(1, 99)}"
     city, delivery = source.choice(CITIES), source.choice(DELIVERIES)
-    things = listed(_some(*item) for item in items)
+    things = join_words(_some(*item) for item in items)
     wrapped = ", with gift wrapping" if gift else ""
     ours = f"order_id = {NEW}"
     lines = _lines(items, "order_lines", ours, "ordered")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Order {things} for {name}, {street}, {city}, delivery {delivery}{wrapped}.",
             f"Buy {things}. Send it to {name}, {street} in {city}; choose {delivery} as the delivery{wrapped}.",
@@ -67,11 +67,11 @@ def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> D
     )
 
 
-def _cancel(world: ShopWorld, source: random.Random) -> Draft:
+def _cancel(world: ShopWorld, source: random.Random) -> TaskDraft:
     order = source.choice([order for order in world.orders if order.status == "processing"])
     thing = world.name_of(source.choice(order.lines)[0])
     status = rows("status", f"SELECT status FROM orders WHERE id = {order.id}", [("cancelled",)], "It is cancelled")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Cancel the order with the {thing}.",
             f"I do not want the {thing} any more: cancel the order that it is in.",

@@ -1,4 +1,4 @@
-"""How the tasks of a generated set are shared out by split, and what to do where a split got none.
+"""Shares generated tasks out over splits, and explains empty splits.
 
 A world belongs to one split as a whole, and gives a task for each of its templates and more: a small set may take worlds of one split only.
 """
@@ -17,14 +17,14 @@ MAX_LOOKED_AT = 3_000
 
 def split_counts(tasks: Iterable[WebTask], spec: GeneratorSpec) -> dict[Split, int]:
     """Tasks of each split that the spec has a share for, and of those that came besides; a task with several counts in each."""
-    counts = dict.fromkeys(wanted(spec), 0)
+    counts = dict.fromkeys(wanted_splits(spec), 0)
     for task in tasks:
         for split in task.seeds:
             counts[split] = counts.get(split, 0) + 1
     return counts
 
 
-def wanted(spec: GeneratorSpec) -> list[Split]:
+def wanted_splits(spec: GeneratorSpec) -> list[Split]:
     """Splits that the spec has a share for."""
     return [split for split, share in spec.splits.items() if share > 0]
 
@@ -32,7 +32,7 @@ def wanted(spec: GeneratorSpec) -> list[Split]:
 def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str, int]) -> str:
     """What is to be said of a set of so many tasks by split: which splits have none, why, and what to do; empty if each has some."""
     had = {str(split) for split, count in counts.items() if count}
-    missing = [str(split) for split in wanted(spec) if str(split) not in had]
+    missing = [str(split) for split in wanted_splits(spec) if str(split) not in had]
     if not missing:
         return ""
     why = (
@@ -53,7 +53,7 @@ def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str,
 
 def tasks_for_all(spec: GeneratorSpec) -> int | None:
     """The least count with which each split has a task, whatever the spec's own; ``None`` if that is a large number, or there are never so many."""
-    missing = set(wanted(spec))
+    missing = set(wanted_splits(spec))
     drawn = generate(spec.model_copy(update={"count": MAX_LOOKED_AT}))
     try:
         for number, task in enumerate(drawn, start=1):

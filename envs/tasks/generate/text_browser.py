@@ -1,4 +1,7 @@
-"""Carries out a plan on a bundled site over plain HTTP, without Chromium: a hundred times cheaper, and enough to show that a task can be solved."""
+"""Plain-HTTP browser that carries out plans on bundled sites without Chromium.
+
+Carries out a plan on a bundled site over plain HTTP, without Chromium: a hundred times cheaper, and enough to show that a task can be solved.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from urllib.parse import urljoin
 import httpx
 
 from envs.sites.bundled.site import VIEWPORT
-from envs.tasks.generate.html_page import Control, HtmlPage
+from envs.tasks.generate.html_page import HtmlControl, HtmlPage
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Push, Say, Tick
 from envs.types import Element, Observation, TaskError
 
@@ -74,14 +77,14 @@ class TextBrowser:
             text="\n".join(self.page.lines),
         )
 
-    def _control(self, label: str, kind: str) -> Control:
+    def _control(self, label: str, kind: str) -> HtmlControl:
         for control in self.page.controls:
             if control.kind == kind and control.label == label:
                 return control
         known = [control.label for control in self.page.controls if control.kind == kind]
         raise TaskError(f"{self.url} has no {kind} {label!r}; it has {known}")
 
-    async def _submit(self, button: Control) -> None:
+    async def _submit(self, button: HtmlControl) -> None:
         form = self.page.forms[button.form]
         sent: dict[str, list[str]] = {}
         for control in self.page.controls:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
-from envs.tasks.generate.drafts import Draft, Template, at, counts, group, line, rows, says
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, line, number_fact, rows
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types import Fact
 
@@ -37,10 +37,10 @@ def to_ticket(ticket: Ticket, source: random.Random) -> Plan:
     return (Fill("Search tickets", ticket.title), Push("Search"), Follow(ticket.title))
 
 
-def _open(world: TrackerWorld, source: random.Random) -> Draft:
+def _open(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     there = at("at", f"/tickets/{ticket.id}", f"At ticket {ticket.id}")
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Open the ticket "{ticket.title}".',
             f'Go to the page of the ticket with the title "{ticket.title}".',
@@ -52,13 +52,13 @@ def _open(world: TrackerWorld, source: random.Random) -> Draft:
     )
 
 
-def _ask(world: TrackerWorld, source: random.Random) -> Draft:
+def _ask(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     field = source.choice(["assignee", "priority", "status"])
     value = str(getattr(ticket, field))
-    told = says("answer", value, description=f"Its {field} is {value}")
+    told = answer_fact("answer", value, description=f"Its {field} is {value}")
     asked = "Who is the assignee" if field == "assignee" else f"What is the {field}"
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'{asked} of the ticket "{ticket.title}"? Answer with nothing else.',
             f'Look up the ticket "{ticket.title}" and answer with its {field} only.',
@@ -69,13 +69,13 @@ def _ask(world: TrackerWorld, source: random.Random) -> Draft:
     )
 
 
-def _count(world: TrackerWorld, source: random.Random) -> Draft:
+def _count(world: TrackerWorld, source: random.Random) -> TaskDraft:
     project = source.choice(world.projects)
     first, second = _two_filters(world, source)
     found = _agree(world.of_project(project), first, second)
-    told = counts("answer", len(found), f"There are {len(found)}")
+    told = number_fact("answer", len(found), f"There are {len(found)}")
     words = f"with {first[0]} {first[1]} and {second[0]} {second[1]}"
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"How many tickets {words} are there in the project {project}? Answer with the number.",
             f"Count the tickets of {project} {words} and answer with the number.",
@@ -86,7 +86,7 @@ def _count(world: TrackerWorld, source: random.Random) -> Draft:
     )
 
 
-def _show(count: int, world: TrackerWorld, source: random.Random) -> Draft:
+def _show(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
     project = source.choice(world.projects)
     given = [*_two_filters(world, source)]
     if count == 3:
@@ -94,7 +94,7 @@ def _show(count: int, world: TrackerWorld, source: random.Random) -> Draft:
         given.append((name := rest.pop(), _value_of(name, world, source)))
     words = ", ".join(f"{name} {value}" for name, value in given)
     facts = [line(name, f"{name.capitalize()}: {value}") for name, value in given]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Show the tickets of {project}, filtered: {words}.",
             f"In the project {project}, filter the list of tickets by {words}.",
@@ -130,11 +130,11 @@ def _filtering(given: Sequence[tuple[str, str]]) -> Plan:
     return (*(Choose(name.capitalize(), value) for name, value in given), Push("Filter"))
 
 
-def _show_two(world: TrackerWorld, source: random.Random) -> Draft:
+def _show_two(world: TrackerWorld, source: random.Random) -> TaskDraft:
     return _show(2, world, source)
 
 
-def _show_three(world: TrackerWorld, source: random.Random) -> Draft:
+def _show_three(world: TrackerWorld, source: random.Random) -> TaskDraft:
     return _show(3, world, source)
 
 

@@ -1,4 +1,4 @@
-"""Templates over the issue tracker that change something: fields, labels and comments of tickets, new tickets."""
+"""Issue tracker templates that change state: fields, labels, comments, new tickets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
 from envs.sites.bundled.words import FEATURES, LABELS, PROBLEMS
-from envs.tasks.generate.drafts import Draft, Template, group, listed, quoted, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows, sql_literal
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.tracker import to_ticket, untouched_but
 from envs.types import Fact
@@ -45,8 +45,8 @@ def _changes(ticket: Ticket, fields: Sequence[str], world: TrackerWorld, source:
     return {name: source.choice([value for value in values[name] if value != getattr(ticket, name)]) for name in fields}
 
 
-def _said(changes: Changes) -> str:
-    return listed(f"its {name} to {value}" for name, value in changes.items())
+def _describe_changes(changes: Changes) -> str:
+    return join_words(f"its {name} to {value}" for name, value in changes.items())
 
 
 def _field(ticket: int, name: str, value: str, suffix: str = "") -> Fact:
@@ -54,7 +54,7 @@ def _field(ticket: int, name: str, value: str, suffix: str = "") -> Fact:
     return rows(f"{name}{suffix}", query, [(value,)], f"Its {name} is {value}")
 
 
-def _kept(ticket: int, changed: Sequence[str], labels: bool = False) -> Fact:
+def _unchanged_fact(ticket: int, changed: Sequence[str], labels: bool = False) -> Fact:
     """What nobody asked to change of a ticket is as it was."""
     columns = ", ".join(name for name in ("id", "project", "title", "body", *FIELDS) if name not in changed)
     query = f"SELECT {columns} FROM tickets WHERE id = {ticket} EXCEPT SELECT {columns} FROM before_tickets"
@@ -69,19 +69,19 @@ def _editing(changes: Changes) -> Plan:
     return (Follow("Edit"), *(Choose(name.capitalize(), value) for name, value in changes.items()), Push("Save"))
 
 
-def _set(count: int, world: TrackerWorld, source: random.Random) -> Draft:
+def _set(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     fields = source.sample(FIELDS, count)
     changes = _changes(ticket, fields, world, source)
     facts = [_field(ticket.id, *change) for change in changes.items()]
-    return Draft(
+    return TaskDraft(
         wordings=(
-            f'Change the ticket "{ticket.title}": set {_said(changes)}.',
-            f'Open the ticket "{ticket.title}" and set {_said(changes)}.',
+            f'Change the ticket "{ticket.title}": set {_describe_changes(changes)}.',
+            f'Open the ticket "{ticket.title}" and set {_describe_changes(changes)}.',
         ),
-        groups=(group("ticket", f'The ticket "{ticket.title}": {_said(changes)}', *facts),),
+        groups=(group("ticket", f'The ticket "{ticket.title}": {_describe_changes(changes)}', *facts),),
         plan=(*to_ticket(ticket, source), *_editing(changes)),
-        gates=(untouched_but(ticket.id), _kept(ticket.id, fields), _no_comment(ticket.id)),
+        gates=(untouched_but(ticket.id), _unchanged_fact(ticket.id, fields), _no_comment(ticket.id)),
     )
 
 
@@ -95,12 +95,12 @@ def _commented(ticket: int, text: str) -> Fact:
     return rows("comment", query, [(text,)], f"There is one new comment: {text}")
 
 
-def _close(world: TrackerWorld, source: random.Random) -> Draft | None:
+def _close(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
     ticket = source.choice(world.tickets)
     if ticket.status == "closed":
         return None
     note = source.choice(NOTES)
-    return Draft(
+    return TaskDraft(
         wordings=(
             f'Close the ticket "{ticket.title}" and leave the comment "{note}" on it.',
             f'Comment on the ticket "{ticket.title}" with exactly "{note}", and set its status to closed.',
@@ -115,24 +115,25 @@ def _close(world: TrackerWorld, source: random.Random) -> Draft | None:
             Push("Comment"),
             *_editing({"status": "closed"}),
         ),
-        gates=(untouched_but(ticket.id), _kept(ticket.id, ["status"])),
+        gates=(untouched_but(ticket.id), _unchanged_fact(ticket.id, ["status"])),
     )
 
 
-def _whole(world: TrackerWorld, source: random.Random) -> Draft:
+def _whole(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     changes = _changes(ticket, FIELDS, world, source)
     note = source.choice(NOTES)
     labels = sorted(source.choice([pair for pair in _pairs() if pair != ticket.labels]))
-    return Draft(
+    return TaskDraft(
         wordings=(
-            f'Update the ticket "{ticket.title}": set {_said(changes)}; its labels must be {listed(labels)} and no others; '
+            f'Update the ticket "{ticket.title}": set {_describe_changes(changes)}; its labels must be {join_words(labels)} and no others; '
             f'then leave the comment "{note}".',
-            f'On the ticket "{ticket.title}", leave the comment "{note}". Also set {_said(changes)}, with just the labels {listed(labels)}.',
+            f'On the ticket "{ticket.title}", leave the comment "{note}". Also set {_describe_changes(changes)}, with just the labels '
+            f"{join_words(labels)}.",
         ),
         groups=(
             group("fields", "The fields are set", *(_field(ticket.id, *change) for change in changes.items())),
-            group("labels", f"Its labels are {listed(labels)}", _labelled(ticket.id, labels)),
+            group("labels", f"Its labels are {join_words(labels)}", _labelled(ticket.id, labels)),
             group("comment", f'The comment "{note}" is there', _commented(ticket.id, note)),
         ),
         plan=(
@@ -144,7 +145,7 @@ def _whole(world: TrackerWorld, source: random.Random) -> Draft:
             *_ticking(ticket.labels, labels),
             Push("Save"),
         ),
-        gates=(untouched_but(ticket.id), _kept(ticket.id, FIELDS, labels=True)),
+        gates=(untouched_but(ticket.id), _unchanged_fact(ticket.id, FIELDS, labels=True)),
     )
 
 
@@ -155,7 +156,7 @@ def _pairs() -> list[tuple[str, str]]:
 def _labelled(ticket: int, labels: Sequence[str]) -> Fact:
     wanted = [(label,) for label in labels]
     return rows(
-        "labels", f"SELECT label FROM labels WHERE ticket = {ticket}", wanted, f"Its labels are {listed(labels)}"
+        "labels", f"SELECT label FROM labels WHERE ticket = {ticket}", wanted, f"Its labels are {join_words(labels)}"
     )
 
 
@@ -163,7 +164,7 @@ def _ticking(old: Sequence[str], new: Sequence[str]) -> list[Move]:
     return [Tick(label, label in new) for label in LABELS if (label in old) != (label in new)]
 
 
-def _new(world: TrackerWorld, source: random.Random) -> Draft:
+def _new(world: TrackerWorld, source: random.Random) -> TaskDraft:
     title = _new_title(world, source)
     project, body = source.choice(world.projects), source.choice(REASONS)
     me = world.people[0]
@@ -171,12 +172,12 @@ def _new(world: TrackerWorld, source: random.Random) -> Draft:
     assignee = source.choice([each for each in world.people if each != me])
     labels = sorted(source.choice(_pairs()))
     number = world.next_id
-    named = f"SELECT project FROM tickets WHERE id = {number} AND title = {quoted(title)}"
-    return Draft(
+    named = f"SELECT project FROM tickets WHERE id = {number} AND title = {sql_literal(title)}"
+    return TaskDraft(
         wordings=(
-            f'Create a ticket in {project} with the title "{title}", priority {priority}, assignee {assignee}, the labels {listed(labels)} '
+            f'Create a ticket in {project} with the title "{title}", priority {priority}, assignee {assignee}, the labels {join_words(labels)} '
             f'and the description "{body}".',
-            f'File a new ticket in the project {project}: title "{title}"; description "{body}"; labels {listed(labels)}; '
+            f'File a new ticket in the project {project}: title "{title}"; description "{body}"; labels {join_words(labels)}; '
             f"assign it to {assignee} with priority {priority}.",
         ),
         groups=(
@@ -195,7 +196,7 @@ def _new(world: TrackerWorld, source: random.Random) -> Draft:
                 _field(number, "assignee", assignee),
                 after=["ticket"],
             ),
-            group("labels", f"Its labels are {listed(labels)}", _labelled(number, labels), after=["ticket"]),
+            group("labels", f"Its labels are {join_words(labels)}", _labelled(number, labels), after=["ticket"]),
         ),
         plan=(
             Follow(project),
@@ -218,7 +219,7 @@ def _new_title(world: TrackerWorld, source: random.Random) -> str:
     return title
 
 
-def _sweep(world: TrackerWorld, source: random.Random) -> Draft | None:
+def _sweep(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
     project = source.choice(world.projects)
     status, priority = source.choice(STATUSES), source.choice(PRIORITIES)
     found = [each for each in world.of_project(project) if (each.status, each.priority) == (status, priority)]
@@ -229,7 +230,7 @@ def _sweep(world: TrackerWorld, source: random.Random) -> Draft | None:
     plan: list[Move] = []
     for ticket in found:
         plan += [Follow(project), Follow(ticket.title), *_editing({"assignee": name})]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Assign every ticket of {project} with status {status} and priority {priority} to {name}.",
             f"All tickets in the project {project} that have status {status} and priority {priority} go to {name}: make {name} their assignee.",
@@ -241,19 +242,25 @@ def _sweep(world: TrackerWorld, source: random.Random) -> Draft | None:
             for at, ticket in enumerate(found, 1)
         ),
         plan=tuple(plan),
-        gates=(untouched_but(*(ticket.id for ticket in found)), *(_kept(ticket.id, ["assignee"]) for ticket in found)),
+        gates=(
+            untouched_but(*(ticket.id for ticket in found)),
+            *(_unchanged_fact(ticket.id, ["assignee"]) for ticket in found),
+        ),
     )
 
 
-def _several(count: int, world: TrackerWorld, source: random.Random) -> Draft:
+def _several(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
     tickets = source.sample(world.tickets, count)
     fields = ("priority", "assignee")
     all_changes = [_changes(ticket, fields, world, source) for ticket in tickets]
-    said = [f'"{ticket.title}": set {_said(changes)}' for ticket, changes in zip(tickets, all_changes, strict=True)]
+    said = [
+        f'"{ticket.title}": set {_describe_changes(changes)}'
+        for ticket, changes in zip(tickets, all_changes, strict=True)
+    ]
     plan: list[Move] = []
     for ticket, changes in zip(tickets, all_changes, strict=True):
         plan += [*to_ticket(ticket, source), *_editing(changes)]
-    return Draft(
+    return TaskDraft(
         wordings=(
             f"Change these tickets. {'; '.join(said)}.",
             f"Please go through these tickets and change them. {'; '.join(said)}.",
@@ -263,7 +270,10 @@ def _several(count: int, world: TrackerWorld, source: random.Random) -> Draft:
             for at, (ticket, changes, words) in enumerate(zip(tickets, all_changes, said, strict=True), 1)
         ),
         plan=tuple(plan),
-        gates=(untouched_but(*(ticket.id for ticket in tickets)), *(_kept(ticket.id, fields) for ticket in tickets)),
+        gates=(
+            untouched_but(*(ticket.id for ticket in tickets)),
+            *(_unchanged_fact(ticket.id, fields) for ticket in tickets),
+        ),
     )
 
 

@@ -9,16 +9,16 @@ address with query and fragment. The scheme and any log-in stay in the reference
 seed 0, in the split that the caller names.
 """
 
-from envs.tasks.imports.base import Format, ImportedTask, load_imported, place_of, save_imported
+from envs.tasks.imports.base import ImportedTask, TaskFormat, load_imported, save_imported, split_address
 from envs.tasks.imports.registry import FORMATS, export_tasks, import_tasks
 
 __all__ = [
     "FORMATS",
-    "Format",
     "ImportedTask",
+    "TaskFormat",
     "export_tasks",
     "import_tasks",
     "load_imported",
-    "place_of",
     "save_imported",
+    "split_address",
 ]

@@ -32,7 +32,7 @@ class ImportedTask(Record):
     """The row as it came; for folders of files, their names and digests."""
 
 
-class Format(ABC):
+class TaskFormat(ABC):
     """A task set of others: read and written back."""
 
     name: str
@@ -60,14 +60,14 @@ _LIKE_AN_ANSWER = re.compile(
 )
 
 
-def unknown(row: ForeignRow, above: str = "") -> Iterator[tuple[str, Any]]:
+def unknown_columns(row: ForeignRow, above: str = "") -> Iterator[tuple[str, Any]]:
     """Columns of a row, and of the rows in it, that its format does not know, with their values."""
     yield from ((f"{above}{name}", value) for name, value in (row.model_extra or {}).items() if name not in row.kept)
     for name in type(row).model_fields:
         value = getattr(row, name)
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, ForeignRow):
-                yield from unknown(each, f"{above}{name}.")
+                yield from unknown_columns(each, f"{above}{name}.")
 
 
 class UnknownColumns:
@@ -99,7 +99,7 @@ class UnknownColumns:
 R = TypeVar("R", bound=ForeignRow)
 
 
-class RowFormat(Format, Generic[R]):
+class RowFormat(TaskFormat, Generic[R]):
     """A set that is JSON objects: a ``.jsonl`` file, a ``.json`` file (a list or one object), or a folder of ``.json`` files."""
 
     model: type[R]
@@ -110,7 +110,9 @@ class RowFormat(Format, Generic[R]):
 
     @abstractmethod
     def fields(self, row: R) -> dict[str, Any]:
-        """Fields of the task except the seeds. ``task_id`` is without the format's name, which is put before it.
+        """Fields of the task except the seeds.
+
+        ``task_id`` is without the format's name, which is put before it.
 
         Raises:
             ValueError: what is wrong, as ``field: reason``.
@@ -122,7 +124,7 @@ class RowFormat(Format, Generic[R]):
 
     def new_url(self, old: str, task: WebTask) -> str:
         """The row's start address: the old one when it still is the task's place."""
-        return old if place_of(old) == (task.site, task.path) else f"https://{task.site}{task.path}"
+        return old if split_address(old) == (task.site, task.path) else f"https://{task.site}{task.path}"
 
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
         """Tasks of a file or folder."""
@@ -170,7 +172,7 @@ class RowFormat(Format, Generic[R]):
             return None, found
         try:
             row = self.model.model_validate(raw)
-            columns.look(unknown(row))
+            columns.look(unknown_columns(row))
             fields = self.fields(row)
             task = WebTask(**{**fields, "task_id": f"{self.name}/{fields['task_id']}"}, seeds={split: ONE_SEED})
         except ValidationError as error:
@@ -189,12 +191,12 @@ LEVELS = {"easy": 1, "medium": 4, "hard": 7}
 """Difficulty of a set that has levels and no facts: the least of WebGym's ranges (up to 3 facts, up to 6, more)."""
 
 
-def sized(difficulty: int) -> dict[str, int]:
+def size_fields(difficulty: int) -> dict[str, int]:
     """Difficulty, and the horizon that goes with it."""
     return {"difficulty": difficulty, "horizon": max_steps(difficulty)}
 
 
-def frozen(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, Any]:
+def rubric_fields(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, Any]:
     """``rubric`` and ``rubric_hash`` of a task, read from what its row has; nothing if it has none.
 
     Raises:
@@ -207,7 +209,7 @@ def frozen(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, Any]:
     return {} if rubric is None else {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
 
 
-def place_of(url: str) -> tuple[str, str]:
+def split_address(url: str) -> tuple[str, str]:
     """Site and path of an address; one without a scheme is taken for a host.
 
     Raises:
@@ -231,7 +233,7 @@ def start_of(url: str, field: str) -> dict[str, str]:
         ValueError: as ``field: reason``.
     """
     try:
-        site, path = place_of(url)
+        site, path = split_address(url)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
     return {"site": site, "path": path}

@@ -10,12 +10,12 @@ from typing import Any
 
 from envs.sites import miniwob
 from envs.sites.design2code import INSTRUCTION
-from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, numbered, sized
+from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat, numbered, size_fields
 from envs.tasks.rows import OnProblem, TaskProblem, refuse
 from envs.types import Split, TaskError, WebTask
 
 
-class Design2Code(Format):
+class Design2Code(TaskFormat):
     """A folder of ``N.html`` with ``N.png``, its screenshot.
 
     The task starts at the screenshot (``/N.png``), which is all that the policy is shown; the page is the reference. The difficulty is 1:
@@ -67,12 +67,15 @@ class Design2Code(Format):
             path=f"/{stem}.png",
             instruction=INSTRUCTION,
             seeds={split: ONE_SEED},
-            **sized(1),
+            **size_fields(1),
         )
 
 
-class MiniWob(Format):
-    """The pages of a ``html`` folder of MiniWoB++ (`envs.sites.miniwob.import_tasks`). They have seeds in all splits, so none can be named."""
+class MiniWob(TaskFormat):
+    """The pages of a ``html`` folder of MiniWoB++ (`envs.sites.miniwob.import_tasks`).
+
+    They have seeds in all splits, so none can be named.
+    """
 
     name = "miniwob"
 

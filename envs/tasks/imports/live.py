@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from envs.rewards.formats import webgym_rubric
-from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, frozen, sized, start_of
+from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, rubric_fields, size_fields, start_of
 from envs.types import Split
 
 
-class FactGroup(ForeignRow):
+class WebGymFactGroup(ForeignRow):
     """Facts of WebGym that are judged together; without any, the description is the fact."""
 
     id: Any = None
@@ -30,7 +30,7 @@ class WebGymRow(ForeignRow):
     domain: str | None = None
     subdomain: str | None = None
     difficulty: int | None = Field(default=None, ge=1)
-    evaluator_reference: list[str | FactGroup] | None = None
+    evaluator_reference: list[str | WebGymFactGroup] | None = None
     definite_answer: Any = None
     reference_answer: Any = None
     task_id: str | int | None = None
@@ -68,8 +68,11 @@ class WebGym(RowFormat[WebGymRow]):
     url_key = "website"
 
     def fields(self, row: WebGymRow) -> dict[str, Any]:
-        """Fields of the task. A row without an id is named by a digest of its instruction and site."""
-        rubric = frozen(webgym_rubric, row.model_dump())
+        """Fields of the task.
+
+        A row without an id is named by a digest of its instruction and site.
+        """
+        rubric = rubric_fields(webgym_rubric, row.model_dump())
         made = hashlib.blake2b(
             f"{row.website}\n{row.task_name}".encode(errors="surrogatepass"), digest_size=8
         ).hexdigest()
@@ -78,7 +81,7 @@ class WebGym(RowFormat[WebGymRow]):
             **start_of(row.website, "website"),
             "kind": row.subdomain or row.domain or self.name,
             "instruction": row.task_name,
-            **sized(rubric["rubric"].fact_count if row.evaluator_reference else row.difficulty or 1),
+            **size_fields(rubric["rubric"].fact_count if row.evaluator_reference else row.difficulty or 1),
             **rubric,
         }
 
@@ -118,7 +121,7 @@ class Mind2Web(RowFormat[Mind2WebRow]):
             "path": "/",
             "kind": row.subdomain,
             "instruction": row.confirmed_task,
-            **sized(LEVELS[level]),
+            **size_fields(LEVELS[level]),
         }
 
 
@@ -148,7 +151,7 @@ class OnlineMind2Web(RowFormat[OnlineMind2WebRow]):
             **start_of(row.website, "website"),
             "kind": row.level,
             "instruction": row.confirmed_task,
-            **sized(LEVELS[row.level]),
+            **size_fields(LEVELS[row.level]),
         }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.rewards.formats import of_instruction
-from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask
+from envs.rewards.formats import rubric_of_instruction
+from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat
 from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
 from envs.tasks.imports.w8 import W8
@@ -26,10 +26,10 @@ FORMATS: Extensions[Any] = Extensions(
         for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
     },
 )
-"""What can be imported, by name: a `Format`, or a function from a path to tasks."""
+"""What can be imported, by name: a `TaskFormat`, or a function from a path to tasks."""
 
 
-class FunctionFormat(Format):
+class FunctionFormat(TaskFormat):
     """A function of an extension that reads tasks: ``def read(path: Path) -> Iterable[WebTask]``."""
 
     def __init__(self, name: str, function: Callable[[Path], Iterable[WebTask]]) -> None:
@@ -37,7 +37,10 @@ class FunctionFormat(Format):
         self._function = function
 
     def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
-        """Its tasks, checked as rows of a task file are. A ``split`` that is given takes the place of their own."""
+        """Its tasks, checked as rows of a task file are.
+
+        A ``split`` that is given takes the place of their own.
+        """
         seen = SeenIds()
         for number, task in enumerate(self._function(path), start=1):
             if not isinstance(task, WebTask):
@@ -95,7 +98,7 @@ def _judged(item: ImportedTask) -> ImportedTask:
     graded = task.rubric is not None or task.evaluators is not None or task.reference or item.source in BY_THEIR_PAGES
     if graded or not task.instruction:
         return item
-    rubric = of_instruction(task.instruction)
+    rubric = rubric_of_instruction(task.instruction)
     changed = {"rubric": rubric, "rubric_hash": rubric_hash(rubric)}
     return item.model_copy(update={"task": task.model_copy(update=changed)})
 
@@ -115,11 +118,11 @@ def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
     _format(sources[0]).write(Path(path), made)
 
 
-def _format(source: str) -> Format:
+def _format(source: str) -> TaskFormat:
     try:
         found = FORMATS.find(source)
     except ConfigError as error:
         raise TaskError(str(error)) from error
     if inspect.isclass(found):
         found = found()
-    return found if isinstance(found, Format) else FunctionFormat(source, found)
+    return found if isinstance(found, TaskFormat) else FunctionFormat(source, found)

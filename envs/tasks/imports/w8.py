@@ -1,4 +1,6 @@
-"""W8's tasks: folders with a ``rubric.json``, anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``).
+"""Imports and exports W8 task folders with a ``rubric.json``.
+
+W8's tasks: folders with a ``rubric.json``, anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``).
 
 Of such a folder only ``rubric.json`` is described publicly. What a task needs besides, its start page and its instruction, is read from a
 ``task.json`` beside it (``start_url``, ``instruction``, and ``reference``: the page that similarities are computed with, as a path of the same site
@@ -16,7 +18,16 @@ from typing import Any
 
 from envs.ends import Bucket
 from envs.rewards.formats import from_w8, to_w8
-from envs.tasks.imports.base import ONE_SEED, Format, ImportedTask, UnknownColumns, frozen, place_of, sized, start_of
+from envs.tasks.imports.base import (
+    ONE_SEED,
+    ImportedTask,
+    TaskFormat,
+    UnknownColumns,
+    rubric_fields,
+    size_fields,
+    split_address,
+    start_of,
+)
 from envs.tasks.rows import CHECKS, Found, OnProblem, TaskProblem, parse_object, refuse
 from envs.types import Rubric, Split, TaskError, WebTask
 from envs.types.rubrics import SubscoreFact
@@ -25,8 +36,10 @@ KEYS = {"fact_groups", "pass_threshold", "pass_requirements", "start_url", "inst
 RUBRIC, ABOUT, SAID = "rubric.json", "task.json", "instruction.md"
 
 
-class W8(Format):
-    """A tree of task folders. The difficulty is the number of facts, the kind the folder above (none of the difficulties' own).
+class W8(TaskFormat):
+    """A tree of task folders.
+
+    The difficulty is the number of facts, the kind the folder above (none of the difficulties' own).
 
     What is written back is the same folders; a rubric that was changed is written in W8's form, if it has a place there.
     """
@@ -79,7 +92,7 @@ class W8(Format):
         if not isinstance(url, str) or not url:
             raise ValueError(f"start_url: is missing; give the page that the task starts at in {ABOUT}")
         above = [name for name in folder.parts[:-1] if name not in set(Bucket)]
-        rubric = frozen(lambda data: from_w8(data, RUBRIC), reference[RUBRIC])
+        rubric = rubric_fields(lambda data: from_w8(data, RUBRIC), reference[RUBRIC])
         place = start_of(url, "start_url")
         page = _reference_page(reference, place["site"])
         if not page and _needs_reference(rubric["rubric"]):
@@ -93,7 +106,7 @@ class W8(Format):
             kind=above[-1] if above else self.name,
             instruction=_instruction(reference),
             seeds={split: ONE_SEED},
-            **sized(rubric["rubric"].fact_count),
+            **size_fields(rubric["rubric"].fact_count),
             **rubric,
         )
 
@@ -151,9 +164,9 @@ def _needs_reference(rubric: Rubric) -> bool:
 def _about_now(item: ImportedTask) -> dict[str, Any]:
     """``task.json`` with what was changed in the task."""
     about, task = dict(item.reference.get(ABOUT, {})), item.task
-    if place_of(_key(item.reference, "start_url")) != (task.site, task.path):
+    if split_address(_key(item.reference, "start_url")) != (task.site, task.path):
         about["start_url"] = f"https://{task.site}{task.path}"
-    if _reference_page(item.reference, place_of(_key(item.reference, "start_url"))[0]) != task.reference:
+    if _reference_page(item.reference, split_address(_key(item.reference, "start_url"))[0]) != task.reference:
         about["reference"] = task.reference
     elsewhere = SAID in item.reference and not _key(item.reference, "instruction")
     if task.instruction != _instruction(item.reference) and not elsewhere:

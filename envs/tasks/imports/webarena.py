@@ -35,7 +35,7 @@ class PageRow(ForeignRow):
     required_contents: Any = None
 
 
-class Evaluation(ForeignRow):
+class EvalRow(ForeignRow):
     """What the evaluators check."""
 
     kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation"})
@@ -72,7 +72,7 @@ class WebArenaRow(ForeignRow):
     start_url: str
     intent: str = Field(min_length=1)
     intent_template_id: int | None = None
-    eval: Evaluation
+    eval: EvalRow
 
 
 class WebArena(RowFormat[WebArenaRow]):

@@ -1,11 +1,11 @@
 """Which tasks come next: samplers over a `TaskIndex`.
 
-All are deterministic by their seed; each draw is one for all machines, and machine k of n takes every n-th row of it (`share`), so that
+All are deterministic by their seed; each draw is one for all machines, and machine k of n takes every n-th row of it (`shard_rows`), so that
 the union over machines is the draw whatever n is. The state is a small JSON object: give it back to a sampler made with the same
 arguments and it goes on where it was. A state of another set of tasks or of other arguments is refused.
 """
 
-from envs.tasks.samplers.base import Sampler, share
+from envs.tasks.samplers.base import Sampler, shard_rows
 from envs.tasks.samplers.config import SamplerConfig, SamplerName, make_sampler
 from envs.tasks.samplers.curriculum import CurriculumSampler
 from envs.tasks.samplers.success import SuccessSampler
@@ -22,5 +22,5 @@ __all__ = [
     "SuccessSampler",
     "UniformSampler",
     "make_sampler",
-    "share",
+    "shard_rows",
 ]

@@ -104,13 +104,16 @@ def read_shares(progress: Mapping[str, Any], name: str) -> dict[str, float]:
     return dict(shares)
 
 
-def share(rows: Rows, shard: int, shards: int) -> Rows:
-    """The rows of one machine: every ``shards``-th, from ``shard``. The shares of all machines are the draw, each row once."""
+def shard_rows(rows: Rows, shard: int, shards: int) -> Rows:
+    """The rows of one machine: every ``shards``-th, from ``shard``.
+
+    The shares of all machines are the draw, each row once.
+    """
     if not 0 <= shard < shards:
         raise TaskError(f"share {shard} of {shards}: shares are numbered from 0 to {shards - 1}")
     return rows[shard::shards]
 
 
-def joined(parts: list[Rows]) -> Rows:
+def concatenate_rows(parts: list[Rows]) -> Rows:
     """Parts one after the other; none are no rows."""
     return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)

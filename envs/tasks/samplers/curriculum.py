@@ -1,4 +1,7 @@
-"""Tasks of which some episodes succeed and some fail come most often: only their groups have advantages that are not zero."""
+"""Curriculum sampler: prefers tasks that succeed sometimes.
+
+Tasks of which some episodes succeed and some fail come most often: only their groups have advantages that are not zero.
+"""
 
 from __future__ import annotations
 

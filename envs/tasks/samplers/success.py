@@ -1,4 +1,4 @@
-"""Tasks drawn by the success of their kinds alone: the plain sampler of small sets of seeded tasks."""
+"""Success sampler: draws seeded tasks by the success rate of their kind."""
 
 from __future__ import annotations
 

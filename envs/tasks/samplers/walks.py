@@ -1,4 +1,7 @@
-"""Samplers that walk through orders of rows. A walk needs no memory of what it has drawn: how far it has come says it."""
+"""Samplers that walk through orders of rows.
+
+A walk needs no memory of what it has drawn: how far it has come says it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ import numpy.typing as npt
 
 from envs.ends import Bucket
 from envs.tasks.index import BUCKETS, Rows, TaskIndex
-from envs.tasks.samplers.base import Sampler, joined
+from envs.tasks.samplers.base import Sampler, concatenate_rows
 from envs.types import TaskError
 from envs.types.near import near
 
 
 class SequentialSampler(Sampler):
-    """The first ``limit`` rows in their order, ``passes`` times; then nothing more. For tests and evaluations."""
+    """The first ``limit`` rows in their order, ``passes`` times; then nothing more.
+
+    For tests and evaluations.
+    """
 
     name = "sequential"
 
@@ -171,7 +177,7 @@ class _Walk:
             parts.append(part)
             start += len(part)
             count -= len(part)
-        return joined(parts)
+        return concatenate_rows(parts)
 
     def _order_of(self, number: int) -> Rows:
         if number != self._pass:

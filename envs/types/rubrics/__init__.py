@@ -1,4 +1,4 @@
-"""Rubrics: groups of weighted facts that must hold at the end of an episode, and what it takes to pass.
+"""Rubrics: weighted groups of facts, and what it takes to pass.
 
 A fact says what is true of what an episode left behind, by one of the types in `facts`; most are checked by program, ``judge`` by a model.
 A rubric is frozen before a run: its hash is written down, and grading by another one is refused.

@@ -1,4 +1,4 @@
-"""What facts are made of: the words they are written in, and what every fact has."""
+"""Base classes, bounds and comparisons shared by rubric facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ HOLDS_JUDGED = 0.5
 
 
 class Match(StrEnum):
-    """How a text is compared. White space counts as one space, and case does not count unless the fact says so."""
+    """How a text is compared.
+
+    White space counts as one space, and case does not count unless the fact says so.
+    """
 
     EXACT = "exact"
     CONTAINS = "contains"

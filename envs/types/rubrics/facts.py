@@ -31,7 +31,10 @@ MAX_SCRIPT = 4000
 
 
 class UrlFact(FactBase):
-    """The page's address. ``/path?query`` is compared without the host; in ``exact``, the order of the query and a last ``/`` do not count."""
+    """The page's address.
+
+    ``/path?query`` is compared without the host; in ``exact``, the order of the query and a last ``/`` do not count.
+    """
 
     type: Literal["url"] = "url"
     url: Name
@@ -46,7 +49,10 @@ class UrlFact(FactBase):
 
 
 class TextFact(Patterned):
-    """A text is on the page; what stands in fields does not count. ``exact``: it is a whole line or label."""
+    """A text is on the page; what stands in fields does not count.
+
+    ``exact``: it is a whole line or label.
+    """
 
     type: Literal["text"] = "text"
     text: str

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.memory import MAX_ENTRIES, MAX_KEY, MAX_VALUE, Contribution, EpisodeMemory, merged, typed_secret
+from envs.memory import MAX_ENTRIES, MAX_KEY, MAX_VALUE, Contribution, EpisodeMemory, merge_memories, typed_secret
 from envs.types import Click, Element, ErrorCode, Forget, Memory, MemoryChange, MemoryEntry, Observation, Remember, Type
 from envs.types.actions import MemoryAction
 
@@ -134,9 +134,9 @@ def test_a_merge_does_not_depend_on_who_comes_first(
     start: dict[str, str], found: list[Contribution], chances: random.Random
 ) -> None:
     memory = made(**start)
-    expected = merged(memory, found)
+    expected = merge_memories(memory, found)
     chances.shuffle(found)
-    assert merged(memory, found) == expected
+    assert merge_memories(memory, found) == expected
     assert len({entry.key for entry in expected}) == len(expected)
     touched = {change.key for one in found for change in one.changes}
     assert {entry for entry in memory if entry.key not in touched} <= set(expected)
@@ -148,15 +148,17 @@ def test_the_better_episode_s_value_stays() -> None:
         return Contribution(score, f"i000000-g0000-s{sample:02d}-a0", changes)
 
     memory = made(old="x", kept="y")
-    after = merged(memory, [wrote(1.0, 0, way="left"), wrote(0.0, 1, way="right", old=None), wrote(0.0, 2, way="up")])
+    after = merge_memories(
+        memory, [wrote(1.0, 0, way="left"), wrote(0.0, 1, way="right", old=None), wrote(0.0, 2, way="up")]
+    )
     assert after == made(kept="y", way="left")
-    assert merged(memory, [wrote(0.0, 1, way="right"), wrote(0.0, 2, way="up")])[-1].value == "up"
-    assert merged(memory, [wrote(0.0, 0, old=None), wrote(1.0, 1, old="z")]) == made(kept="y", old="z")
+    assert merge_memories(memory, [wrote(0.0, 1, way="right"), wrote(0.0, 2, way="up")])[-1].value == "up"
+    assert merge_memories(memory, [wrote(0.0, 0, old=None), wrote(1.0, 1, old="z")]) == made(kept="y", old="z")
 
 
 def test_a_family_s_memory_is_bounded_too() -> None:
     many = [Contribution(1.0, f"e{n:03d}", (MemoryChange(key=f"k{n}", value="v"),)) for n in range(MAX_ENTRIES + 5)]
-    after = merged(made(first="x"), many)
+    after = merge_memories(made(first="x"), many)
     assert [entry.key for entry in after] == [f"k{n}" for n in range(5, MAX_ENTRIES + 5)]
 
 

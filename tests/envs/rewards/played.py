@@ -12,10 +12,10 @@ from envs.types import (
     Click,
     Element,
     Observation,
+    PageReply,
     RewardBundle,
     Step,
     StopReason,
-    Told,
     Trajectory,
     Type,
 )
@@ -108,11 +108,11 @@ EVIDENCE = EpisodeEvidence(
     downloads=(Download(name="invoice-12.pdf", size=2000, sha256=DIGEST), Download(name="empty.csv", size=0)),
     dom=DOM,
     scripts={
-        "$$('a').length === 2": Told(value=True),
-        "$('#total') === null": Told(value=False),
-        "$('#total').textContent": Told(value="1234.5"),
-        "$('#gone').id === 'x'": Told(trouble="TypeError: Cannot read properties of null", threw=True),
-        "null.x": Told(trouble="TypeError: Cannot read properties of null"),
+        "$$('a').length === 2": PageReply(value=True),
+        "$('#total') === null": PageReply(value=False),
+        "$('#total').textContent": PageReply(value="1234.5"),
+        "$('#gone').id === 'x'": PageReply(trouble="TypeError: Cannot read properties of null", threw=True),
+        "null.x": PageReply(trouble="TypeError: Cannot read properties of null"),
     },
     domdiff={"structuralSimilarity": 0.9, "text": 0.4},
 )

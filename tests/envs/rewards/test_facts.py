@@ -19,9 +19,9 @@ from envs.types import (
     JudgeFact,
     Needs,
     Observation,
+    PageReply,
     Recorded,
     SiteError,
-    Told,
     Trajectory,
     needs,
 )
@@ -196,7 +196,7 @@ def test_what_was_recorded_at_the_end_is_graded_from_the_stored_episode_alone() 
     recorded = Recorded(
         dom=DOM,
         downloads=(Download(name="a.txt", size=3),),
-        scripts={"true": Told(value=True)},
+        scripts={"true": PageReply(value=True)},
         absent={"x": "y"},
     )
     stored = Trajectory.model_validate_json(trajectory(recorded=recorded).model_dump_json(), strict=True)
@@ -258,7 +258,7 @@ CAPS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"downloads": (), "downloads_cut": True}, FILE | {"name": "a.pdf"}, {}),
     ({"downloads": (Download(name="b.pdf", size=9),), "downloads_cut": True}, FILE | {"name": "a.pdf"},
      FILE | {"name": "b.pdf"}),
-    ({"scripts": {"slow()": Told(trouble="it was stopped after 1 s", stopped=True)}},
+    ({"scripts": {"slow()": PageReply(trouble="it was stopped after 1 s", stopped=True)}},
      {"type": "js", "expression": "slow()"}, {}),
     ({"domdiff_cut": True}, {"type": "domdiff_subscore", "key": "textSimilarity"}, {}),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric, record_answers
-from envs.rewards.server_answers import inside
+from envs.rewards.server_answers import value_at
 from envs.types import ServerAnswer, SiteError
 
 from .played import DONE
@@ -71,7 +71,7 @@ async def test_facts_are_graded_from_what_was_kept(state: State, values: list[fl
 
 @pytest.mark.parametrize(("at", "value"), [(0, 7), (1, 8), (2, None), (-1, 8), (-2, 7), (-3, None)])
 def test_a_position_beyond_a_list_has_nothing(at: int, value: int | None) -> None:
-    assert inside({"lines": [7, 8]}, ("lines", at)) == value
+    assert value_at({"lines": [7, 8]}, ("lines", at)) == value
 
 
 async def test_each_question_is_asked_once() -> None:

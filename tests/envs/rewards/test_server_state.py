@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from envs.egress import AllowList
-from envs.rewards import SiteState, grade_by_program, read_rubric, record_answers
-from envs.sites.server_state import MAX_ROWS
+from envs.rewards import grade_by_program, read_rubric, record_answers
+from envs.sites.server_state import MAX_ROWS, SiteState
 from envs.types import SiteError
 from tests.loopback import Quiet, serving
 

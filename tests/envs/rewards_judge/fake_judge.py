@@ -60,15 +60,15 @@ def images_of(request: Request) -> list[str]:
 
 
 PURPOSES = {
-    "You choose the screenshots": "keyframe",
-    "You look whether": "blocking",
-    "You grade one demand": "criterion_a",
-    "You look for invention": "criterion_b",
-    "You compare": "reference",
-    "You grade a web agent": "verdict",
-    "You grade a short answer": "same_answer",
-    "You read the task": "key_points",
-    "You score": "relevance",
+    "Decide whether a screenshot": "keyframe",
+    "Decide whether a website": "blocking",
+    "Decide whether a web agent met": "criterion_a",
+    "Check a web agent's answer": "criterion_b",
+    "Compare a web agent's answer": "reference",
+    "Grade a web agent": "verdict",
+    "Grade a short answer": "same_answer",
+    "List the requirements": "key_points",
+    "Score how much": "relevance",
 }
 
 

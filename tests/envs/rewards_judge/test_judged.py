@@ -44,7 +44,7 @@ def run(answer: Any, evidence: Any = EVIDENCE, **changes: Any) -> tuple[RewardBu
 
 
 def on(words: str, verdict: str) -> Any:
-    """Another verdict for the demand that has these words."""
+    """Another verdict for the requirement that has these words."""
 
     def answer(fake: FakeJudge, request: Any) -> bytes:
         return says(verdict if f"{words}" in text_of(request) else "SUCCESS", words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from envs.rewards.judge import Judge, JudgeConfig, JudgeFact, Judgement, JudgeModels, JudgeStep
 from envs.rewards.judge.client import pause
 from envs.rewards.judge.payloads import retry_after
-from envs.rewards.judge.prompts import about_pictures
+from envs.rewards.judge.prompts import PROMPTS_VERSION, about_pictures, key_points, reference, same_answer, system_of
 from envs.rewards.judge.records import Purpose
 from envs.rewards.judge.verdict import (
     BLOCKED,
@@ -83,6 +84,24 @@ def test_a_judge_is_told_of_what_it_is_not_shown() -> None:
     assert "7 more characters are not shown" in asked[50] and "total 7" not in asked[50]
     assert "total 7" in asked[57] and "not shown" not in asked[57] + asked[0]
     assert "aaa…" in asked[50]
+
+
+def test_a_change_of_the_prompts_comes_with_a_new_version() -> None:
+    """The version is in every cache key. After a change of wording: raise it, and record the new digest here."""
+    page = JudgeStep(screenshot=jpeg(1), action="click [1]", url="http://x/", page_text="a page", changes="a node")
+    shown = episode(1, steps=(page,), reference_answer="20")
+    asked = [
+        about_pictures(
+            Purpose.CRITERION_A, shown, [0], page_text_chars=3, fact=shown.facts[0], points=["p"], notes=[("n", "x")]
+        ),
+        key_points(shown),
+        reference(shown),
+        same_answer("q", "r", "a"),
+        same_answer("q", "r", "a", unachievable=True),
+    ]
+    systems = [system_of(purpose) for purpose in Purpose if purpose not in (Purpose.RUBRIC, Purpose.INSTRUCTION)]
+    words = "\0".join([*systems, *(question.text for question in asked)])
+    assert (PROMPTS_VERSION, hashlib.sha256(words.encode()).hexdigest()[:16]) == ("3", "80d1db0abacf4c57")
 
 
 @given(st.text(), st.sampled_from([read_score, read_points, lambda reply: read_opinion(reply, BLOCKED)]))

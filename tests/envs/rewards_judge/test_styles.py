@@ -94,7 +94,7 @@ def test_an_episode_without_steps_abstains() -> None:
 
 def test_a_task_without_facts_is_one_fact() -> None:
     judgement, fake = run(judged(), episode(1, facts=()))
-    assert judgement.facts == {"task": True} and "DEMAND\nFind the price" in text_of(fake.requests[-1])
+    assert judgement.facts == {"task": True} and "REQUIREMENT\nFind the price" in text_of(fake.requests[-1])
     judgement, fake = run(judged(), episode(1, facts=(), reference_answer="20"))
     assert judgement.facts == {} and asked(fake)["reference"] == 1
 
@@ -152,7 +152,7 @@ def test_webjudge_scores_screenshots_and_gives_one_verdict() -> None:
     assert judgement.state == "passed" and asked(fake) == {"key_points": 1, "relevance": 4, "verdict": 1}
     verdict = fake.requests[-1]
     assert len(images_of(verdict)) == 2 and "KEY POINTS\n1. the cheapest" in text_of(verdict)
-    assert "a first look at screenshot 2:\n| A list." in text_of(verdict) and "home" not in text_of(verdict)
+    assert "what a model saw in screenshot 2:\n| A list." in text_of(verdict) and "home" not in text_of(verdict)
     lost, _ = run(judged(key_points=completion("none")), episode(1), style="webjudge", retries=0)
     assert lost.state == "abstained" and lost.reason.startswith("key_points: malformed")
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from envs.browser import BrowserPool
-from envs.rewards.design2code.render import Drawer, Drawn
+from envs.rewards.design2code.render import PageRenderer, RenderedPage
 
 
 @pytest.fixture(scope="module")
-def shared_drawer() -> Iterator[Callable[[str], Drawn]]:
+def shared_drawer() -> Iterator[Callable[[str], RenderedPage]]:
     """``shared_drawer(html)`` draws a page."""
     with asyncio.Runner() as runner:
         pool = BrowserPool()
-        drawer = Drawer(pool)
-        yield lambda html: runner.run(drawer.draw(html))
+        drawer = PageRenderer(pool)
+        yield lambda html: runner.run(drawer.render(html))
         runner.run(pool.close())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from envs.browser import BrowserPool
-from envs.browser.context import Device
+from envs.browser.options import Device
 from envs.browser.tab import Tab
 from envs.rewards.chromiumrl import DomNode, DomSnapshot, StepDiff, describe_diff, dom_similarity, step_diff
 from envs.rewards.chromiumrl import capture as capturing

@@ -19,7 +19,7 @@ from envs.browser import BrowserPool
 from envs.rewards import EpisodeEvidence
 from envs.rewards.design2code import DesignScore, design_score, ssim
 from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
-from envs.rewards.design2code.render import MAX_PIXELS, Drawer, Drawn, pixels
+from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage, pixels
 from envs.rewards.design2code.source import DesignSource
 from envs.sites import make_site
 from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks
@@ -30,20 +30,20 @@ PARTS = ("block_match", "text", "position", "colour", "visual")
 
 
 @asynccontextmanager
-async def drawing() -> AsyncIterator[Drawer]:
+async def drawing() -> AsyncIterator[PageRenderer]:
     async with BrowserPool() as pool:
-        yield Drawer(pool)
+        yield PageRenderer(pool)
 
 
 def page(body: str, style: str = "") -> str:
     return f"<!DOCTYPE html><meta charset=utf-8><style>body {{margin: 0; font: 20px/30px sans-serif}} {style}</style>{body}"
 
 
-def texts(drawn: Drawn) -> list[str]:
+def texts(drawn: RenderedPage) -> list[str]:
     return [block.text for block in drawn.blocks.blocks]
 
 
-def compared(reference: Drawn, built: Drawn) -> DesignScore:
+def compared(reference: RenderedPage, built: RenderedPage) -> DesignScore:
     return design_score(reference.blocks, built.blocks, (reference.picture, built.picture))
 
 
@@ -57,25 +57,25 @@ async def test_each_part_falls_with_its_own_fault() -> None:
             html = (FOLDER / f"{number}.html").read_text(encoding="utf-8")
             assert before in html and moved in html
             reference = await drawer.reference(html)
-            same = compared(reference, await drawer.draw(html))
+            same = compared(reference, await drawer.render(html))
             assert [getattr(same, name) for name in PARTS] == [1.0] * 5 and same.final == 1.0
 
             def lowered(score: DesignScore) -> set[str]:
                 return {name for name in PARTS if getattr(score, name) < 1 - 1e-9}
 
-            other_text = compared(reference, await drawer.draw(html.replace(before, after)))
+            other_text = compared(reference, await drawer.render(html.replace(before, after)))
             assert "text" in lowered(other_text) and not {"block_match", "colour"} & lowered(other_text)
             shifted = html.replace(moved, moved + " position: relative; left: 60px; top: -20px;")
-            assert lowered(compared(reference, await drawer.draw(shifted))) == {"position", "visual"}
+            assert lowered(compared(reference, await drawer.render(shifted))) == {"position", "visual"}
             coloured = html.replace("</style>", "h1, h2 { color: #0000c0 !important }</style>")
-            assert lowered(compared(reference, await drawer.draw(coloured))) == {"colour", "visual"}
+            assert lowered(compared(reference, await drawer.render(coloured))) == {"colour", "visual"}
             hidden = html.replace(moved, moved + " display: none !important;")
-            assert {"block_match", "visual"} <= lowered(compared(reference, await drawer.draw(hidden))) - {
+            assert {"block_match", "visual"} <= lowered(compared(reference, await drawer.render(hidden))) - {
                 "text",
                 "colour",
             }
             shade = html.replace("</style>", "body { background: #d0e0d0 !important }</style>")
-            assert lowered(compared(reference, await drawer.draw(shade))) == {"visual"}
+            assert lowered(compared(reference, await drawer.render(shade))) == {"visual"}
 
 
 async def test_blocks_are_text_nodes_with_their_lines() -> None:
@@ -87,7 +87,7 @@ async def test_blocks_are_text_nodes_with_their_lines() -> None:
         "<div><template shadowrootmode=open><p>shadow</p></template></div>"
     )
     async with drawing() as drawer:
-        blocks = {block.text: block for block in (await drawer.draw(html)).blocks.blocks}
+        blocks = {block.text: block for block in (await drawer.render(html)).blocks.blocks}
     assert set(blocks) == {
         *("one two three four five six", "plain", "bold", "rest", "SHOUT", "a \U0001f600 b & c", "item"),
         *("other notation", "half", "framed", "shadow"),
@@ -121,7 +121,7 @@ async def test_blocks_are_text_nodes_with_their_lines() -> None:
         "text-indent: -3000px; overflow: hidden",
     ],
 )
-def test_text_that_nobody_sees_is_no_block(trick: str, shared_drawer: Callable[[str], Drawn]) -> None:
+def test_text_that_nobody_sees_is_no_block(trick: str, shared_drawer: Callable[[str], RenderedPage]) -> None:
     cover = (
         '<div style="position:absolute; left:0; top:0; width:600px; height:90px; background:#fff; z-index:-1"></div>'
     )
@@ -129,12 +129,12 @@ def test_text_that_nobody_sees_is_no_block(trick: str, shared_drawer: Callable[[
     assert texts(drawn) == ["seen"]
 
 
-def test_a_page_that_defends_its_colours_gains_nothing(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_a_page_that_defends_its_colours_gains_nothing(shared_drawer: Callable[[str], RenderedPage]) -> None:
     defended = '<p style="-webkit-text-fill-color: #000 !important">mine</p><p>seen</p>'
     assert texts(shared_drawer(page(defended))) == ["seen"]
 
 
-def test_what_is_cut_off_does_not_count_in_the_box(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_what_is_cut_off_does_not_count_in_the_box(shared_drawer: Callable[[str], RenderedPage]) -> None:
     (block,) = shared_drawer(
         page('<p style="width:100px;overflow:hidden;white-space:nowrap">cut after some of the words</p>')
     ).blocks.blocks
@@ -163,7 +163,7 @@ async def test_a_page_reaches_nothing_and_runs_nothing() -> None:
     )
     try:
         async with drawing() as drawer:
-            drawn = await drawer.draw(html)
+            drawn = await drawer.render(html)
     finally:
         listener.close()
     assert came == []
@@ -171,12 +171,12 @@ async def test_a_page_reaches_nothing_and_runs_nothing() -> None:
     assert not any("root:" in text for text in texts(drawn))
 
 
-def test_a_page_that_goes_elsewhere_is_not_followed(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_a_page_that_goes_elsewhere_is_not_followed(shared_drawer: Callable[[str], RenderedPage]) -> None:
     drawn = shared_drawer(page('<meta http-equiv=refresh content="0;url=data:text/html,<p>elsewhere"><p>here</p>'))
     assert texts(drawn) == ["here"]
 
 
-def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_odd_pages_are_drawn(shared_drawer: Callable[[str], RenderedPage]) -> None:
     for odd in ("", "no tags at all", "<", "<p>" * 3000, "\x00\x01", "<svg><text y=40>letters</text></svg>"):
         assert shared_drawer(odd).picture.shape == (VIEWPORT[1], VIEWPORT[0], 3) or odd.startswith("<p>")
     huge = shared_drawer('<div style="width:90000px;height:900000px">far</div>')
@@ -188,10 +188,10 @@ def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
     class Drew:
         """Draws what was drawn before."""
 
-        async def draw(self, html: str) -> Drawn:
+        async def render(self, html: str) -> RenderedPage:
             return huge if html == "huge" else small
 
-        reference = draw
+        reference = render
 
     task = import_tasks()[0]
     for reference, built in (("huge", "small"), ("small", "huge"), ("small", "small")):
@@ -202,7 +202,7 @@ def test_odd_pages_are_drawn(shared_drawer: Callable[[str], Drawn]) -> None:
         assert (part.value is None and part.required) == ("huge" in (reference, built)), part
 
 
-def test_animations_are_over_and_drawings_equal(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_animations_are_over_and_drawings_equal(shared_drawer: Callable[[str], RenderedPage]) -> None:
     html = page(
         "<p>moves</p>", "@keyframes k {from {margin-left: 0} to {margin-left: 300px}} p {animation: k 5s forwards}"
     )
@@ -213,10 +213,10 @@ def test_animations_are_over_and_drawings_equal(shared_drawer: Callable[[str], D
 
 async def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
     async with drawing() as drawer:
-        slow = Drawer(drawer._pool, deadline=0.001)
+        slow = PageRenderer(drawer._pool, deadline=0.001)
         with pytest.raises(BrowserError, match=r"drawing a page took longer than 0\.001 s"):
-            await slow.draw("<p>x")
-        assert texts(await drawer.draw("<p>x")) == ["x"]
+            await slow.render("<p>x")
+        assert texts(await drawer.render("<p>x")) == ["x"]
         first, second = await asyncio.gather(drawer.reference("<p>y"), drawer.reference("<p>y"))
         assert first is second
 
@@ -227,20 +227,20 @@ async def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -
     try:
         async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
             await session.reset(import_tasks()[0], 0)
-            assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+            assert texts(await PageRenderer(pool).render("<p>x")) == ["x"]
             assert (await session.step(Submit(html="<p>"))).done
             assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
     finally:
         await site.close()
     pool = BrowserPool(process_per_episode=True)
     try:
-        assert texts(await Drawer(pool).draw("<p>x")) == ["x"]
+        assert texts(await PageRenderer(pool).render("<p>x")) == ["x"]
         assert pool.browser_pids() == ()
     finally:
         await pool.close()
 
 
-def test_bundled_pictures_are_of_their_pages(shared_drawer: Callable[[str], Drawn]) -> None:
+def test_bundled_pictures_are_of_their_pages(shared_drawer: Callable[[str], RenderedPage]) -> None:
     """Not to the bit: another Chromium may round a letter's edge differently."""
     numbers = [number for split in SPLITS.values() for number in split]
     assert sorted(numbers) == sorted(int(file.stem) for file in FOLDER.glob("*.html")) and len(numbers) >= 6

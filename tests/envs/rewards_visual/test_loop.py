@@ -17,12 +17,12 @@ import pytest
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
-from envs.episodes.looks import LookSources, PageEvidence
+from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.rewards import EpisodeEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
 from envs.rewards.chromiumrl.source import NOT_RECORDED
 from envs.rewards.design2code import Image
-from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.render import PageRenderer
 from envs.rewards.design2code.source import NOTHING, DesignSource, submitted
 from envs.rewards.judge import JudgeEpisode, JudgeStep, Purpose
 from envs.rewards.judge.prompts import about_pictures
@@ -68,7 +68,7 @@ async def play(
     await site.start()
     try:
         async with BrowserPool(pool_options(rollout, PolicyConfig())) as pool:
-            looks = LookSources(pool, {site.name: site}, store.blob, clip)
+            looks = VisualRewardSources(pool, {site.name: site}, store.blob, clip)
             stage = RewardStage(
                 RewardConfig(),
                 clock,  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ async def test_tasks_of_other_sites_have_no_visual_part_and_a_missing_reference_
     def reference(task: WebTask) -> str:
         raise SiteError("no such page")
 
-    source = DesignSource(Drawer(None), reference)  # type: ignore[arg-type]
+    source = DesignSource(PageRenderer(None), reference)  # type: ignore[arg-type]
     task = import_tasks()[0]
     assert (await source.parts(task.model_copy(update={"site": "shop"}), EpisodeEvidence())) == ()
     step = SimpleNamespace(action=Submit(html="<p>"), error=None)
@@ -198,7 +198,7 @@ async def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path
         return site.reference(task)
 
     step = SimpleNamespace(action=Submit(html="<p>"), error=None)
-    source = DesignSource(Drawer(None), reference)  # type: ignore[arg-type]
+    source = DesignSource(PageRenderer(None), reference)  # type: ignore[arg-type]
     with pytest.raises(SiteError, match="cannot be read"):
         await source.parts(task, EpisodeEvidence.model_construct(steps=(step,)))
     assert threads and threads != [threading.get_ident()]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rewards.chromiumrl import MARKS, Quality, episode_quality
-from envs.rewards.chromiumrl.quality import worth
+from envs.rewards.chromiumrl.quality import score_signal
 from envs.signals.aggregate import MEASURED, aggregate
 from envs.types import JudgeError
 from envs.types.signals import LargestPaint, PageSignals
@@ -47,7 +47,7 @@ def quality_of(*steps: PageSignals) -> Quality:
     ],
 )
 def test_a_signal_is_linear_between_its_marks(name: str, measured: float, value: float) -> None:
-    assert worth(name, measured) == pytest.approx(value)
+    assert score_signal(name, measured) == pytest.approx(value)
 
 
 def test_the_mean_is_over_what_was_measured() -> None:
@@ -91,9 +91,9 @@ def test_an_episode_counts_work_per_step_and_the_slowest_paint() -> None:
 
 def test_a_number_that_is_none_is_refused() -> None:
     with pytest.raises(JudgeError, match="signal layout: expected a finite number"):
-        worth("layout", math.nan)
+        score_signal("layout", math.nan)
 
 
 @given(st.sampled_from(sorted(MARKS)), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_more_is_never_better(name: str, low: float, more: float) -> None:
-    assert 0 <= worth(name, low + more) <= worth(name, low) <= 1
+    assert 0 <= score_signal(name, low + more) <= score_signal(name, low) <= 1

@@ -12,7 +12,7 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.cdp.client import ConnectionLost
-from envs.episodes.looks import LookSources
+from envs.episodes.visual_evidence import VisualRewardSources
 from envs.rewards import Component, EpisodeEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl import source as sources
@@ -140,6 +140,6 @@ async def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path:
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
         {"id": "f", "type": "domdiff_subscore", "key": "textSimilarity"},
         {"id": "a", "type": "page_fact", "name": "done", "value": True}]}]})  # fmt: skip
-    looks = LookSources(pool, {"s": site}, lambda _name: blob, None)  # type: ignore[arg-type]
+    looks = VisualRewardSources(pool, {"s": site}, lambda _name: blob, None)  # type: ignore[arg-type]
     measured = await looks.measured(task.model_copy(update={"rubric": rubric}), evidence)
     assert grade_by_program(rubric, measured).score is None

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from envs.rewards.chromiumrl import DomNode, DomSnapshot, Mode, dom_similarity
 from envs.rewards.chromiumrl.pairs import (
     PROPERTIES,
-    overlap,
+    box_overlap,
     overlaps,
     property_similarity,
     style_similarity,
@@ -37,8 +37,12 @@ def test_all_pairs_at_once_are_the_single_ones(first: list[str], second: list[st
 
 
 def test_boxes_overlap_by_intersection_over_union() -> None:
-    assert overlap((0, 0, 10, 10), (5, 0, 10, 10)) == pytest.approx(1 / 3)
-    assert overlap((0, 0, 0, 0), (0, 0, 0, 0)) == 1 and overlap(None, None) == 1 and overlap(None, (0, 0, 9, 9)) == 0
+    assert box_overlap((0, 0, 10, 10), (5, 0, 10, 10)) == pytest.approx(1 / 3)
+    assert (
+        box_overlap((0, 0, 0, 0), (0, 0, 0, 0)) == 1
+        and box_overlap(None, None) == 1
+        and box_overlap(None, (0, 0, 9, 9)) == 0
+    )
     boxes = [None, (0.0, 0.0, 10.0, 10.0), (20.0, 0.0, 10.0, 10.0)]
     assert np.array_equal(overlaps(boxes, boxes), np.eye(3))
 

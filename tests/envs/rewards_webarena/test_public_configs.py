@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from envs.rewards.webarena import KNOWN, lacking, read_configs
-from envs.rewards.webarena.helpers import read_call
+from envs.rewards.webarena.helpers import read_helper_call
 from envs.tasks import TaskProblem
 from envs.tasks.imports import export_tasks, import_tasks
 from envs.tasks.rows import read_row
@@ -69,7 +69,7 @@ def test_every_helper_is_known_and_all_addresses_are_sites(path: Path, rows: lis
         for check in looks(evaluators):
             assert lacking(check, ADDRESSES, LOGINS) == "", item.task.task_id
             programs = (check.url, check.locator)
-            called.update(read_call(each)[0] for each in programs if each.startswith("func:"))
+            called.update(read_helper_call(each)[0] for each in programs if each.startswith("func:"))
     assert set(called) == KNOWN
     wanted = re.findall(r'"func:(\w+)\(', json.dumps([row["eval"].get("program_html") for row in rows]))
     assert called == Counter(wanted)

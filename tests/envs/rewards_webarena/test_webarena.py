@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from envs.rewards.judge import Judgement
 from envs.rewards.webarena import (
     EvalType,
-    Evaluation,
+    EvaluatorResult,
     PageScriptError,
     Part,
     WebArenaEval,
     WebArenaTask,
     evaluate,
-    look_at_pages,
     read_configs,
+    read_pages,
     read_task,
 )
 from envs.rewards.webarena.evaluate import partial, product
-from envs.rewards.webarena.helpers import PAGE, UnknownHelper, call, read_call, reddit_get_post_url
+from envs.rewards.webarena.helpers import PAGE, UnknownHelper, call, read_helper_call, reddit_get_post_url
 from envs.rewards.webarena.program import MAX_TEXT, as_needed, compare_page
 from envs.types import BrowserError
 from envs.types.evidence import PageText
@@ -82,8 +82,8 @@ async def grade(
     page: Any = None,
     helpers: Any = None,
     judge: Any = None,
-) -> Evaluation:
-    seen = await look_at_pages(task.eval, page, at, helpers) if page is not None else ()
+) -> EvaluatorResult:
+    seen = await read_pages(task.eval, page, at, helpers) if page is not None else ()
     return await evaluate(task.eval, question=task.intent, answer=answer, last_url=at, seen=seen, judge=judge)
 
 
@@ -160,7 +160,7 @@ async def test_a_page_is_loaded_anew_where_the_episode_stands_on_it_and_the_last
     page = Page("http://git.test/x", {"http://git.test/x": {"html": "saved"}})
     checks = [PageCheck(url=url, required_contents={"must_include": ["saved"]}) for url in (page.at, "last", page.at)]  # type: ignore[arg-type]
     rules = WebArenaEval(eval_types=(EvalType.PROGRAM_HTML,), program_html=tuple(checks))
-    await look_at_pages(rules, page, page.at)
+    await read_pages(rules, page, page.at)
     assert page.visits == ["http://git.test/x"] * 2
 
 
@@ -232,7 +232,7 @@ async def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> Non
         seen.append((shown, name))
         return "Guest"
 
-    async def given(helper: Callable[..., Awaitable[str]]) -> Evaluation:
+    async def given(helper: Callable[..., Awaitable[str]]) -> EvaluatorResult:
         return await grade(
             tasks[9005],
             at=LAST_COMMENT,
@@ -280,11 +280,11 @@ def test_of_a_long_page_as_much_is_kept_as_the_comparison_needs(
 )  # fmt: skip
 def test_programs_are_never_run_as_python(program: str) -> None:
     with pytest.raises(UnknownHelper):
-        read_call(program)
+        read_helper_call(program)
 
 
 def test_calls_are_read() -> None:
-    assert read_call("func:f('a\\'b', 2, __page__, None)") == ("f", ["a'b", 2, PAGE, None])
+    assert read_helper_call("func:f('a\\'b', 2, __page__, None)") == ("f", ["a'b", 2, PAGE, None])
 
 
 async def test_a_last_address_with_quotes_stays_data(tasks: dict[int, WebArenaTask]) -> None:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from envs.signals import aggregate
 from envs.signals.aggregate import next_paint
-from envs.signals.build import Reading, build
+from envs.signals.build import SignalReadings, build
 from envs.types.signals import MAX_SHIFTS, EpisodeSignals, PageSignals, Trouble
 
 SAID: dict[str, Any] = {
@@ -32,7 +32,7 @@ METRICS = {
 }
 
 
-def reading(**changes: Any) -> Reading:
+def reading(**changes: Any) -> SignalReadings:
     given: dict[str, Any] = {
         "document": 1,
         "status": 200,
@@ -46,7 +46,7 @@ def reading(**changes: Any) -> Reading:
         "troubles": [],
         "virtual": False,
     }
-    return Reading(**{**given, **changes})
+    return SignalReadings(**{**given, **changes})
 
 
 def test_a_step_of_the_real_clock() -> None:

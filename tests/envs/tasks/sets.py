@@ -22,7 +22,7 @@ from envs.tasks.assembly import (
     merge_shards,
 )
 from envs.tasks.authoring import WriterConfig
-from envs.tasks.tree import Form
+from envs.tasks.tree import TreeLayout
 from envs.types import JudgeError, Rubric, WebTask, rubric_hash
 from tests.envs.rewards_judge.fake_judge import Answerer, FakeJudge, Request, completion, fake_judge, text_of
 from tests.envs.tasks.making import task
@@ -64,7 +64,7 @@ def try_shard(request: ShardRequest) -> str:
 
 
 def build(
-    folder: Path, *sources: Source, layout: Layout = Layout.FILE, form: Form = Form.JSONL, **more: Any
+    folder: Path, *sources: Source, layout: Layout = Layout.FILE, form: TreeLayout = TreeLayout.JSONL, **more: Any
 ) -> dict[str, Any]:
     requests = [requests_of(source, folder, **more) for source in sources]
     for source_orders in requests:

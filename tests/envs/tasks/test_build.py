@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envs.ends import Bucket
-from envs.rewards.formats import only_reference
+from envs.rewards.formats import asks_only_reference
 from envs.tasks import load_tasks, read_tasks, save_tasks
 from envs.tasks.assembly import (
     FileSource,
@@ -25,11 +25,11 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.assembly.rubrics import right_answer, with_rubric
+from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
 from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.tasks.generate.check import checker
-from envs.tasks.tree import Form
+from envs.tasks.tree import TreeLayout
 from envs.types import ConfigError, StorageError, TaskError
 from tests.envs.tasks.making import task
 from tests.envs.tasks.sets import (
@@ -116,10 +116,10 @@ def test_two_builds_have_the_same_bytes_and_a_rerun_writes_nothing(tmp_path: Pat
         (tmp_path / name).mkdir()
         save_tasks(tmp_path / name / "own.jsonl", [graded(number) for number in range(40)])
         source = FileSource(name="own", paths=("own.jsonl",), decompose=DecompositionRules(), shards=3)
-        build(tmp_path / name, source, layout=Layout.TREE, form=Form.PARQUET)
+        build(tmp_path / name, source, layout=Layout.TREE, form=TreeLayout.PARQUET)
     assert files(tmp_path / "one" / "set") == files(tmp_path / "other" / "set")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "one" / "shards").rglob("*")}
-    build(tmp_path / "one", source, layout=Layout.TREE, form=Form.PARQUET)
+    build(tmp_path / "one", source, layout=Layout.TREE, form=TreeLayout.PARQUET)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "one" / "shards").rglob("*")} == before
     assert files(tmp_path / "one" / "set") == files(tmp_path / "other" / "set")
 
@@ -142,7 +142,7 @@ def test_a_shard_that_is_not_whole_is_built_anew(tmp_path: Path, harm: str) -> N
             request.path(".jsonl").write_bytes(request.path(".jsonl").read_bytes()[:-9])
     assert read_report(request) is None
     with pytest.raises(StorageError, match="not there or not whole"):
-        merge_shards(SetPlan(tmp_path / "set", Layout.FILE, Form.JSONL, {}), [requests_of(source, tmp_path)])
+        merge_shards(SetPlan(tmp_path / "set", Layout.FILE, TreeLayout.JSONL, {}), [requests_of(source, tmp_path)])
     build(tmp_path, source)
     assert files(tmp_path) == whole
 
@@ -176,7 +176,7 @@ def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_a
     times = {request.shard: request.path(".json").stat().st_mtime_ns for request in whole}
     for request in requests:
         build_shard(request)
-    manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, Form.JSONL, {}), [requests])
+    manifest = merge_shards(SetPlan(tmp_path / "set", Layout.TREE, TreeLayout.JSONL, {}), [requests])
     assert {request.shard: request.path(".json").stat().st_mtime_ns for request in whole} == times
     assert manifest["tasks"] == 1260 and not list(tmp_path.rglob("*.tmp"))
     (tmp_path / "again").mkdir()
@@ -184,7 +184,7 @@ def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_a
     again = requests_of(source, tmp_path / "again")
     for request in again:
         build_shard(request)
-    merge_shards(SetPlan(tmp_path / "again" / "set", Layout.TREE, Form.JSONL, {}), [again])
+    merge_shards(SetPlan(tmp_path / "again" / "set", Layout.TREE, TreeLayout.JSONL, {}), [again])
     assert files(tmp_path / "again" / "set") == files(tmp_path / "set")
     assert files(tmp_path / "again" / "shards") == files(tmp_path / "shards")
 
@@ -252,7 +252,7 @@ def test_tasks_that_nothing_says_how_to_grade_are_given_to_the_judge(tmp_path: P
     by_id = {each.task_id: each for each in load_tasks(tmp_path / "set" / "tasks.jsonl")}
     assert by_id["webgym/t-1"].difficulty == 4, "it has facts of its own"
     counted = by_id["webgym/t-6"]
-    assert counted.difficulty == 2 and counted.rubric is not None and only_reference(counted.rubric)
+    assert counted.difficulty == 2 and counted.rubric is not None and asks_only_reference(counted.rubric)
     judged = by_id["webgym/t-3"]
     assert judged.rubric is not None and [fact.id for fact in judged.rubric.facts()] == ["done", "grounded"]
     assert judged.difficulty == 2 and judged.rubric_hash, "the row's level"
@@ -281,7 +281,7 @@ def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_pat
         for request in requests:
             build_shard(request)
         assert count_writer_requests(requests) >= 150
-        manifest = merge_shards(SetPlan(folder / "set", Layout.FILE, Form.PARQUET, {}), [requests])
+        manifest = merge_shards(SetPlan(folder / "set", Layout.FILE, TreeLayout.PARQUET, {}), [requests])
         assert load_tasks(folder / "set" / "tasks.parquet") == wanted
         assert manifest["by_source"]["made"]["tasks"] == 150 and manifest["rejected"] == 0
     with pytest.raises(ConfigError, match="source made: kinds: there is no 'dance'"):
@@ -299,9 +299,15 @@ async def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(t
 
 
 def test_right_answers_and_horizons() -> None:
-    assert right_answer("webgym", {"reference_answer": "x"}) == "x" and right_answer("webgym", None) is None
-    assert right_answer("webgym", {"reference_answer": " "}) is None and right_answer("webgym", {}) is None
-    assert right_answer("webvoyager", {"reference_answer": "x"}) is None
+    assert (
+        read_reference_answer("webgym", {"reference_answer": "x"}) == "x"
+        and read_reference_answer("webgym", None) is None
+    )
+    assert (
+        read_reference_answer("webgym", {"reference_answer": " "}) is None
+        and read_reference_answer("webgym", {}) is None
+    )
+    assert read_reference_answer("webvoyager", {"reference_answer": "x"}) is None
     rubric = graded(1).rubric
     assert rubric is not None and rubric.fact_count == 4
     assert with_rubric(task(1, difficulty=1, horizon=10), rubric).horizon == 20

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import multiprocessing
 import shutil
+import sqlite3
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from envs.tasks import load_tasks, save_tasks
 from envs.tasks.assembly import (
     FileSource,
     ImportSource,
+    RejectionStage,
     ShardRequest,
-    Stage,
     build_shard,
 )
 from envs.tasks.decompose import DecompositionRules
@@ -75,7 +76,7 @@ def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_i
         assert list((tmp_path / "shards").rglob("*.json*")) == []
         down, before = False, len(fake.requests)
         report = build_shard(request)
-        assert (report.tasks, report.rejected) == (1, {Stage.RUBRIC: 1})
+        assert (report.tasks, report.rejected) == (1, {RejectionStage.RUBRIC: 1})
         assert not [request for request in fake.requests[before:] if "lamps" in text_of(request)]
     shutil.rmtree(tmp_path / "shards")
     with endpoint(lamps) as fake:
@@ -89,7 +90,7 @@ def test_give_up_rejects_what_was_not_answered(tmp_path: Path) -> None:
     some_rows(tmp_path)
     with endpoint(lambda fake, request: None) as fake:
         report = build_shard(request_of(ASKED, tmp_path, writer=writer(fake.url), give_up=True))
-    assert report.tasks == 0 and report.rejected == {Stage.RUBRIC: 2}
+    assert report.tasks == 0 and report.rejected == {RejectionStage.RUBRIC: 2}
     assert "no answer: unreachable" in request_of(ASKED, tmp_path).path(".rejected.jsonl").read_text()
 
 
@@ -118,7 +119,9 @@ def test_instructions_of_parts_are_written(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(1)])
 
     def answer(fake: FakeJudge, request: Request) -> bytes:
-        said = "Look up item 1" if "kept demands:\n| Look it up" in text_of(request) else "Write down the answer 42"
+        said = (
+            "Look up item 1" if "kept requirements:\n| Look it up" in text_of(request) else "Write down the answer 42"
+        )
         return completion(json.dumps({"instruction": said}))
 
     source = FileSource(
@@ -160,13 +163,13 @@ LAMPS = ImportSource(name="lamps", format="webgym", path="lamps.jsonl", write_ru
 def lamp_requests(folder: Path, url: str, budget: int | None) -> list[ShardRequest]:
     known = writer(url)
     endpoint = known.endpoint.model_copy(update={"budget_requests": budget})
-    more = {"cache": str(folder / "replies"), "spent": str(folder / "writer_spent.json")}
+    more = {"cache": str(folder / "replies"), "spent": str(folder / "writer_spent.sqlite")}
     return requests_of(LAMPS, folder, writer=known.model_copy(update={"endpoint": endpoint}), **more)
 
 
 def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buys_the_rest(tmp_path: Path) -> None:
     lamp_rows(tmp_path)
-    spent = Ledger(tmp_path / "writer_spent.json")
+    spent = Ledger(tmp_path / "writer_spent.sqlite")
     two = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))
     with endpoint(lamps) as fake, two as workers:
         said = list(workers.map(try_shard, lamp_requests(tmp_path, fake.url, 20)))
@@ -180,7 +183,7 @@ def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buy
 
 def test_a_build_that_is_killed_goes_on_with_what_is_left_of_its_budget(tmp_path: Path) -> None:
     lamp_rows(tmp_path)
-    spent, enough, killed = Ledger(tmp_path / "writer_spent.json"), threading.Event(), threading.Event()
+    spent, enough, killed = Ledger(tmp_path / "writer_spent.sqlite"), threading.Event(), threading.Event()
 
     async def answer(fake: FakeJudge, request: Request) -> bytes:
         if len(fake.requests) >= 5 and not killed.is_set():
@@ -208,19 +211,17 @@ def test_no_task_is_given_up_because_it_cannot_be_counted_what_is_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lamp_rows(tmp_path)
-    path = tmp_path / "writer_spent.json"
+    path = tmp_path / "writer_spent.sqlite"
     with endpoint(lamps) as fake:
         request = lamp_requests(tmp_path, fake.url, 20)[0].model_copy(update={"give_up": True})
         path.write_text('{"requests": 7, "tok')
-        with pytest.raises(DamagedLedger, match=r"writer_spent\.json: expected what was spent, not .*delete the file"):
+        with pytest.raises(DamagedLedger, match=r"writer_spent\.sqlite: this is no ledger .*delete the file"):
             build_shard(request)
         path.unlink()
-        monkeypatch.setattr(ledger_module, "PATIENCE", 0.05)
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            with pytest.raises(
-                JudgeError, match=r"3 questions got no answer .*uncounted: .*this process itself has held"
-            ):
+        monkeypatch.setattr(ledger_module, "LOCK_SECONDS", 0.05)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(JudgeError, match=r"3 questions got no answer .*uncounted: .*another process has held"):
                 build_shard(request)
         assert not fake.requests and not list((tmp_path / "shards").rglob("*.json*"))
         assert build_shard(request).written == 3 and Ledger(path).read() == Spent(requests=9, tokens=990)

@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.rewards import from_webgym
-from envs.rewards.formats import only_reference
+from envs.rewards.formats import asks_only_reference
 from envs.tasks import TaskProblem, load_tasks, save_tasks
-from envs.tasks.assembly.rubrics import right_answer
-from envs.tasks.imports import FORMATS, ImportedTask, export_tasks, import_tasks, load_imported, place_of, save_imported
+from envs.tasks.assembly.rubrics import read_reference_answer
+from envs.tasks.imports import (
+    FORMATS,
+    ImportedTask,
+    export_tasks,
+    import_tasks,
+    load_imported,
+    save_imported,
+    split_address,
+)
 from envs.tasks.rows import read_row
 from envs.types import Split, TaskError, rubric_hash
 
@@ -132,7 +140,7 @@ def test_a_split_may_be_named(tmp_path: Path) -> None:
         ("webgym", {"difficulty": "extreme"}, "difficulty"),
         ("webgym", {"difficulty": 0.5}, "difficulty"),
         ("webgym", {"difficulty": True}, "difficulty"),
-        ("webgym", {"evaluator_reference": [{"facts": "one"}]}, "evaluator_reference.0.FactGroup.facts"),
+        ("webgym", {"evaluator_reference": [{"facts": "one"}]}, "evaluator_reference.0.WebGymFactGroup.facts"),
         ("webgym", {"definite_answer": ["a", "b"]}, "definite_answer"),
         ("webgym", {"definite_answer": True, "reference_answer": None}, "definite_answer"),
         ("webgym", {"definite_answer": "a", "reference_answer": "b"}, "definite_answer"),
@@ -234,7 +242,7 @@ def test_all_pages_of_miniwob(tmp_path: Path) -> None:
 def test_the_place_of_an_address(scheme: str, login: str, host: str, port: int | None, path: str, rest: str) -> None:
     site = host if port is None else f"{host}:{port}"
     expected = path + rest if path else f"/{rest}"
-    assert place_of(f"{scheme}{login}{site}{path}{rest}") == (site, expected)
+    assert split_address(f"{scheme}{login}{site}{path}{rest}") == (site, expected)
 
 
 def test_all_formats_of_the_list() -> None:
@@ -251,7 +259,9 @@ def test_tasks_of_webgym_are_graded_by_their_facts(tmp_path: Path) -> None:
     assert answer.rubric is not None and [group.name for group in answer.rubric.fact_groups] == ["reference"]
     assert [fact.id for fact in answer.rubric.facts()] == ["reference.1", "grounded"] and answer.difficulty == 5
     assert answer.rubric.pass_threshold == 1.0 and answer.rubric_hash == rubric_hash(answer.rubric)
-    assert only_reference(answer.rubric) and not only_reference(menu.rubric), "a writer may still say what else"
+    assert asks_only_reference(answer.rubric) and not asks_only_reference(menu.rubric), (
+        "a writer may still say what else"
+    )
     (tmp_path / "rows.jsonl").write_text(json.dumps(WEBGYM[2] | {"reference_answer": None}) + "\n")
     (none,) = (item.task for item in import_tasks("webgym", tmp_path / "rows.jsonl"))
     assert (none.rubric, none.rubric_hash, none.difficulty) == (None, "", 5)
@@ -275,9 +285,11 @@ def test_the_right_answer_of_webgym_is_graded_whatever_its_reader_calls_it(
             else [fact.description for group in task.rubric.fact_groups for fact in group.facts]
         )
         assert len(texts) == facts + bool(said) and sum(text.endswith(f": {said}") for text in texts) == bool(said)
-        assert task.difficulty == (len(texts) if facts else 4) and right_answer("webgym", rows[0]) == (said or None)
+        assert task.difficulty == (len(texts) if facts else 4) and read_reference_answer("webgym", rows[0]) == (
+            said or None
+        )
     both = plain | {"definite_answer": "x", "reference_answer": " x"}
-    assert right_answer("webgym", both) == "x"
+    assert read_reference_answer("webgym", both) == "x"
 
 
 @pytest.mark.parametrize(

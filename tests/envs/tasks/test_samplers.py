@@ -24,7 +24,7 @@ from envs.tasks.samplers import (
     SuccessSampler,
     UniformSampler,
     make_sampler,
-    share,
+    shard_rows,
 )
 from envs.types import SeedRange, Split, TaskError
 from tests.envs.tasks.making import task
@@ -79,7 +79,7 @@ def test_the_shares_of_all_nodes_are_the_draw(name: str, shards: int, counts: li
     nodes = [MAKERS[name](INDEX) for _ in range(shards)]
     for count in counts:
         whole = alone.draw(count)
-        parts = [share(node.draw(count), shard, shards) for shard, node in enumerate(nodes)]
+        parts = [shard_rows(node.draw(count), shard, shards) for shard, node in enumerate(nodes)]
         merged = np.empty(len(whole), dtype=np.int64)
         for shard, part in enumerate(parts):
             merged[shard::shards] = part
@@ -291,7 +291,7 @@ def test_the_curriculum_may_be_of_single_tasks() -> None:
         (lambda: NoRepeatSampler(TaskIndex.build([])), "no tasks to draw from"),
         (lambda: NoRepeatSampler(INDEX, -1), "seed -1"),
         (lambda: NoRepeatSampler(INDEX).draw(-1), "-1 tasks cannot be drawn"),
-        (lambda: share(np.arange(3), 3, 3), "share 3 of 3"),
+        (lambda: shard_rows(np.arange(3), 3, 3), "share 3 of 3"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Callable[[], object], message: str) -> None:

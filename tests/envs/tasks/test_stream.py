@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from envs.sites.miniwob import import_tasks
 from envs.tasks import (
-    Form,
     TaskProblem,
+    TreeLayout,
     iter_tasks,
     load_tasks,
     read_tasks,
@@ -29,8 +29,8 @@ from tests.envs.tasks.making import good_row, task
 TASKS = [task(number) for number in range(40)]
 
 
-@pytest.mark.parametrize("form", Form)
-def test_a_tree_holds_every_task_once_in_the_bucket_of_its_facts(tmp_path: Path, form: Form) -> None:
+@pytest.mark.parametrize("form", TreeLayout)
+def test_a_tree_holds_every_task_once_in_the_bucket_of_its_facts(tmp_path: Path, form: TreeLayout) -> None:
     written = write_tree(tmp_path / "tasks", TASKS, form, rows_per_file=4)
     assert sum(written.values()) == len(TASKS)
     assert {path.name for path in (tmp_path / "tasks" / "difficulty").iterdir()} == {"1", "2-3", "4-6", "7+"}
@@ -45,7 +45,7 @@ def test_a_tree_holds_every_task_once_in_the_bucket_of_its_facts(tmp_path: Path,
 
 
 def test_the_glob_of_one_character_matches_one_bucket(tmp_path: Path) -> None:
-    write_tree(tmp_path / "tasks", TASKS, Form.JSON)
+    write_tree(tmp_path / "tasks", TASKS, TreeLayout.JSON)
     files = task_files("tasks/difficulty/[1-3]/**/*.json", root=tmp_path)
     assert {one.difficulty for one in iter_tasks(files)} == {1}
     more = task_files("tasks/difficulty/[1-3]/**/*.json", "tasks/difficulty/[1-3]-*/**/*.json", root=tmp_path)
@@ -59,7 +59,7 @@ def test_a_tree_is_not_written_over_another(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="has files already"):
         write_tree(tmp_path, TASKS[:3])
     with pytest.raises(TaskError, match="two tasks have the id"):
-        write_tree(tmp_path / "other", [TASKS[0], TASKS[0]], Form.JSON)
+        write_tree(tmp_path / "other", [TASKS[0], TASKS[0]], TreeLayout.JSON)
 
 
 @given(

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rewards.judge.verdict import MalformedReply
-from envs.tasks.authoring.agreement import agree, likeness
-from envs.tasks.authoring.checks import flaws, not_to_be_graded
-from envs.tasks.authoring.draft import Draft, DraftFact, read_draft, to_rubric
-from envs.tasks.authoring.words import content_words, numbers, overlap, tokens
+from envs.tasks.authoring.agreement import agree, fact_similarity
+from envs.tasks.authoring.checks import explain_ungradable, find_flaws
+from envs.tasks.authoring.draft import RubricDraft, RubricDraftFact, read_draft, to_rubric
+from envs.tasks.authoring.words import content_words, numbers, tokens, word_overlap
 from envs.types import JudgeFact
 
 TASK = "Find the two cheapest black kettles under $1,500 sorted by price, and tell me the price of the first."
 
 
-def draft(*facts: tuple[str, str]) -> Draft:
-    return Draft.model_validate(
+def draft(*facts: tuple[str, str]) -> RubricDraft:
+    return RubricDraft.model_validate(
         {
             "fact_groups": [
                 {"description": "Find kettles", "facts": [{"text": text, "asked": asked} for text, asked in facts]}
@@ -43,11 +43,11 @@ def test_words_by_hand() -> None:
     ]  # fmt: skip
     assert content_words("All of the Lamps are red") == {"lamp", "red"}
     assert numbers("one of twelve, and 7") == {"12", "7"}
-    assert overlap(frozenset("abc"), frozenset("bcd")) == 0.5 and overlap(frozenset(), frozenset()) == 1
+    assert word_overlap(frozenset("abc"), frozenset("bcd")) == 0.5 and word_overlap(frozenset(), frozenset()) == 1
 
 
 def test_a_good_draft_has_no_flaws() -> None:
-    assert flaws(GOOD, TASK, "19.99", 12) == []
+    assert find_flaws(GOOD, TASK, "19.99", 12) == []
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_good_draft_has_no_flaws() -> None:
     ],
 )  # fmt: skip
 def test_each_flaw_is_named_with_its_place(fact: tuple[str, str], says: str) -> None:
-    (found,) = flaws(draft(("The answer gives the price", "the price of the first"), fact), TASK, "19.99", 12)
+    (found,) = find_flaws(draft(("The answer gives the price", "the price of the first"), fact), TASK, "19.99", 12)
     assert found.startswith(f"fact_groups.0.facts.1.{says}"), found
 
 
@@ -82,17 +82,17 @@ def test_each_flaw_is_named_with_its_place(fact: tuple[str, str], says: str) -> 
     ],
 )
 def test_what_is_one_fact_is_not_taken_for_two(text: str) -> None:
-    found = flaws(draft((text, "black kettles")), TASK, None, 12)
+    found = find_flaws(draft((text, "black kettles")), TASK, None, 12)
     assert not [each for each in found if "facts in one" in each]
 
 
 def test_the_same_twice_too_many_and_an_answer_nobody_gives() -> None:
     twice = draft(("The list is sorted by price", "sorted by price"), ("List sorted by the price", "sorted by price"))
-    assert flaws(twice, TASK, None, 12) == [
+    assert find_flaws(twice, TASK, None, 12) == [
         "fact_groups.0.facts.1.text: says the same as 'The list is sorted by price'"
     ]
-    assert flaws(GOOD, TASK, None, 3) == ["fact_groups: 4 facts; at most 3"]
-    (found,) = flaws(draft(("The list is sorted by price", "sorted by price")), TASK, "19.99", 12)
+    assert find_flaws(GOOD, TASK, None, 3) == ["fact_groups: 4 facts; at most 3"]
+    (found,) = find_flaws(draft(("The list is sorted by price", "sorted by price")), TASK, "19.99", 12)
     assert found == "fact_groups: the task has a right answer, and no fact says that the agent answers"
 
 
@@ -107,7 +107,7 @@ def test_the_same_twice_too_many_and_an_answer_nobody_gives() -> None:
     ],
 )
 def test_what_no_facts_can_grade(instruction: str | None, reference: str | None, says: str | None) -> None:
-    found = not_to_be_graded(instruction, reference)
+    found = explain_ungradable(instruction, reference)
     assert found is None if says is None else str(found).startswith(says)
 
 
@@ -155,11 +155,13 @@ def test_no_reply_is_an_exception_of_another_kind(text: str) -> None:
 
 
 def test_likeness_by_hand() -> None:
-    one = DraftFact(text="The list is sorted by price", asked="sorted by price")
-    other = DraftFact(text="Results are ordered by price", asked="sorted by price")
+    one = RubricDraftFact(text="The list is sorted by price", asked="sorted by price")
+    other = RubricDraftFact(text="Results are ordered by price", asked="sorted by price")
     # text: {list, sorted, price} and {result, ordered, price}: 1 of 5; asked: the same words
-    assert likeness(one, other) == pytest.approx(0.6 * 1 / 5 + 0.4)
-    assert likeness(one, DraftFact(text="The kettle is black", asked="sorted by price")) == pytest.approx(0.4)
+    assert fact_similarity(one, other) == pytest.approx(0.6 * 1 / 5 + 0.4)
+    assert fact_similarity(one, RubricDraftFact(text="The kettle is black", asked="sorted by price")) == pytest.approx(
+        0.4
+    )
 
 
 def test_facts_that_most_samples_have_stay() -> None:

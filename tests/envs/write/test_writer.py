@@ -245,7 +245,7 @@ async def test_the_instruction_of_a_part_is_written() -> None:
     found, fake = await part(lambda fake, request: completion('{"instruction": " Show black \\n kettles. "}'))
     assert found.value == "Show black kettles."
     text = text_of(fake.requests[0])
-    assert "kept demands:\n| Show black kettles" in text and "left out:\n| Sort by price" in text
+    assert "kept requirements:\n| Show black kettles" in text and "left out:\n| Sort by price" in text
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from training.trainer.__main__ import take_lock
 from training.trainer.launch import TrainerProcess
 from training.trainer.publish import _commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
-from training.trainer.rows import read_batch, read_rows
+from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.setup import build_trainer
 from training.trainer.spec import TrainerSpec
 from training.trainer.update import Stopwatch, run_update
@@ -212,7 +212,7 @@ def test_plain_torch_takes_the_same_steps_as_deepspeed(finished: HandMadeRun) ->
     trainer = build_trainer(finished.store, make_spec(total_updates=3), 0)
     assert not trainer.is_deepspeed_enabled
     for version in (1, 2):
-        batch, _ = read_batch(finished.store, version)
+        batch, _ = read_batch_file(finished.store, version)
         metrics = run_update(trainer, batch, read_rows(finished.store, batch), Stopwatch())
     expected = finished.store.manifest(2)["metrics"]
     assert metrics["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)

@@ -8,7 +8,7 @@ from envs.types import TrainingError
 from training.batches import BatchRow
 from training.ledger.store import write_json
 from training.trainer.loop import wait_for_batch
-from training.trainer.rows import read_batch, read_rows
+from training.trainer.rows import read_batch_file, read_rows
 
 from .conftest import HandMadeRun
 
@@ -62,13 +62,13 @@ def test_torn_batch(run: HandMadeRun) -> None:
     path = run.store.batch_path(1)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TrainingError, match=r"v000001.json cannot be read"):
-        read_batch(run.store, 1)
+        read_batch_file(run.store, 1)
 
 
 def test_batch_for_another_version(run: HandMadeRun) -> None:
     write_json(run.store.batch_path(1), run.add_batch(2, []))
     with pytest.raises(TrainingError, match="makes version 2 out of 1, but this run is at version 0"):
-        read_batch(run.store, 1)
+        read_batch_file(run.store, 1)
 
 
 def test_gap_between_batches(run: HandMadeRun) -> None:

@@ -13,7 +13,7 @@ from tasks_lib.config import PROJECT
 from training.ledger.store import read_json
 from training.warm_start.curriculum import SHARES, batches
 from training.warm_start.pretrain import (
-    evaluate,
+    evaluate_skills,
     initial_policy,
     learning_rate,
     load_model,
@@ -21,11 +21,11 @@ from training.warm_start.pretrain import (
     pre_train,
     stage_path,
     token_losses,
-    train,
+    train_stage,
 )
-from training.warm_start.recipe import Recipe, Stage
+from training.warm_start.recipe import PretrainStage, Recipe
 
-STAGE = Stage(steps=30, learning_rate=2e-3, warm_up=10)
+STAGE = PretrainStage(steps=30, learning_rate=2e-3, warm_up=10)
 RECIPE = Recipe(stages=(STAGE,))
 
 
@@ -40,7 +40,7 @@ def one_thread():
 @torch.no_grad()
 def mean_loss(model, tokenizer) -> float:
     """Over one batch of every kind of the first phase, of samples that training does not see."""
-    found = dict(batches(tokenizer, RECIPE, Stage(steps=30, learning_rate=1, phase_ends=(1, 1, 1)), 99))
+    found = dict(batches(tokenizer, RECIPE, PretrainStage(steps=30, learning_rate=1, phase_ends=(1, 1, 1)), 99))
     assert set(found) == {"repeat", "lookup", "many"}
     return sum(token_losses(model, batch)[0].mean().item() for batch in found.values()) / len(found)
 
@@ -48,7 +48,7 @@ def mean_loss(model, tokenizer) -> float:
 def test_thirty_steps_lower_the_loss():
     model, tokenizer = initial_policy()
     before = mean_loss(model, tokenizer)
-    reports = list(train(model, tokenizer, RECIPE, STAGE))
+    reports = list(train_stage(model, tokenizer, RECIPE, STAGE))
     assert [step for step, _ in reports] == [30]
     assert mean_loss(model, tokenizer) < before - 0.5
 
@@ -56,7 +56,7 @@ def test_thirty_steps_lower_the_loss():
 def test_equal_seeds_give_equal_weights_and_other_seeds_others():
     def weights(seed):
         model, tokenizer = initial_policy()
-        list(train(model, tokenizer, RECIPE, STAGE.model_copy(update={"steps": 2}), seed))
+        list(train_stage(model, tokenizer, RECIPE, STAGE.model_copy(update={"steps": 2}), seed))
         return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
     made = weights(0)
@@ -65,7 +65,7 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others():
 
 
 def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
-    short = [Stage(steps=2, learning_rate=1e-3), Stage(steps=1, learning_rate=1e-3)]
+    short = [PretrainStage(steps=2, learning_rate=1e-3), PretrainStage(steps=1, learning_rate=1e-3)]
     recipe = Recipe(stages=tuple(short), held_out=2)
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
     last = stage_path(tmp_path, 2)
@@ -76,7 +76,7 @@ def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
     record = read_json(last / "stage.json")
     assert record["stage"] == 2 and record["seed"] == 1 and Recipe.model_validate(record["recipe"]) == recipe
     _, tokenizer = initial_policy()
-    assert evaluate(load_model(last), tokenizer, per_skill=2).keys() == record["held_out"]["text"].keys()
+    assert evaluate_skills(load_model(last), tokenizer, per_skill=2).keys() == record["held_out"]["text"].keys()
     with pytest.raises(PolicyError, match="another recipe or seed"):
         pre_train(recipe, tmp_path, 2)
     assert main([str(tmp_path), "--seed", "1"]) == 1
@@ -84,7 +84,7 @@ def test_stages_follow_one_another_and_are_made_once(tmp_path: Path):
 
 def test_the_curriculum_is_decided_by_the_seed_and_ends_with_images():
     _, tokenizer = initial_policy()
-    late = Stage(steps=16, learning_rate=1, phase_ends=(0, 0, 0))
+    late = PretrainStage(steps=16, learning_rate=1, phase_ends=(0, 0, 0))
 
     def kinds(seed):
         return [(kind, batch.ids.sum().item()) for kind, batch in islice(batches(tokenizer, RECIPE, late, seed), 4)]
@@ -99,7 +99,7 @@ def test_the_curriculum_is_decided_by_the_seed_and_ends_with_images():
 
 
 def test_the_learning_rate_rises_then_falls_to_a_twentieth():
-    stage = Stage(steps=1000, learning_rate=1.0)
+    stage = PretrainStage(steps=1000, learning_rate=1.0)
     rates = [learning_rate(step, stage) for step in range(1001)]
     assert rates[0] == pytest.approx(0.01) and max(rates) == rates[99] == pytest.approx(1.0)
     assert all(one >= next_ for one, next_ in pairwise(rates[100:]))

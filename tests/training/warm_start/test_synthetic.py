@@ -31,13 +31,13 @@ def test_the_text_is_what_the_shipped_reader_was_trained_on():
     """A change of the prompt's form, or of the sample stream, fails here: the shipped reader would not know the new text."""
     digest = hashlib.sha256()
     for sample in stream():
-        digest.update(f"{''.join(synthetic.render(sample))}\n{format_action(sample.action)}\n".encode())
+        digest.update(f"{''.join(synthetic.render_sample(sample))}\n{format_action(sample.action)}\n".encode())
     assert digest.hexdigest() == TRAINED_TEXT
 
 
 def test_the_form_of_a_sample():
     sample = next(sample for sample in synthetic.samples(0) if sample.skill == "fill_two" and len(sample.history) == 2)
-    page, task = synthetic.render(sample)
+    page, task = synthetic.render_sample(sample)
     assert page == (
         'Page:\n[1] textbox "Username" value "ceckvenveat"\n[2] password "Password" value "***"\n[3] button "Login"\n'
     )
@@ -66,7 +66,7 @@ def test_a_sample_is_well_formed(skill, seed):
         assert f'"{sample.action.text}"' in sample.observation.instruction
     else:
         assert isinstance(sample.action, Click)
-    page, task = synthetic.render(sample)
+    page, task = synthetic.render_sample(sample)
     assert page.count("\n") == 1 + len(elements) and task.splitlines()[-1].startswith("Task: ")
 
 
@@ -95,5 +95,5 @@ def test_a_password_is_never_shown():
     ]
     assert typed
     for sample in typed:
-        page, _ = synthetic.render(sample)
+        page, _ = synthetic.render_sample(sample)
         assert 'value "***"' in page

@@ -18,7 +18,7 @@ from training.policy.bans import banned_ids
 from training.policy.renderer import PromptRenderer
 from training.warm_start import synthetic
 from training.warm_start.curriculum import ASSISTANT, chat_segments, collate
-from training.warm_start.reading_heads import lay_in
+from training.warm_start.reading_heads import write_reading_heads
 from training.warm_start.synthetic import VIEWPORT
 from training.warm_start.tiny_checkpoint import (
     INTERFACE_WORDS,
@@ -115,7 +115,7 @@ def test_training_prompts_are_those_of_rollouts_token_for_token(renderer):
     for _ in range(200):
         sample = next(samples)
         batch = collate(renderer.tokenizer, [chat_segments([sample], 0.1, image=True)])
-        prompt = renderer.encode("".join(synthetic.render(sample)), VIEWPORT)
+        prompt = renderer.encode("".join(synthetic.render_sample(sample)), VIEWPORT)
         answer = [
             *renderer.tokenizer.encode(format_action(sample.action), add_special_tokens=False),
             renderer.tokenizer.eos_token_id,
@@ -128,4 +128,4 @@ def test_training_prompts_are_those_of_rollouts_token_for_token(renderer):
 def test_reading_heads_refuse_a_shape_that_they_do_not_fit(tokenizer):
     model = build_model(TinyShape(layers=1), tokenizer)
     with pytest.raises(PolicyError, match="1 layers of 4 heads"):
-        lay_in(model.model.language_model, [0], SHAPE.rope_theta, 0)
+        write_reading_heads(model.model.language_model, [0], SHAPE.rope_theta, 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from envs.tasks import Form, save_tasks, write_tree
+from envs.tasks import TreeLayout, save_tasks, write_tree
 from envs.types import ConfigError, MemoryChange, SeedRange, Split, StopReason, StorageError, TaskError, WebTask
 from tasks_lib.config import RolloutConfig, TrainConfig, resolve
 from tasks_lib.loops.run import TrainingRun, open_run
@@ -112,7 +112,7 @@ def make_config(root: Path, run_id: str = "run", **tasks: Any) -> TrainConfig:
 
 def write_set(folder: Path, count: int = 23) -> Path:
     """A tree of tasks on three sites, some with one seed, every tenth for evaluation alone."""
-    write_tree(folder, [make_task(number) for number in range(count)], Form.JSON)
+    write_tree(folder, [make_task(number) for number in range(count)], TreeLayout.JSON)
     return folder
 
 

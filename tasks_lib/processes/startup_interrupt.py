@@ -14,8 +14,10 @@ STATUS = 130
 """Exit status of a command that Ctrl-C ended, as shells count it: 128 + SIGINT."""
 
 
-def end_at_once_on_interrupt() -> None:
-    """End the process when Ctrl-C comes, until ``raise_on_interrupt``. For the time when there is nothing to tidy up.
+def exit_on_interrupt() -> None:
+    """End the process when Ctrl-C comes, until ``raise_on_interrupt``.
+
+    For the time when there is nothing to tidy up.
 
     An exception would not do: libraries catch it or print it, from callbacks of the import system for instance.
     Where Ctrl-C is ignored, as in a shell's background job, it stays ignored.

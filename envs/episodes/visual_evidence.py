@@ -1,4 +1,7 @@
-"""What pages look like and what they are made of, in the loop: kept while an episode is played, compared with references in the reward stage."""
+"""DOM and screenshot evidence of an episode, and rewards that compare it with references.
+
+What pages look like and what they are made of, in the loop: kept while an episode is played, compared with references in the reward stage.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from envs.rewards import EpisodeEvidence, PartSource
 from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
 from envs.rewards.chromiumrl.source import PageTooLarge, ReferenceSource
 from envs.rewards.design2code import Clip
-from envs.rewards.design2code.render import Drawer
+from envs.rewards.design2code.render import PageRenderer
 from envs.rewards.design2code.source import DesignSource
 from envs.sites import Design2CodeSite
 from envs.sites.base import Site
@@ -19,8 +22,11 @@ from envs.types import BrowserError, JudgeError, SiteError, WebTask
 
 @dataclass(frozen=True, slots=True)
 class PageEvidence:
-    """Keeps documents and what steps change in them as blobs beside the trajectory (``rollout.dom_diffs``). The frames come from a pool that
-    captures the document at each look."""
+    """Keeps documents and what steps change in them as blobs beside the trajectory (``rollout.dom_diffs``).
+
+    The frames come from a pool that
+    captures the document at each look.
+    """
 
     put: Callable[[bytes], str]
     """Stores a blob and gives its name."""
@@ -39,8 +45,11 @@ class PageEvidence:
         return self.put(last.inspected.model_dump_json(exclude_defaults=True).encode())
 
 
-class LookSources:
-    """The parts of rewards that need a browser. Its contexts are no episode's, so nothing of an episode is touched."""
+class VisualRewardSources:
+    """The parts of rewards that need a browser.
+
+    Its contexts are no episode's, so nothing of an episode is touched.
+    """
 
     def __init__(
         self,
@@ -58,7 +67,7 @@ class LookSources:
         """
         self._sites = sites
         self._reference = ReferenceSource(pool, sites, blob, mode)
-        self.sources: tuple[PartSource, ...] = (DesignSource(Drawer(pool), self._page, clip), self._reference)
+        self.sources: tuple[PartSource, ...] = (DesignSource(PageRenderer(pool), self._page, clip), self._reference)
 
     async def measured(self, task: WebTask, evidence: EpisodeEvidence) -> EpisodeEvidence:
         """The evidence with the similarities to the task's reference, for rubrics that ask for them."""

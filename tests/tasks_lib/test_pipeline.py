@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.pipeline import QUEUE, Pipeline, Stage
-from envs.types import BrowserError
-
-from .simulated_time import run_simulated
+from envs.types import ConfigError
+from tasks_lib.episode.pipeline import QUEUE, Pipeline, Stage
+from tests.envs.simulated_time import run_simulated
 
 
 def taking(seconds: float) -> Callable[[int], Awaitable[int]]:
@@ -160,5 +159,5 @@ async def test_work_in_threads_leaves_the_event_loop_free() -> None:
 
 
 def test_a_stage_needs_room() -> None:
-    with pytest.raises(BrowserError, match="stage x: workers and queue must be at least 1"):
+    with pytest.raises(ConfigError, match="stage x: workers and queue must be at least 1"):
         Stage("x", taking(1), queue=0)

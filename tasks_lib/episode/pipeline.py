@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from envs.types import BrowserError
+from envs.types import ConfigError
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -60,7 +60,7 @@ class Stage(Generic[A, B]):
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.queue < 1:
-            raise BrowserError(f"stage {self.name}: workers and queue must be at least 1")
+            raise ConfigError(f"stage {self.name}: workers and queue must be at least 1")
         object.__setattr__(self, "_places", asyncio.Semaphore(self.queue))
         object.__setattr__(self, "_slots", asyncio.Semaphore(self.workers))
 
