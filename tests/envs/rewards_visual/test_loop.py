@@ -280,8 +280,8 @@ def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Tra
     assert 'attr:value of input[1]: "" -> "Ada"' in episode.steps[0].changes
     assert 'added p: "Ordered by Ada"' in episode.steps[1].changes and episode.steps[2].changes == ""
     asked = about_pictures(Purpose.VERDICT, episode, [0, 1, 2], page_text_chars=1000)
-    assert asked.text.count("changed in the document") == 2 and '| added p: "Ordered by Ada"' in asked.text
-    assert "changed in the document" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
+    assert asked.text.count("document changes by the action") == 2 and '| added p: "Ordered by Ada"' in asked.text
+    assert "document changes by the action" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
 
 
 async def test_a_dialog_that_is_left_open_does_not_keep_the_last_page_from_being_compared(tmp_path: Path) -> None:
