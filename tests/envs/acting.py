@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -200,14 +200,9 @@ async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
             await browser.close()
 
 
-def on(body: str, play: Callable[[Stage], Awaitable[None]], **changes: Any) -> None:
-    """Run a scene on a page of this body that hears its events."""
-
-    async def run() -> None:
-        async with stage(HEAR + body, **changes) as here:
-            await play(here)
-
-    asyncio.run(run())
+def on(body: str, **changes: Any) -> AbstractAsyncContextManager[Stage]:
+    """A page of this body that hears its events."""
+    return stage(HEAR + body, **changes)
 
 
 @asynccontextmanager

@@ -39,9 +39,11 @@ class Driven:
             for kind in ("mousePressed", "mouseReleased")
         ]
         sends = [asyncio.ensure_future(self.cdp.send("Input.dispatchMouseEvent", event)) for event in events]
-        _, waiting = await asyncio.wait(sends, timeout=PRESS_SECONDS)
-        for send in waiting:
-            send.cancel()
+        try:
+            await asyncio.wait(sends, timeout=PRESS_SECONDS)
+        finally:  # also if this is cancelled
+            for send in sends:
+                send.cancel()
 
     async def state(self) -> Any:
         """What the fixture says."""

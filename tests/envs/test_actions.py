@@ -26,15 +26,15 @@ from envs.types import (
     Wait,
 )
 
-from .acting import Stage, on
+from .acting import on
 
 POINTS = """<button data-t=go style='position:absolute;left:100px;top:100px;width:80px;height:30px'><b>Go</b> on</button>
 <a data-t=link href='#x' style='position:absolute;left:300px;top:100px'>a link</a>
 <script>hear("mousemove mousedown mouseup click dblclick mouseover")</script>"""
 
 
-def test_pointing() -> None:
-    async def play(here: Stage) -> None:
+async def test_pointing() -> None:
+    async with on(POINTS) as here:
         button = here.context.handles[1]
         assert button is not None
         assert await here.act(Click(element=1)) == Effect(point=(140.0, 115.0), node=button.backend_node_id)
@@ -48,8 +48,6 @@ def test_pointing() -> None:
         await here.act(Hover(element=2))
         assert {"mouseover:link", "mousemove:link"} == set(await here.log())
 
-    on(POINTS, play)
-
 
 FIELDS = """<form onsubmit='heard.push("submit"); return false'><input data-t=name value='old text'></form>
 <textarea data-t=area>one</textarea> <div data-t=rich contenteditable style='width:200px'>rich <b>old</b></div>
@@ -58,8 +56,8 @@ FIELDS = """<form onsubmit='heard.push("submit"); return false'><input data-t=na
 <script>hear("keydown input change")</script>"""
 
 
-def test_typing() -> None:
-    async def play(here: Stage) -> None:
+async def test_typing() -> None:
+    async with on(FIELDS.replace("two\tthree", "two")) as here:
         values = "[...document.querySelectorAll('input,textarea')].map((e) => e.value).concat(document.querySelector('[contenteditable]').innerText)"
         assert isinstance(await here.act(Type(element="name", text="Grüße, 7% A\U0001f600", enter=True)), Effect)
         heard = await here.log()
@@ -81,15 +79,13 @@ def test_typing() -> None:
         await here.act(Clear(element="name"))
         assert await here.cdp.value("document.forms[0][0].value") == ""
 
-    on(FIELDS.replace("two\tthree", "two"), play)
-
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("date", "2024-05-17"), ("time", "21:05"), ("time", "00:30"), ("both", "2024-12-01T12:00"), ("month", "2031-11")],
 )
-def test_dates_are_typed_part_by_part(field: str, value: str) -> None:
-    async def play(here: Stage) -> None:
+async def test_dates_are_typed_part_by_part(field: str, value: str) -> None:
+    async with on(FIELDS) as here:
         now = f"document.querySelector('[data-t={field}]').value"
         assert isinstance(await here.act(Type(element=field, text=value)), Effect)
         assert await here.cdp.value(now) == value
@@ -97,11 +93,9 @@ def test_dates_are_typed_part_by_part(field: str, value: str) -> None:
         await here.act(Clear(element=field))
         assert await here.cdp.value(now) == ""
 
-    on(FIELDS, play)
 
-
-def test_pressing_keys() -> None:
-    async def play(here: Stage) -> None:
+async def test_pressing_keys() -> None:
+    async with on(FIELDS) as here:
         await here.act(Press(element="area", key="ctrl+a"))
         await here.act(Press(key="Delete"))
         assert await here.cdp.value("document.querySelector('textarea').value") == ""
@@ -118,8 +112,6 @@ def test_pressing_keys() -> None:
         assert {"keydown:area:sA", "keydown:area:cs+", "keydown:area: ", "keydown:area:aArrowLeft"} <= set(heard)
         assert await here.cdp.value("document.querySelector('textarea').value") == "aA+ "
 
-    on(FIELDS, play)
-
 
 LISTS = """<select data-t=many></select>
 <select data-t=some><option disabled selected>Choose<option>Red<optgroup label=g disabled><option>Grey</optgroup><option>Blue</select>
@@ -132,8 +124,8 @@ hear("input change focus blur mousedown");
 </script>"""
 
 
-def test_selecting_fires_one_change_however_long_the_list_is() -> None:
-    async def play(here: Stage) -> None:
+async def test_selecting_fires_one_change_however_long_the_list_is() -> None:
+    async with on(LISTS) as here:
         chosen = "[...document.querySelectorAll('select')].map((e) => e.options[e.selectedIndex].text)"
         for name, label in (
             ("many", "Option 1234"),
@@ -149,11 +141,9 @@ def test_selecting_fires_one_change_however_long_the_list_is() -> None:
         assert isinstance(await here.act(Select(element="many", text="Option 0")), Effect)
         assert not [each for each in await here.log() if each.startswith(("input", "change"))]
 
-    on(LISTS, play)
 
-
-def test_a_click_on_a_list_leaves_the_page_usable() -> None:
-    async def play(here: Stage) -> None:
+async def test_a_click_on_a_list_leaves_the_page_usable() -> None:
+    async with on(LISTS) as here:
         await here.act(Click(element="some"))
         assert isinstance(await here.act(Select(element="some", text="Blue")), Effect)
         assert await here.cdp.value("document.querySelectorAll('select')[1].value") == "Blue"
@@ -162,8 +152,6 @@ def test_a_click_on_a_list_leaves_the_page_usable() -> None:
         await here.act(Click(at=(900, 900)))
         await here.act(Click(at=(900, 900)))
         assert [each for each in await here.log() if each.startswith("mousedown")]
-
-    on(LISTS, play)
 
 
 CHECKS = """<input type=checkbox data-t=box><input type=radio name=r data-t=one checked><input type=radio name=r data-t=two>
@@ -174,8 +162,8 @@ CHECKS = """<input type=checkbox data-t=box><input type=radio name=r data-t=one 
 <script>hear("click change")</script>"""
 
 
-def test_checking_clicks_only_what_differs() -> None:
-    async def play(here: Stage) -> None:
+async def test_checking_clicks_only_what_differs() -> None:
+    async with on(CHECKS) as here:
         state = "[...document.querySelectorAll('input')].map((e) => e.checked).concat(document.querySelector('[role]').ariaChecked)"
         for name in ("box", "two", "switch", "drawn", "hidden"):
             outcome = await here.act(Check(element=name))
@@ -193,8 +181,6 @@ def test_checking_clicks_only_what_differs() -> None:
         await here.act(Check(element="switch", on=False))
         assert await here.cdp.value(state) == [False, False, True, True, True, "false"]
 
-    on(CHECKS, play)
-
 
 FAR = """<div style='height:3000px;width:2500px'>
 <div data-t=inner style='width:200px;height:100px;overflow:auto'><div style='height:900px'>long</div></div>
@@ -202,8 +188,8 @@ FAR = """<div style='height:3000px;width:2500px'>
 <script>hear("wheel")</script>"""
 
 
-def test_scrolling() -> None:
-    async def play(here: Stage) -> None:
+async def test_scrolling() -> None:
+    async with on(FAR) as here:
         state = (
             "[Math.round(scrollX), Math.round(scrollY), Math.round(document.querySelector('[data-t=inner]').scrollTop)]"
         )
@@ -226,8 +212,6 @@ def test_scrolling() -> None:
         await here.act(Scroll(element="inner", direction="up", amount=1))
         assert (await here.cdp.value(state))[2] == 0
 
-    on(FAR, play)
-
 
 DRAGS = """<div data-t=source draggable=true style='position:absolute;left:20px;top:20px;width:80px;height:40px;background:#ccc'>source</div>
 <div data-t=sink style='position:absolute;left:300px;top:200px;width:200px;height:200px;background:#eee'>sink</div>
@@ -248,8 +232,8 @@ hear("dragstart dragenter drop dragend");
 </script>"""
 
 
-def test_dragging() -> None:
-    async def play(here: Stage) -> None:
+async def test_dragging() -> None:
+    async with on(DRAGS) as here:
         assert isinstance(await here.act(Drag(start=Target(element="source"), end=Target(element="sink"))), Effect)
         heard = await here.log()
         assert [each for each in heard if not each.startswith("dragenter")] == [
@@ -267,20 +251,18 @@ def test_dragging() -> None:
         # The end is below the fold: the page is scrolled so that both are seen.
         assert isinstance(await here.act(Drag(start=Target(element="sink"), end=Target(element="below"))), Effect)
 
-    on(DRAGS, play)
-
 
 FILES = """<input type=file data-t=field><input type=file multiple data-t=several>
 <input type=file id=picked style='display:none'><button data-t=button onclick='picked.click()'>Attach</button>
 <script>hear("change"); addEventListener("change", (e) => heard.push([...e.target.files].map((f) => f.name + f.size).join()))</script>"""
 
 
-def test_uploading(tmp_path: Path) -> None:
+async def test_uploading(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "a.txt").write_text("four")
     (tmp_path / "sub" / "b.txt").write_text("b")
 
-    async def play(here: Stage) -> None:
+    async with on(FILES, files=tmp_path) as here:
         assert isinstance(await here.act(Upload(element="field", files=("a.txt",))), Effect)
         assert await here.log() == ["change:field", "a.txt4"]
         await here.act(Upload(element="several", files=("a.txt", "sub/b.txt")))
@@ -288,14 +270,10 @@ def test_uploading(tmp_path: Path) -> None:
         assert isinstance(await here.act(Upload(element="button", files=("sub/b.txt",))), Effect)
         assert (await here.log())[-1] == "b.txt1"
 
-    on(FILES, play, files=tmp_path)
 
-
-def test_ends_and_waits_touch_nothing() -> None:
-    async def play(here: Stage) -> None:
+async def test_ends_and_waits_touch_nothing() -> None:
+    async with on(POINTS) as here:
         assert await here.act(Answer(text="42")) == Effect(stop=StopReason.ANSWER, said="42")
         assert await here.act(Terminate(status="failure")) == Effect(stop=StopReason.TERMINATED, said="failure")
         assert await here.act(Wait(seconds=2)) == Effect(wait_ms=2000.0)
         assert await here.log() == []
-
-    on(POINTS, play)

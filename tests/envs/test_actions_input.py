@@ -11,7 +11,7 @@ from envs.actions import Effect
 from envs.actions.keyboard import parse_chord
 from envs.types import Clear, Click, DoubleClick, Drag, Press, Target, TripleClick, Type
 
-from .acting import Stage, on
+from .acting import on
 
 KEYS = """<input data-t=field value=old style='position:absolute;left:10px;top:10px'>
 <script>const keys = []; for (const type of ["keydown", "keypress", "keyup", "beforeinput"]) addEventListener(type, (e) => keys.push(
@@ -72,8 +72,9 @@ CHORDS: dict[str, list[str]] = {
 }
 
 
-def test_every_chord_gives_the_events_of_a_keyboard() -> None:
-    async def play(here: Stage) -> None:
+async def test_every_chord_gives_the_events_of_a_keyboard() -> None:
+    async with on(KEYS) as here:
+
         async def heard() -> list[str]:
             return list(await here.cdp.value("keys.splice(0)"))
 
@@ -99,8 +100,6 @@ def test_every_chord_gives_the_events_of_a_keyboard() -> None:
         assert (await heard())[:4] == CONTROL_A
         assert await here.cdp.value("document.querySelector('input').value") == ""
 
-    on(KEYS, play)
-
 
 @pytest.mark.parametrize("name", ["a+b", "Foo+a", "Control+Foo", "Control+a+b"])
 def test_what_is_no_chord_is_none(name: str) -> None:
@@ -117,8 +116,9 @@ for (const type of ["mousedown", "mouseup", "click", "auxclick", "dblclick", "co
 const line = []; board.addEventListener("mousemove", (e) => e.buttons && line.push([e.clientX, e.clientY, e.buttons, e.shiftKey]));</script>"""
 
 
-def test_buttons_modifiers_and_several_clicks() -> None:
-    async def play(here: Stage) -> None:
+async def test_buttons_modifiers_and_several_clicks() -> None:
+    async with on(MOUSE) as here:
+
         async def of(action: Click | DoubleClick | TripleClick) -> list[str]:
             assert isinstance(await here.act(action), Effect)
             return list(await here.cdp.value("told.splice(0)"))
@@ -158,5 +158,3 @@ def test_buttons_modifiers_and_several_clicks() -> None:
         )
         assert isinstance(await here.act(Drag(**ends, button="right")), Effect)
         assert {each[2] for each in await here.cdp.value("line.splice(0)")} <= {2}
-
-    on(MOUSE, play)

@@ -21,7 +21,7 @@ from envs.types import (
     Type,
 )
 
-from .acting import Stage, on, served, stage
+from .acting import on, served, stage
 
 
 async def test_going_from_page_to_page(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ ASKS = """<button data-t=alert onclick='alert("hello"); heard.push("after")'>a</
 <button data-t=two onclick='alert(1); alert(2); heard.push("both")'>2</button>"""
 
 
-def test_dialogs() -> None:
-    async def play(here: Stage) -> None:
+async def test_dialogs() -> None:
+    async with on(ASKS) as here:
         assert await here.act(Click(element="alert")) == Effect()
         pending = here.context.dialogs.pending
         assert pending is not None and (pending.kind, pending.message) == ("alert", "hello")
@@ -96,8 +96,6 @@ def test_dialogs() -> None:
         await here.act(Dialog(accept=True))
         assert "both" in await here.log()
 
-    on(ASKS, play)
-
 
 NESTED = """<div id=host></div>
 <iframe id=f style='position:absolute;left:200px;top:200px;width:300px;height:100px;border:7px solid' srcdoc="<body style='margin:0;height:900px'>
@@ -113,8 +111,8 @@ onload = () => { window.T = [...ours(), f.contentDocument.querySelector("button"
 </script>"""
 
 
-def test_shadow_roots_and_frames() -> None:
-    async def play(here: Stage) -> None:
+async def test_shadow_roots_and_frames() -> None:
+    async with on(NESTED) as here:
         await here.look()
         for name, heard in (("closed", "closed"), ("framed", "framed"), ("wrapped", "slotted")):
             outcome = await here.act(Click(element=name))
@@ -123,8 +121,6 @@ def test_shadow_roots_and_frames() -> None:
         assert isinstance(await here.act(Type(element="inside", text="deep")), Effect)
         await here.act(Type(text="er", clear=False))
         assert await here.cdp.value("T[1].value") == "deeper"
-
-    on(NESTED, play)
 
 
 WATCHED = """<button data-t=go><b>Go</b></button><input data-t=field><select data-t=list><option>a<option>b<option>c</select>
@@ -150,8 +146,8 @@ new MutationObserver((all) => seen.push(...all.map((m) => m.type))).observe(docu
 </script>"""
 
 
-def test_the_page_sees_nothing_but_its_input() -> None:
-    async def play(here: Stage) -> None:
+async def test_the_page_sees_nothing_but_its_input() -> None:
+    async with on(WATCHED) as here:
         await here.cdp.value("seen.splice(0)")
         for action in (
             Click(element="go"),
@@ -164,8 +160,6 @@ def test_the_page_sees_nothing_but_its_input() -> None:
         assert await here.cdp.value("seen") == []
         assert await here.cdp.value("document.querySelector('select').value") == "c"
 
-    on(WATCHED, play)
-
 
 COVERED = """<style>.card { position: relative; width: 300px; height: 200px } .card a::after { content: ""; position: absolute; inset: 0 }</style>
 <div class=card><a data-t=stretched href='#hit'>A link as large as its card</a></div>
@@ -175,8 +169,8 @@ COVERED = """<style>.card { position: relative; width: 300px; height: 200px } .c
  onclick='location.hash = "shape"'><circle cx=25 cy=25 r=20 /></g></svg>"""
 
 
-def test_what_belongs_to_an_element_is_the_element() -> None:
-    async def play(here: Stage) -> None:
+async def test_what_belongs_to_an_element_is_the_element() -> None:
+    async with on(COVERED) as here:
         for name, there in (("stretched", "#hit"), ("wrapped", "#wrapped"), ("shape", "#shape")):
             outcome = await here.act(Click(element=name))
             assert isinstance(outcome, Effect), (name, outcome)
@@ -185,5 +179,3 @@ def test_what_belongs_to_an_element_is_the_element() -> None:
         await here.cdp.value("location.hash = ''")
         await here.act(Click(at=(250, 250)))
         assert await here.cdp.value("location.hash") == "#hit"
-
-    on(COVERED, play)

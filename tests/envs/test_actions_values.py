@@ -9,7 +9,7 @@ from typing import Any
 from envs.actions import ActionError, Effect
 from envs.types import ErrorCode, Needs, Select, Type, Upload, WebTask
 
-from .acting import Stage, on
+from .acting import on
 
 LISTS = """<select data-t=many multiple><option>Red<option selected>Green<option>Blue<option disabled>Off<option>Last</select>
 <select data-t=row multiple size=1><option>One<option>Two<option>Three</select>
@@ -18,8 +18,9 @@ LISTS = """<select data-t=many multiple><option>Red<option selected>Green<option
 <script>hear("input change", document)</script>"""
 
 
-def test_options_of_a_list_that_takes_several() -> None:
-    async def play(here: Stage) -> None:
+async def test_options_of_a_list_that_takes_several() -> None:
+    async with on(LISTS) as here:
+
         async def chosen(name: str) -> list[str]:
             return list(
                 await here.cdp.value(
@@ -52,8 +53,6 @@ def test_options_of_a_list_that_takes_several() -> None:
             assert isinstance(refused, ActionError) and refused.code == code, refused
         assert await chosen("many") == ["Last"] and await chosen("guarded") == []
 
-    on(LISTS, play)
-
 
 VALUES = """<input data-t=colour type=color value='#000000'> <input data-t=level type=range min=-1 max=1 step=0.1 value=0>
 <input data-t=whole type=range value=50> <input data-t=free type=range step=any> <input data-t=off type=color disabled>
@@ -61,8 +60,9 @@ VALUES = """<input data-t=colour type=color value='#000000'> <input data-t=level
 <script>hear("input change", document)</script>"""
 
 
-def test_values_that_are_picked() -> None:
-    async def play(here: Stage) -> None:
+async def test_values_that_are_picked() -> None:
+    async with on(VALUES) as here:
+
         async def held(name: str) -> str:
             return str(await here.cdp.value(f"document.querySelector('[data-t={name}]').value"))
 
@@ -96,8 +96,6 @@ def test_values_that_are_picked() -> None:
         refused = await here.act(Type(element="off", text="#ffffff"))
         assert isinstance(refused, ActionError) and refused.code == ErrorCode.DISABLED
         assert await here.log() == []
-
-    on(VALUES, play)
 
 
 PAGE = """<label>File<input type=file id=file></label> <label>Many<select multiple size=1><option selected>One<option>Two</select></label>

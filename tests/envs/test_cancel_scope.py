@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from envs.cancel_scope import CancelScope
 
 
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(5):
-            await scene()
-
-    asyncio.run(run())
-
-
-def test_cut_from_outside() -> None:
-    async def scene() -> None:
+async def test_cut_from_outside() -> None:
+    async with asyncio.timeout(5):
         scope, cleaned = CancelScope(60), []
         asyncio.get_running_loop().call_later(0.01, scope.cancel)
         with pytest.raises(TimeoutError):
@@ -33,22 +24,18 @@ def test_cut_from_outside() -> None:
         await asyncio.sleep(0.01)  # the task itself goes on
         scope.cancel()
 
-    play(scene)
 
-
-def test_the_deadline_is_no_cut() -> None:
-    async def scene() -> None:
+async def test_the_deadline_is_no_cut() -> None:
+    async with asyncio.timeout(5):
         scope = CancelScope(0.01)
         with pytest.raises(TimeoutError):
             async with scope:
                 await asyncio.Event().wait()
         assert not scope.was_cancelled
 
-    play(scene)
 
-
-def test_what_ends_first_holds() -> None:
-    async def scene() -> None:
+async def test_what_ends_first_holds() -> None:
+    async with asyncio.timeout(5):
         for cut_before in (False, True):
             scope = CancelScope(60)
             async with scope:
@@ -60,22 +47,18 @@ def test_what_ends_first_holds() -> None:
             await asyncio.sleep(0.01)
             assert scope.was_cancelled is cut_before, "nothing is left to cut"
 
-    play(scene)
 
-
-def test_cut_before_the_first_wait() -> None:
-    async def scene() -> None:
+async def test_cut_before_the_first_wait() -> None:
+    async with asyncio.timeout(5):
         scope = CancelScope(60)
         with pytest.raises(TimeoutError):
             async with scope:
                 scope.cancel()
                 await asyncio.Event().wait()
 
-    play(scene)
 
-
-def test_the_inner_one_and_the_outer_one() -> None:
-    async def scene() -> None:
+async def test_the_inner_one_and_the_outer_one() -> None:
+    async with asyncio.timeout(5):
         outer, inner = CancelScope(60), CancelScope(60)
         asyncio.get_running_loop().call_later(0.01, inner.cancel)
         async with outer:
@@ -94,11 +77,9 @@ def test_the_inner_one_and_the_outer_one() -> None:
                 after.append("not reached")
         assert outer.was_cancelled and inner.was_cancelled and not after
 
-    play(scene)
 
-
-def test_a_cancelled_caller_is_cancelled() -> None:
-    async def scene() -> None:
+async def test_a_cancelled_caller_is_cancelled() -> None:
+    async with asyncio.timeout(5):
         scope = CancelScope(60)
 
         async def work() -> None:
@@ -112,15 +93,11 @@ def test_a_cancelled_caller_is_cancelled() -> None:
             await task
         assert not scope.was_cancelled
 
-    play(scene)
 
-
-def test_other_errors_pass() -> None:
-    async def scene() -> None:
+async def test_other_errors_pass() -> None:
+    async with asyncio.timeout(5):
         scope = CancelScope(60)
         with pytest.raises(ValueError, match="its own"):
             async with scope:
                 scope.cancel()
                 raise ValueError("its own")
-
-    play(scene)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -178,14 +178,6 @@ async def attached(client: CdpClient, target: str = "") -> str:
     return str(answer["sessionId"])
 
 
-def with_page(work: Callable[[CdpClient, str], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with chromium() as (_process, client, session):
-            await work(client, session)
-
-    asyncio.run(run())
-
-
 VALUES = {
     "({'ü': 'é', x: [1, 'ü', {a: ['ß', null]}], 'ä': true})": {"ü": "é", "x": [1, "ü", {"a": ["ß", None]}], "ä": True},
     "'\\ud83d' + 'x'": "\ufffdx",
@@ -198,7 +190,7 @@ VALUES = {
 }
 
 
-def test_what_changes_from_snapshot_to_snapshot_is_read_again() -> None:
+async def test_what_changes_from_snapshot_to_snapshot_is_read_again() -> None:
     """And what does not is the same object: nobody may change it."""
     changes = [
         "document.querySelectorAll('p')[7].textContent = 'changed'",
@@ -208,7 +200,7 @@ def test_what_changes_from_snapshot_to_snapshot_is_read_again() -> None:
         "document.body.insertAdjacentHTML('afterbegin', '<p>ü new</p>')",
     ]
 
-    async def work(client: CdpClient, session: str) -> None:
+    async with chromium() as (_process, client, session):
         memory: dict[str, Any] = {}
         params = {"computedStyles": list(STYLES), "includePaintOrder": True}
         frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
@@ -224,8 +216,6 @@ def test_what_changes_from_snapshot_to_snapshot_is_read_again() -> None:
             )
             same_page(decode(kept), decode(new))
 
-    with_page(work)
-
 
 def same_page(ours: Dom, theirs: Dom) -> None:
     for name in ours.__slots__:
@@ -233,36 +223,30 @@ def same_page(ours: Dom, theirs: Dom) -> None:
         assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
 
 
-def test_values_of_scripts_come_as_they_are() -> None:
-    async def work(client: CdpClient, session: str) -> None:
+async def test_values_of_scripts_come_as_they_are() -> None:
+    async with chromium() as (_process, client, session):
         for expression, value in VALUES.items():
             params = {"expression": expression, "returnByValue": True}
             told = (await client.call("Runtime.evaluate", params, session))["result"]["value"]
             assert told == value and type(told) is type(value), expression
 
-    with_page(work)
 
-
-def test_an_answer_that_is_nested_too_deep_fails_its_call_alone() -> None:
+async def test_an_answer_that_is_nested_too_deep_fails_its_call_alone() -> None:
     deep = "(() => { const top = {}; let at = top; for (let i = 0; i < 900; i++) at = at.a = {}; return top })()"
 
-    async def work(client: CdpClient, session: str) -> None:
+    async with chromium() as (_process, client, session):
         with pytest.raises(CdpError, match=r"Runtime\.evaluate: its answer cannot be read: it is .* nested too deeply"):
             await client.call("Runtime.evaluate", {"expression": deep, "returnByValue": True}, session)
         answer = await client.call("Runtime.evaluate", {"expression": "6 * 7", "returnByValue": True}, session)
         assert answer["result"]["value"] == 42
 
-    with_page(work)
 
-
-def test_what_the_browser_refuses_is_told_in_its_words() -> None:
-    async def work(client: CdpClient, session: str) -> None:
+async def test_what_the_browser_refuses_is_told_in_its_words() -> None:
+    async with chromium() as (_process, client, session):
         with pytest.raises(CdpError, match=r"No\.such: 'No\.such' wasn't found"):
             await client.call("No.such", None, session)
         with pytest.raises(CdpError, match=r"Runtime\.evaluate: Invalid parameters"):
             await client.call("Runtime.evaluate", {"expression": 5}, session)
-
-    with_page(work)
 
 
 PAGE = """<title>Ünïcode</title><style>b::before {content: "→"}</style><body>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections import Counter
@@ -43,25 +42,21 @@ async def episode(page: Driven, site: DynamicSite) -> list[tuple[str, str]]:
     return [*frames, await seen(page, site)]
 
 
-def test_fifty_episodes_give_one_hash() -> None:
-    async def run() -> list[list[tuple[str, str]]]:
-        played = []
-        with DynamicSite() as site:
-            async with chromium(*PROCESS_ARGS) as browser:
-                for _ in range(REPETITIONS):
-                    page = await open_driven(browser, seed=7)
-                    played.append(await episode(page, site))
-                    await page.close()
-        return played
-
-    played = asyncio.run(run())
+async def test_fifty_episodes_give_one_hash() -> None:
+    played = []
+    with DynamicSite() as site:
+        async with chromium(*PROCESS_ARGS) as browser:
+            for _ in range(REPETITIONS):
+                page = await open_driven(browser, seed=7)
+                played.append(await episode(page, site))
+                await page.close()
     for step, frames in enumerate(zip(*played, strict=True)):
         hashes = Counter(digest for digest, _ in frames)
         assert len(hashes) == 1, (step, hashes, {text for _, text in frames})
     assert len({digest for digest, _ in played[0]}) == 5  # and it is not the same picture all along
 
 
-def test_another_seed_gives_other_numbers_and_no_seed_gives_new_ones() -> None:
+async def test_another_seed_gives_other_numbers_and_no_seed_gives_new_ones() -> None:
     numbers = "JSON.stringify([Math.random(), crypto.randomUUID(), [...crypto.getRandomValues(new Uint32Array(2))]])"
 
     async def draw(browser: Any, site: DynamicSite, seed: int | None) -> list[Any]:
@@ -69,23 +64,20 @@ def test_another_seed_gives_other_numbers_and_no_seed_gives_new_ones() -> None:
         await page.load(f"{site.origin}/rest.html")
         return list(json.loads(await page.cdp.evaluate(numbers)))
 
-    async def run() -> None:
-        with DynamicSite() as site:
-            async with chromium(*PROCESS_ARGS) as browser:
-                one, again, other = [await draw(browser, site, seed) for seed in (1, 1, 2)]
-                assert one == again
-                assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
-                assert await draw(browser, site, None) != await draw(browser, site, None)
-                page = await open_driven(browser, seed=1)
-                await page.load(f"{site.origin}/rest.html")
-                many = json.loads(await page.cdp.evaluate("JSON.stringify(Array.from({length: 10000}, Math.random))"))
-                assert len(set(many)) == 10_000 and all(0 <= number < 1 for number in many)
-                assert abs(sum(many) / len(many) - 0.5) < 0.02
-                assert await page.cdp.evaluate(
-                    "/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID())"
-                )
-
-    asyncio.run(run())
+    with DynamicSite() as site:
+        async with chromium(*PROCESS_ARGS) as browser:
+            one, again, other = [await draw(browser, site, seed) for seed in (1, 1, 2)]
+            assert one == again
+            assert all(mine != theirs for mine, theirs in zip(one, other, strict=True))
+            assert await draw(browser, site, None) != await draw(browser, site, None)
+            page = await open_driven(browser, seed=1)
+            await page.load(f"{site.origin}/rest.html")
+            many = json.loads(await page.cdp.evaluate("JSON.stringify(Array.from({length: 10000}, Math.random))"))
+            assert len(set(many)) == 10_000 and all(0 <= number < 1 for number in many)
+            assert abs(sum(many) / len(many) - 0.5) < 0.02
+            assert await page.cdp.evaluate(
+                "/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID())"
+            )
 
 
 async def test_the_script_leaves_no_name_and_no_source_behind() -> None:
@@ -170,18 +162,15 @@ async def drawn_with(page: Session, family: str) -> str:
 
 
 @pytest.mark.parametrize("configured", [False, True])
-def test_fonts_are_pinned(configured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fonts_are_pinned(configured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"serif": "serif", "sans-serif": "sansSerif", "monospace": "fixed", "cursive": "cursive"}
     wanted = {family: FONT_FAMILIES[key] for family, key in expected.items()}
     if configured:
         monkeypatch.setenv("FONTCONFIG_FILE", str(FONTS_CONF))
         wanted |= {"Arial": "Liberation Sans", "Georgia": "Liberation Serif", "Consolas": "Liberation Mono"}
 
-    async def run() -> dict[str, str]:
-        async with chromium(*PROCESS_ARGS) as browser:
-            page = (await open_driven(browser)).cdp
-            for domain in ("DOM", "CSS"):
-                await page.send(f"{domain}.enable")
-            return {family: await drawn_with(page, family) for family in wanted}
-
-    assert asyncio.run(run()) == wanted
+    async with chromium(*PROCESS_ARGS) as browser:
+        page = (await open_driven(browser)).cdp
+        for domain in ("DOM", "CSS"):
+            await page.send(f"{domain}.enable")
+        assert {family: await drawn_with(page, family) for family in wanted} == wanted

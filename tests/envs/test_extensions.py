@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from collections.abc import Iterator
@@ -62,7 +61,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def graded(settings: dict[str, Any], **episode: Any) -> RewardBundle:
+async def graded(settings: dict[str, Any], **episode: Any) -> RewardBundle:
     """The reward that a run with these settings gives a played episode."""
     rewards = RewardConfig(**settings)
     stage = RewardStage(
@@ -71,7 +70,7 @@ def graded(settings: dict[str, Any], **episode: Any) -> RewardBundle:
         sources=[*part_sources(), *extra_sources(rewards.extra)],
         screenshot=lambda name: b"",
     )
-    return asyncio.run(stage.grade(TASK, trajectory(**episode))).reward
+    return (await stage.grade(TASK, trajectory(**episode))).reward
 
 
 def test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode(mine: Path) -> None:
@@ -91,19 +90,19 @@ def test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode(mi
     assert ended.reward == pytest.approx(1 / 3)
 
 
-def test_a_reward_takes_the_place_of_the_tasks_own_or_stands_beside_it(mine: Path) -> None:
+async def test_a_reward_takes_the_place_of_the_tasks_own_or_stands_beside_it(mine: Path) -> None:
     steps = len(trajectory().steps)
     assert steps > 1
-    alone = graded({"function": "my_extensions:short"}, page_facts={"done": True, "raw_reward": -1.0})
+    alone = await graded({"function": "my_extensions:short"}, page_facts={"done": True, "raw_reward": -1.0})
     assert alone.score == pytest.approx(1 / steps) and not alone.passed
     for name in ("my_extensions:short", "short"):
-        beside = graded({"extra": {name: 0.5}}, page_facts=DONE)
+        beside = await graded({"extra": {name: 0.5}}, page_facts=DONE)
         assert beside.score == pytest.approx((1.0 + 0.5 / steps) / 1.5) and beside.passed
         assert [(part.name, part.role) for part in beside.parts] == [("page", "scored"), (name, "shaping")]
-    assert graded({"extra": {"short": 0.0}}, page_facts=DONE).parts[1:] == ()
+    assert (await graded({"extra": {"short": 0.0}}, page_facts=DONE)).parts[1:] == ()
 
 
-def test_a_class_may_give_parts_of_its_own(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_class_may_give_parts_of_its_own(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Two:
         component = "whatever"
 
@@ -114,16 +113,16 @@ def test_a_class_may_give_parts_of_its_own(mine: Path, monkeypatch: pytest.Monke
     module = ModuleType("my_parts")
     module.Two = Two  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my_parts", module)
-    found = graded({"extra": {"my_parts:Two": 0.5}}, page_facts=DONE)
+    found = await graded({"extra": {"my_parts:Two": 0.5}}, page_facts=DONE)
     assert found.score == pytest.approx((1.0 + 0.5 * 0.5) / 1.5 - 0.5 * 0.2)
 
 
-def test_a_reward_that_fails_ends_the_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reward_that_fails_ends_the_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_wrong")
     module.wrong = lambda episode: episode.nothing  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my_wrong", module)
     with pytest.raises(ExceptionGroup) as failed:
-        graded({"extra": {"my_wrong:wrong": 1.0}}, page_facts=DONE)
+        await graded({"extra": {"my_wrong:wrong": 1.0}}, page_facts=DONE)
     assert failed.group_contains(ConfigError, match="my_wrong:wrong failed .* shop/lamp: AttributeError")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from envs.actions import ActionError
 from envs.types import Action, ErrorCode, Press, Select, Type
 
-from .acting import Stage, on
+from .acting import on
 
 VALUES = {
     "color": "#ff8800",
@@ -27,8 +27,8 @@ LISTS = [
 ]
 
 
-def test_a_field_that_is_not_shown_refuses() -> None:
-    async def play(here: Stage) -> None:
+async def test_a_field_that_is_not_shown_refuses() -> None:
+    async with on("".join(LABELS + LISTS) + "<script>hear('keydown input change')</script>") as here:
         before = await here.cdp.value(STATE)
         actions: list[Action] = [
             Type(element=f"{kind}{n}", text=text) for kind, text in VALUES.items() for n in range(3)
@@ -41,8 +41,6 @@ def test_a_field_that_is_not_shown_refuses() -> None:
             assert outcome.code is ErrorCode.NOT_FOCUSABLE and outcome.hint, action
         assert await here.cdp.value(STATE) == before, "nothing was changed"
         assert not await here.log()
-
-    on("".join(LABELS + LISTS) + "<script>hear('keydown input change')</script>", play)
 
 
 STATE = "JSON.stringify([...document.querySelectorAll('input,select')].map((each) => each.value))"

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.types import Action, Check, Click, DoubleClick, Drag, Target, Type, WebTask
 
-from .acting import Stage, on
+from .acting import on
 
 AT = "position:absolute;left:100px;top:100px;width:80px;height:30px"
 GO = f"<button data-t=go id=go style='{AT}'>Go</button>"
@@ -122,8 +122,8 @@ async def test_a_press_comes_after_what_the_mouse_starts(
     assert missed == []
 
 
-def test_no_time_passes_where_the_page_does_not_react() -> None:
-    async def play(here: Stage) -> None:
+async def test_no_time_passes_where_the_page_does_not_react() -> None:
+    async with on(GO + script("hear('keydown keyup keypress beforeinput input click')")) as here:
         await here.cdp.value("go.onmousedown = () => { window.at = Date.now() }")
         for action in (Click(element=1), Click(at=(175, 191.7)), Click(element=1)):
             before = await here.cdp.value("Date.now()")
@@ -131,5 +131,3 @@ def test_no_time_passes_where_the_page_does_not_react() -> None:
             assert await here.cdp.value("at") == before
             await here.settle()
         assert not [each for each in await here.log() if "click" not in each]
-
-    on(GO + script("hear('keydown keyup keypress beforeinput input click')"), play)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from envs.browser import WebSession
 from envs.observation.options import FULL, SMALL, ObservationOptions
 from envs.types import Click, Type, WebTask
 
@@ -18,42 +16,30 @@ BODY = """<label>Week<input type=week></label> <label>Time<input type=time step=
 <div style='width:300px'><label>Range<input type=range style='width:150px'></label><label>Number<input style='width:200px'></label></div>"""
 
 
-def play(pages: Callable[..., Any], page_task: Callable[[str], WebTask], scene: Callable[[WebSession], Any]) -> None:
-    async def run() -> None:
-        async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
-            await scene(session)
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize(
     ("field", "text"), [("week", "2024-W20"), ("time", "21:05:33"), ("time", "09:05"), ("short", "21:05:33")]
 )
-def test_every_part_is_typed(
+async def test_every_part_is_typed(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask], field: str, text: str
 ) -> None:
     wanted = {"09:05": "09:05:00", "21:05:33": "21:05:33" if field == "time" else "21:05"}.get(text, text)
 
-    async def scene(session: WebSession) -> None:
+    async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         result = await session.step(Type(element=field, text=text))
         (value,) = [element.value for element in result.observation.elements if element.id == field]
         assert value in (wanted, wanted.removesuffix(":00"))
 
-    play(pages, page_task, scene)
 
-
-def test_the_first_legend_of_a_field_set_stays_usable(
+async def test_the_first_legend_of_a_field_set_stays_usable(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask]
 ) -> None:
-    async def scene(session: WebSession) -> None:
+    async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         off = {element.text: element.disabled for element in result.observation.elements}
         assert (off["Usable"], off["Off"], off["Second"], off["Inside"]) == (False, True, True, True)
         (usable,) = [element.id for element in result.observation.elements if element.text == "Usable"]
         assert (await session.step(Click(element=usable))).error is None
-
-    play(pages, page_task, scene)
 
 
 @pytest.mark.parametrize("options", [FULL, SMALL])
@@ -73,12 +59,10 @@ async def test_states_of_fields_are_read_only_where_they_are_shown(
             assert looked is not None and bool(looked.fields.mixed) == (options is FULL)
 
 
-def test_a_label_that_wraps_covers_nothing_beside_it(
+async def test_a_label_that_wraps_covers_nothing_beside_it(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask]
 ) -> None:
-    async def scene(session: WebSession) -> None:
+    async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         assert {"Range", "Number"} <= {element.text for element in result.observation.elements}
         assert result.observation.hidden.covered == 0
-
-    play(pages, page_task, scene)

@@ -59,29 +59,28 @@ async def attempt(pool: BrowserPool, site: Site, task: WebTask, seeds: Iterable[
     return failures
 
 
-def solve(miniwob: Any, tasks: list[WebTask], seeds: int, mode: str = "element") -> list[str]:
-    async def run() -> list[str]:
-        async with miniwob(max_sessions=8) as (pool, site):
-            starts = [task.seeds[Split.DEMO].start for task in tasks]
-            work = [
-                attempt(pool, site, task, range(at, at + seeds), mode) for task, at in zip(tasks, starts, strict=True)
-            ]
-            return [failure for failures in await asyncio.gather(*work) for failure in failures]
-
-    return asyncio.run(run())
+async def solve(miniwob: Any, tasks: list[WebTask], seeds: int, mode: str = "element") -> list[str]:
+    async with miniwob(max_sessions=8) as (pool, site):
+        starts = [task.seeds[Split.DEMO].start for task in tasks]
+        work = [attempt(pool, site, task, range(at, at + seeds), mode) for task, at in zip(tasks, starts, strict=True)]
+        return [failure for failures in await asyncio.gather(*work) for failure in failures]
 
 
-def test_oracles_solve_their_kinds_within_the_horizon(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    assert solve(miniwob, [miniwob_tasks[kind] for kind in sorted(ORACLES)], SEEDS) == []
+async def test_oracles_solve_their_kinds_within_the_horizon(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    assert await solve(miniwob, [miniwob_tasks[kind] for kind in sorted(ORACLES)], SEEDS) == []
 
 
 @pytest.mark.parametrize("mode", ["id", "mark", "coordinates"])
-def test_they_are_solved_however_elements_are_named(miniwob: Any, miniwob_tasks: dict[str, WebTask], mode: str) -> None:
-    assert solve(miniwob, [miniwob_tasks[kind] for kind in sorted(ORACLES)], 1, mode) == []
+async def test_they_are_solved_however_elements_are_named(
+    miniwob: Any, miniwob_tasks: dict[str, WebTask], mode: str
+) -> None:
+    assert await solve(miniwob, [miniwob_tasks[kind] for kind in sorted(ORACLES)], 1, mode) == []
 
 
-def test_quickstart_kinds_are_solved_on_30_seeds(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
-    assert solve(miniwob, [miniwob_tasks[kind] for kind in sorted({*QUICKSTART, *DEMONSTRATED, *FURTHER})], 30) == []
+async def test_quickstart_kinds_are_solved_on_30_seeds(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    assert (
+        await solve(miniwob, [miniwob_tasks[kind] for kind in sorted({*QUICKSTART, *DEMONSTRATED, *FURTHER})], 30) == []
+    )
 
 
 HARD = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,20 +22,17 @@ SLACK = 5.0
 """What a busy machine adds to a call."""
 
 
-def on_a_page(work: Callable[[Driven, DynamicSite], Awaitable[None]], *, virtual: bool = True) -> None:
-    """Run ``work`` with a tab of a Chromium of its own."""
-
-    async def run() -> None:
-        with DynamicSite() as site:
-            async with chromium(*PROCESS_ARGS) as browser:
-                await work(await open_driven(browser, seed=1, virtual=virtual), site)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def on_a_page(*, virtual: bool = True) -> AsyncIterator[tuple[Driven, DynamicSite]]:
+    """A tab of a Chromium of its own, and the site."""
+    with DynamicSite() as site:
+        async with chromium(*PROCESS_ARGS) as browser:
+            yield await open_driven(browser, seed=1, virtual=virtual), site
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda fixture: fixture.name)
-def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
+    async with on_a_page() as (page, site):
         await page.load(site.origin + fixture.path)
         assert await page.state() == "ready"
         await page.press()
@@ -46,8 +44,6 @@ def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
         # Whatever it did, the clock now stands.
         before = await page.cdp.evaluate("Date.now()")
         assert await page.cdp.evaluate("Date.now()") == before
-
-    on_a_page(work)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +58,8 @@ def test_a_fixture_is_complete_within_its_budget(fixture: Fixture) -> None:
         ("alerts", SettleReason.DIALOG),
     ],
 )
-def test_the_reason_is_said(name: str, reason: SettleReason) -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_the_reason_is_said(name: str, reason: SettleReason) -> None:
+    async with on_a_page() as (page, site):
         await page.load(f"{site.origin}/{name}.html")
         pressing = asyncio.create_task(page.press())  # an alert holds it up
         await asyncio.wait({pressing}, timeout=0.2)
@@ -72,11 +68,9 @@ def test_the_reason_is_said(name: str, reason: SettleReason) -> None:
         assert settled.complete is (reason not in (SettleReason.BUSY, SettleReason.DEADLINE))
         pressing.cancel()
 
-    on_a_page(work)
 
-
-def test_a_long_poll_is_paid_for_once() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_long_poll_is_paid_for_once() -> None:
+    async with on_a_page() as (page, site):
         await page.load(f"{site.origin}/long-poll.html")
         await page.press()
         first = await page.clock.settle(seconds=SECONDS)
@@ -85,11 +79,9 @@ def test_a_long_poll_is_paid_for_once() -> None:
         assert first.reason is second.reason is SettleReason.OPEN_REQUESTS
         assert second.real_ms < first.real_ms / 2
 
-    on_a_page(work)
 
-
-def test_a_page_is_usable_after_a_script_that_never_ended() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_page_is_usable_after_a_script_that_never_ended() -> None:
+    async with on_a_page() as (page, site):
         await page.load(f"{site.origin}/loop.html")
         await page.press()
         assert (await page.clock.settle(seconds=1)).reason is SettleReason.BUSY
@@ -98,22 +90,18 @@ def test_a_page_is_usable_after_a_script_that_never_ended() -> None:
         assert (await page.clock.settle(seconds=SECONDS)).complete
         assert await page.state() == "done"
 
-    on_a_page(work)
 
-
-def test_the_clock_begins_at_the_epoch_and_moves_only_by_what_is_given() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_the_clock_begins_at_the_epoch_and_moves_only_by_what_is_given() -> None:
+    async with on_a_page() as (page, site):
         loaded = await page.load(f"{site.origin}/rest.html")
         now = await page.cdp.evaluate("Date.now()")
         assert now == 1000 * EPOCH_SECONDS + loaded.virtual_ms
         settled = await page.clock.settle(300)
         assert await page.cdp.evaluate("Date.now()") == now + settled.virtual_ms == now + 300
 
-    on_a_page(work)
 
-
-def test_frames_and_screenshots_come_long_after_real_time_has_passed_the_given_time() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_frames_and_screenshots_come_long_after_real_time_has_passed_the_given_time() -> None:
+    async with on_a_page() as (page, site):
         loaded = await page.load(f"{site.origin}/rest.html")
         # Real time passes that the page was not given: a model thinks.
         until = time.perf_counter() + 3 * loaded.virtual_ms / 1000
@@ -122,11 +110,9 @@ def test_frames_and_screenshots_come_long_after_real_time_has_passed_the_given_t
         async with asyncio.timeout(SECONDS):
             assert (await page.cdp.send("Page.captureScreenshot", {"format": "jpeg"}))["data"]
 
-    on_a_page(work)
 
-
-def test_windows_and_other_sites_share_the_clock_of_their_episode() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_windows_and_other_sites_share_the_clock_of_their_episode() -> None:
+    async with on_a_page() as (page, site):
         await page.load(f"{site.origin}/rest.html")
         await page.cdp.evaluate("open('popup-child.html', '', 'noopener'); 0")
         await page.clock.settle()
@@ -138,11 +124,9 @@ def test_windows_and_other_sites_share_the_clock_of_their_episode() -> None:
         await page.load(f"{site.other_origin}/rest.html")
         assert await window.evaluate("Date.now()") == await page.cdp.evaluate("Date.now()")
 
-    on_a_page(work)
 
-
-def test_a_browser_whose_clock_is_left_alone_is_waited_for_until_quiet() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_browser_whose_clock_is_left_alone_is_waited_for_until_quiet() -> None:
+    async with on_a_page(virtual=False) as (page, site):
         for name in ("rest", "fetches", "interval", "transition"):
             await page.load(f"{site.origin}/{name}.html")
             await page.press()
@@ -151,11 +135,9 @@ def test_a_browser_whose_clock_is_left_alone_is_waited_for_until_quiet() -> None
             assert settled.complete and settled.virtual_ms == 0
             assert await page.state() == "done", name
 
-    on_a_page(work, virtual=False)
 
-
-def test_frames_of_a_page_whose_clock_is_left_alone_go_on() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_frames_of_a_page_whose_clock_is_left_alone_go_on() -> None:
+    async with on_a_page(virtual=False) as (page, site):
         await page.load(f"{site.origin}/rest.html")
         await page.cdp.evaluate(
             "window.at = []; const draw = (now) => { at.push(now); requestAnimationFrame(draw); }; draw(0); 0"
@@ -163,8 +145,6 @@ def test_frames_of_a_page_whose_clock_is_left_alone_go_on() -> None:
         async with asyncio.timeout(SECONDS):
             while not await page.cdp.evaluate("at.length > 3 && at.at(-1) > at.at(-2)"):
                 pass
-
-    on_a_page(work, virtual=False)
 
 
 class WithoutVirtualTime:
@@ -180,8 +160,8 @@ class WithoutVirtualTime:
         self._cdp.on(event, f)
 
 
-def test_a_browser_without_virtual_time_is_found_out() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_browser_without_virtual_time_is_found_out() -> None:
+    async with on_a_page() as (page, site):
         cdp = await page.browser.page()
         other = Driven(page.browser, cdp, VirtualClock(WithoutVirtualTime(cdp)))
         await other.clock.begin()
@@ -191,11 +171,9 @@ def test_a_browser_without_virtual_time_is_found_out() -> None:
         assert (settled.reason, settled.complete) == (SettleReason.NO_CLOCK, True)
         assert await other.state() == "done"
 
-    on_a_page(work)
 
-
-def test_a_document_whose_requests_began_unheard_is_waited_for() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_document_whose_requests_began_unheard_is_waited_for() -> None:
+    async with on_a_page() as (page, site):
         cdp = await page.browser.page()
         late = Driven(page.browser, cdp, VirtualClock(cdp, virtual=False))
         await cdp.send("Page.navigate", {"url": f"{site.origin}/slow-script.html"})
@@ -206,11 +184,9 @@ def test_a_document_whose_requests_began_unheard_is_waited_for() -> None:
         assert (await late.clock.settle(seconds=SECONDS)).complete
         assert await late.state() == "done"
 
-    on_a_page(work)
 
-
-def test_a_new_session_of_a_page_goes_on_with_its_clock() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_a_new_session_of_a_page_goes_on_with_its_clock() -> None:
+    async with on_a_page() as (page, site):
         await page.load(f"{site.origin}/timers.html")
         before = await page.cdp.evaluate("Date.now()")
         await page.browser.send("Target.detachFromTarget", {"sessionId": page.cdp.session_id})
@@ -222,11 +198,9 @@ def test_a_new_session_of_a_page_goes_on_with_its_clock() -> None:
         assert (await again.clock.settle(seconds=SECONDS)).complete
         assert await again.state() == "done"
 
-    on_a_page(work)
 
-
-def test_an_observer_of_the_page_sees_nothing_of_it() -> None:
-    async def work(page: Driven, site: DynamicSite) -> None:
+async def test_an_observer_of_the_page_sees_nothing_of_it() -> None:
+    async with on_a_page() as (page, site):
         await page.load(f"{site.origin}/rest.html")
         await page.cdp.evaluate(
             "window.seen = 0; new MutationObserver((records) => { seen += records.length; })"
@@ -243,17 +217,15 @@ def test_an_observer_of_the_page_sees_nothing_of_it() -> None:
         )
         assert after == names
 
-    on_a_page(work)
 
-
-def test_the_canary_page_finds_what_it_left_and_nothing_in_another_context() -> None:
+async def test_the_canary_page_finds_what_it_left_and_nothing_in_another_context() -> None:
     async def found(page: Driven, site: DynamicSite) -> set[str]:
         await page.load(f"{site.origin}/canaries.html")
         text = await page.cdp.evaluate("document.getElementById('found').textContent")
         assert text.startswith("found:"), text
         return set(text.removeprefix("found:").split())
 
-    async def work(_page: Driven, site: DynamicSite) -> None:
+    async with on_a_page() as (_page, site):
         page = await open_driven(_page.browser, background=True)
         assert await found(page, site) == set()
         await page.press()
@@ -263,5 +235,3 @@ def test_the_canary_page_finds_what_it_left_and_nothing_in_another_context() -> 
         assert await page.state() == "done"
         assert await found(page, site) == set(CANARIES)
         assert await found(await open_driven(_page.browser, background=True), site) == set()
-
-    on_a_page(work)

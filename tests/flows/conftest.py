@@ -1,5 +1,8 @@
-"""Real runs as a user starts them: ``python -m flows.train`` in a process of its own. One Prefect server serves them, and flows that a test calls
-in its own process: a start takes half a minute. What the ephemeral server has a part in asks for that."""
+"""Real runs as a user starts them: ``python -m flows.train`` in a process of its own.
+
+One Prefect server serves them, and the flows that tests call in their own process; these share one Dask cluster too. The server's
+start takes 25 s on a busy machine, that of a Dask worker 5 s of CPU. A test has its own where starting or ending is what it tries.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tasks_lib.config import PROJECT
 from training.ledger.store import RunStore
 
-from .services import PrefectServer, Services, as_from_a_terminal
+from .services import DaskCluster, PrefectServer, Services, as_from_a_terminal
 
 SMALL = {
     "iterations": 3,
@@ -145,6 +148,18 @@ def make_run(tmp_path: Path, server: PrefectServer) -> Iterator[Callable[..., Ru
     yield make
     for run in runs:
         run.stop()
+
+
+@pytest.fixture(scope="session")
+def dask_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    """The session's Dask cluster, with one worker that can run rollouts: ``cluster.address`` is its ``address``."""
+    services = Services(tmp_path_factory.mktemp("dask"))
+    try:
+        cluster = DaskCluster(services)
+        with cluster.worker("worker", "--resources", "browser=1"):
+            yield cluster
+    finally:
+        services.stop_all()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import orjson
 import psutil
 
 from tasks_lib.config import PROJECT
+from training.environment import TORCH_ENVIRONMENT
 from training.trainer.launch import free_port
 
 SCRIPTS = Path(sys.executable).parent
@@ -25,6 +27,10 @@ FAULT = re.compile(r"\bERROR\b|\bCRITICAL\b|^\S*(?:Error|Exception): ")
 
 BUSY = re.compile(r"database is locked|heartbeat persistence failed")
 """What a server on SQLite says on a busy machine and does again."""
+
+
+QUIET = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
+"""Options of Dask's processes: no pages, and the server of metrics not on port 8787, which somebody else may have."""
 
 
 def as_from_a_terminal() -> None:
@@ -167,3 +173,25 @@ class PrefectServer:
         """Flow runs with this name, oldest first."""
         found: list[dict[str, Any]] = self.api("flow_runs/filter", flow_runs={"name": {"any_": [name]}})
         return sorted(found, key=lambda run: run["created"])
+
+
+class DaskCluster:
+    """A Dask scheduler on loopback, and the workers that join it, started as docs/scaling.md has it."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.address = f"tcp://127.0.0.1:{free_port()}"
+        port = self.address.rsplit(":", 1)[1]
+        services.start("scheduler", "dask", "scheduler", "--host", "127.0.0.1", "--port", port, *QUIET)
+        services.wait_until("scheduler", lambda: "Scheduler at" in services.log("scheduler"))
+
+    @contextmanager
+    def worker(self, name: str, *options: str) -> Iterator[None]:
+        """One more worker, for as long as this lasts."""
+        command = ("dask", "worker", self.address, "--nthreads", "2", *QUIET, *options)
+        self._services.start(name, *command, environment=TORCH_ENVIRONMENT)
+        self._services.wait_until(name, lambda: "Registered to" in self._services.log(name))
+        try:
+            yield
+        finally:
+            self._services.stop(name)

@@ -27,7 +27,7 @@ from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
 from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps
-from tests.flows.services import PrefectServer
+from tests.flows.services import DaskCluster, PrefectServer
 from tests.flows.test_flows import artifact
 
 
@@ -66,7 +66,9 @@ def built_without_a_flow(config: BuildTasksConfig) -> dict[str, Any]:
 
 
 @pytest.mark.dask
-def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect_api: None, tmp_path: Path) -> None:
+def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path
+) -> None:
     down = True
 
     def answer(fake: FakeJudge, request: Request) -> bytes | None:
@@ -80,7 +82,7 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
     made = {"kind": "generate", "name": "made", "spec": spec, "shards": 1, "worlds": 9}
     given = [*sources(tmp_path), made]
     with endpoint(answer) as fake:
-        config = config_of(tmp_path / "one", fake.url, sources=given)
+        config = config_of(tmp_path / "one", fake.url, sources=given, cluster={"address": dask_cluster.address})
         with pytest.raises(JudgeError, match=r"1 shards are not complete:\n.*web, shard 0: 1 questions got no answer"):
             build_tasks(**parameters_of(config))
         built = SetBuild(config)
@@ -112,20 +114,21 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(prefect
 
 @pytest.mark.dask
 def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
-    prefect_api: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Four shards on two workers, nine questions each; and three generated tasks, which come of one world."""
     path = str(lamp_rows(tmp_path))
     written = {"kind": "import", "name": "web", "format": "webgym", "path": path, "shards": 4, "write_rubrics": True}
     made = {"kind": "generate", "name": "made", "spec": {"count": 3, "kinds": ["shop-open"]}, "shards": 1, "worlds": 1}
+    cluster = {"address": dask_cluster.address}
 
     def config(url: str, most: int, **changes: Any) -> BuildTasksConfig:
-        known = config_of(tmp_path, url, sources=[written, made], cluster={"workers": 2}, **changes)
+        known = config_of(tmp_path, url, sources=[written, made], cluster=cluster, **changes)
         assert known.writer is not None
         limits = known.writer.endpoint.model_copy(update={"budget_requests": most})
         return known.model_copy(update={"writer": known.writer.model_copy(update={"endpoint": limits})})
 
-    with endpoint(lamps) as fake:
+    with endpoint(lamps) as fake, dask_cluster.worker("second", "--resources", "browser=1"):
         with pytest.raises(JudgeError, match=r"shards are not complete:\n.*the budget of 20 requests is used up"):
             build_tasks(**parameters_of(config(fake.url, 20)))
         assert len(fake.requests) == 20

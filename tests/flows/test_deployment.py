@@ -16,10 +16,9 @@ from tasks_lib.config.parameters import grouped, values_of
 from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.sweeps.config import SweepConfig
 from training.ledger.store import RunStore, read_json
-from training.trainer.launch import free_port
 
 from .conftest import SMALL
-from .services import PrefectServer, Services
+from .services import DaskCluster, PrefectServer, Services
 
 pytestmark = [pytest.mark.slow, pytest.mark.dask, pytest.mark.timeout(900)]
 
@@ -195,29 +194,21 @@ def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_
 
 
 def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
-    server: PrefectServer, services: Services, make_run
+    server: PrefectServer, dask_cluster: DaskCluster, services: Services, make_run
 ) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
-    port = address.rsplit(":", 1)[1]
-    services.start("scheduler", "dask", "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard")
-    services.wait_until("scheduler", lambda: "Scheduler at" in services.log("scheduler"))
-    options = ("--nthreads", "2", "--no-dashboard")
-    services.start("able", "dask", "worker", address, *options, "--resources", "browser=1")
-    services.wait_until("able", lambda: "Registered to" in services.log("able"))
-    run = make_run("external", **{**TINY, "cluster.address": address})
+    run = make_run("external", **{**TINY, "cluster.address": dask_cluster.address})
     run.finish()
     assert read_json(run.store.result_path)["updates"] == 1
-    services.stop("able")
 
-    services.start("plain", "dask", "worker", address, *options)
-    services.wait_until("plain", lambda: "Registered to" in services.log("plain"))
-    refused = make_run("refused", **{**TINY, "cluster.address": address})
-    with pytest.raises(AssertionError, match=r"error: no worker of the Dask cluster .* --resources browser=1"):
+    cluster = DaskCluster(services)
+    refused = make_run("refused", **{**TINY, "cluster.address": cluster.address})
+    with (
+        cluster.worker("plain"),
+        pytest.raises(AssertionError, match=r"error: no worker of the Dask cluster .* --resources browser=1"),
+    ):
         refused.finish()
     states = [run["state_name"] for name in ("external", "refused") for run in server.flow_runs(name)]
     assert states == ["Completed", "Failed"]
-    services.stop("plain")
-    services.stop("scheduler")
 
 
 def test_no_service_of_the_server_failed_meanwhile(deployed: PrefectServer) -> None:

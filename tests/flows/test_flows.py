@@ -33,6 +33,8 @@ from training.groups import GroupSpec
 from training.ledger.store import RunStore, read_json
 from training.trainer.launch import free_port
 
+from .services import DaskCluster
+
 SYNTHETIC_RUN = Path(__file__).parents[1] / "tasks_lib" / "synthetic_run.py"
 
 
@@ -140,10 +142,11 @@ def test_a_run_that_ends_with_an_error_leaves_a_report(
     assert "/bin/false did not start" in (tmp_path / "broken" / "report" / "index.html").read_text()
 
 
-def test_an_evaluation_of_eight_episodes(prefect_api: None, tmp_path: Path) -> None:
+def test_an_evaluation_of_eight_episodes(prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path) -> None:
     trained = RunStore(tmp_path / "trained")
     trained.publish_policy(10, PROJECT / "datasets/policies/reader", {"parent": 9, "source": "reader"})
-    config = small_evaluation(tmp_path, policy={"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))})
+    policy = {"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))}
+    config = small_evaluation(tmp_path, policy=policy, cluster={"address": dask_cluster.address})
     result = evaluate(**parameters_of(config))
     assert result["version"] == 10, "as the run calls it"
     assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"

@@ -26,6 +26,8 @@ from tasks_lib.report import build_report
 from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
 from training.ledger.store import RunStore, read_json
 
+from .services import DaskCluster
+
 RUBRIC = read_rubric(
     {
         "fact_groups": [
@@ -79,11 +81,15 @@ def make_old(store: RunStore) -> None:
 
 
 @pytest.mark.dask
-def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: None, tmp_path: Path) -> None:
+def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path
+) -> None:
     write_tasks(tmp_path / "tasks.jsonl")
     judge = {"models": {"default": "m"}, "style": "webjudge", "retries": 0}
     tasks = {"file": str(tmp_path / "tasks.jsonl"), "kinds": ["click-test"]}
+    cluster = {"address": dask_cluster.address}
     values: dict[str, Any] = {
+        "cluster": cluster,
         "root": str(tmp_path),
         "run_id": "alone",
         "episodes": 2,
@@ -105,7 +111,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
     assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [
         True
     ] * 2
-    again = {"run": str(store.root), "which": "all", "batch": 1}
+    again = {"run": str(store.root), "which": "all", "batch": 1, "cluster": cluster}
     with endpoint() as fake:
         found = regrade(**parameters_of(resolve(RegradeConfig, {**again, "judge": {**judge, "base_url": fake.url}})))
         assert fake.count("verdict") == 2
@@ -131,13 +137,16 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(prefect_api: N
 
 
 @pytest.mark.dask
-def test_a_group_graded_by_program_and_by_judge_is_in_the_report(prefect_api: None, tmp_path: Path) -> None:
+def test_a_group_graded_by_program_and_by_judge_is_in_the_report(
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path
+) -> None:
     write_tasks(tmp_path / "tasks.jsonl")
     with endpoint() as fake:
         judge = {"base_url": fake.url, "models": {"default": "m"}, "style": "webjudge", "budget_requests": 50}
         values: dict[str, Any] = {
             "root": str(tmp_path),
             "run_id": "judged",
+            "cluster": {"address": dask_cluster.address},
             "episodes": 4,
             "split": "validation",
             "tasks": {"file": str(tmp_path / "tasks.jsonl")},

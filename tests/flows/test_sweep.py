@@ -33,6 +33,7 @@ from tasks_lib.sweeps.sweeping import Log, Sweep
 from tests.tasks_lib.swept import Train
 from training.ledger.store import RunStore, read_json
 
+from .services import DaskCluster
 from .test_flows import artifact
 
 TINY = {
@@ -63,10 +64,11 @@ def flow_runs(tag: str = "", name: str = "") -> list[FlowRun]:
 
 @pytest.mark.dask
 def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
-    prefect_api: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     later = tmp_path / "later"
-    values = {"base": TINY, "arms": [{"seed": 1}, {"policy.checkpoint": str(later)}], "run_id": "Two.Arms"}
+    base = {**TINY, "cluster": {"address": dask_cluster.address}}
+    values = {"base": base, "arms": [{"seed": 1}, {"policy.checkpoint": str(later)}], "run_id": "Two.Arms"}
     good, bad = (arm.run_id for arm in config(tmp_path, **values).all_arms())
     with pytest.raises(
         TrainingError, match=rf"1 of 2 arms failed(.|\n)*\n  {bad}: PolicyError: policy\.checkpoint: .*later"

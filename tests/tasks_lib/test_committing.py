@@ -74,20 +74,16 @@ class Turns:
             self._changed.notify_all()
 
 
-def play(store: RunStore, worker: str) -> None:
+async def play(store: RunStore, worker: str) -> None:
     """Commit the group as a worker has played it."""
-
-    async def main() -> None:
-        clock = ActivityClock(("reward", "store"))
-        with ThreadPoolExecutor(1, worker) as files:
-            committer = GroupCommitter([GROUP], store, clock, files, Ungraded())  # type: ignore[arg-type]
-            for sample, value in enumerate(OUTCOMES[worker]):
-                reward = score([RewardPart(name="page", value=value, weight=1.0, evidence="")])
-                episode_id = GROUP.episode_id(sample, 0)
-                ended = trajectory(episode_id=episode_id, group_id=GROUP.group_id, sample=sample, reward=reward)
-                await committer.add(GROUP, [ended])
-
-    asyncio.run(main())
+    clock = ActivityClock(("reward", "store"))
+    with ThreadPoolExecutor(1, worker) as files:
+        committer = GroupCommitter([GROUP], store, clock, files, Ungraded())  # type: ignore[arg-type]
+        for sample, value in enumerate(OUTCOMES[worker]):
+            reward = score([RewardPart(name="page", value=value, weight=1.0, evidence="")])
+            episode_id = GROUP.episode_id(sample, 0)
+            ended = trajectory(episode_id=episode_id, group_id=GROUP.group_id, sample=sample, reward=reward)
+            await committer.add(GROUP, [ended])
 
 
 @pytest.fixture
@@ -137,7 +133,7 @@ def test_two_workers_commit_a_group_in_every_order_of_their_file_operations(
 
         def run(worker: str, store: RunStore = store, turns: Turns = turns) -> None:
             try:
-                play(store, worker)
+                asyncio.run(play(store, worker))  # of a thread of its own
             finally:
                 turns.ended(worker)
 
@@ -163,7 +159,7 @@ def test_two_workers_commit_a_group_in_every_order_of_their_file_operations(
 
 
 @pytest.mark.parametrize("operations", range(5))
-def test_a_worker_killed_at_any_operation_leaves_nothing_that_counts(
+async def test_a_worker_killed_at_any_operation_leaves_nothing_that_counts(
     tmp_path: Path, before_operation: list[Callable[[str], None]], operations: int
 ) -> None:
     left = operations
@@ -178,11 +174,11 @@ def test_a_worker_killed_at_any_operation_leaves_nothing_that_counts(
     store = RunStore(tmp_path)
     before_operation.append(kill)
     try:
-        play(store, "first")
+        await play(store, "first")
     except Killed:
         assert left == 0
     assert not store.orphans(), "while there is no record, nothing has lost"
-    play(store, "second")
+    await play(store, "second")
     check_agrees(store)
     winner = "first" if operations >= 3 else "second"
     scores = tuple(episode.score for episode in read_group(store, GROUP.group_id).episodes)
@@ -190,9 +186,9 @@ def test_a_worker_killed_at_any_operation_leaves_nothing_that_counts(
     assert len(store.orphans()) == (min(operations, 2) if winner == "second" else 0)
 
 
-def test_a_trajectory_that_was_changed_after_its_group_was_committed_is_refused(tmp_path: Path) -> None:
+async def test_a_trajectory_that_was_changed_after_its_group_was_committed_is_refused(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    play(store, "first")
+    await play(store, "first")
     one, other = (store.trajectory_path(GROUP.episode_id(sample, 0)) for sample in (0, 1))
     whole = one.read_bytes()
     one.write_bytes(whole.replace(b'"score":1.0', b'"score":0.5'))

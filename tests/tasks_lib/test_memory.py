@@ -50,35 +50,34 @@ class Script:
         return Turn(asked, said, (1,), (0.0,), 0)
 
 
-def play(folder: Path, kind: str, *lines: Sequence[str], notes: Memory = (), **rollout: object) -> list[Trajectory]:
+async def play(
+    folder: Path, kind: str, *lines: Sequence[str], notes: Memory = (), **rollout: object
+) -> list[Trajectory]:
     """Episodes of one group, all at once: sample k says the k-th lines."""
     (task,) = select_kinds(resolve_path("datasets/tasks/miniwob.jsonl"), [kind])
     task = task.model_copy(update={"horizon": len(lines[0])})
     group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(200_000,) * len(lines), memory=notes)
     config = RolloutConfig.model_validate({"stop_on_invalid": False, "concurrency": 4} | rollout)
 
-    async def main() -> list[Trajectory]:
-        site = MiniWobSite()
-        await site.start()
-        try:
-            with ThreadPoolExecutor(1) as threads:
-                async with BrowserPool(max_sessions=len(lines)) as pool:
-                    actor = Script(*lines)
-                    encode = encode_stage(Letters(), RunStore(folder), "text", threads, config.memory_budget)
-                    turns = turn_pipeline(encode, actor, len(lines))
-                    clock = ActivityClock(("generate", "browser", "reward", "store"))
-                    runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, config)
-                    played = await asyncio.gather(
-                        *(runner.run(group, sample, SlotStatus()) for sample in range(len(lines)))
-                    )
-                    return [attempts[-1] for attempts in played]
-        finally:
-            await site.close()
-
-    return asyncio.run(main())
+    site = MiniWobSite()
+    await site.start()
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            async with BrowserPool(max_sessions=len(lines)) as pool:
+                actor = Script(*lines)
+                encode = encode_stage(Letters(), RunStore(folder), "text", threads, config.memory_budget)
+                turns = turn_pipeline(encode, actor, len(lines))
+                clock = ActivityClock(("generate", "browser", "reward", "store"))
+                runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, config)
+                played = await asyncio.gather(
+                    *(runner.run(group, sample, SlotStatus()) for sample in range(len(lines)))
+                )
+                return [attempts[-1] for attempts in played]
+    finally:
+        await site.close()
 
 
-def test_notes_are_shown_and_the_page_does_not_notice(tmp_path: Path) -> None:
+async def test_notes_are_shown_and_the_page_does_not_notice(tmp_path: Path) -> None:
     long = "v" * 501
     lines = [
         'remember [way] "left"',
@@ -89,7 +88,8 @@ def test_notes_are_shown_and_the_page_does_not_notice(tmp_path: Path) -> None:
         "click [1]",
     ]
     other = ["hover [1]"] * 6
-    noted, quiet = play(tmp_path, "click-test", lines, other, notes=(MemoryEntry(key="a", value="1"),), memory="episode", repeats=0)  # fmt: skip
+    first = (MemoryEntry(key="a", value="1"),)
+    noted, quiet = await play(tmp_path, "click-test", lines, other, notes=first, memory="episode", repeats=0)
     prompts = [step.prompt.splitlines() for step in noted.steps]
     assert [line for line in prompts[0] if "Memory" in line or " = " in line] == [f"Memory (1 kept; {HEAD}", 'a = "1"']
     assert 'way = "left"' in prompts[1] and f"Memory (2 kept; {HEAD}" in prompts[2]
@@ -112,15 +112,15 @@ def test_notes_are_shown_and_the_page_does_not_notice(tmp_path: Path) -> None:
     assert store.trajectory(noted.episode_id) == noted
 
 
-def test_without_a_memory_a_note_is_no_action_and_no_prompt_speaks_of_it(tmp_path: Path) -> None:
-    (episode,) = play(tmp_path, "click-test", ['{"action": "remember", "key": "a", "value": "b"}', "hover [1]"])
+async def test_without_a_memory_a_note_is_no_action_and_no_prompt_speaks_of_it(tmp_path: Path) -> None:
+    (episode,) = await play(tmp_path, "click-test", ['{"action": "remember", "key": "a", "value": "b"}', "hover [1]"])
     assert episode.steps[0].error is ErrorCode.UNKNOWN_ACTION
     assert "no such action: 'remember'; there are click, double_click" in episode.steps[1].prompt
     assert not any("Memory" in step.prompt or "forget" in step.prompt for step in episode.steps)
     assert episode.memory == ()
 
 
-def test_a_typed_password_is_not_kept_and_the_same_note_again_and_again_ends_an_episode(tmp_path: Path) -> None:
+async def test_a_typed_password_is_not_kept_and_the_same_note_again_and_again_ends_an_episode(tmp_path: Path) -> None:
     secret = [
         'remember [login] "juan hunter22"',
         'type [2] "hunter22"',
@@ -128,7 +128,7 @@ def test_a_typed_password_is_not_kept_and_the_same_note_again_and_again_ends_an_
         'remember [user] "juan"',
     ]
     again = ['remember [a] "b"'] * 4
-    kept, looped = play(tmp_path, "login-user", secret, again, memory="family")
+    kept, looped = await play(tmp_path, "login-user", secret, again, memory="family")
     assert kept.steps[0].observation.elements[1].tag == "password"
     assert [step.error for step in kept.steps] == [None, None, ErrorCode.SECRET, None]
     assert kept.memory == (MemoryChange(key="user", value="juan"),)

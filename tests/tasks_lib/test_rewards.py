@@ -79,23 +79,20 @@ def keep(data: bytes) -> str:
     return str(len(KEPT) - 1)
 
 
-def graded(stage: RewardStage, task: WebTask, *episodes: Trajectory) -> list[Trajectory]:
-    async def main() -> list[Trajectory]:
-        return await asyncio.gather(*(stage.grade(task, each) for each in episodes))
-
-    return asyncio.run(main())
+async def graded(stage: RewardStage, task: WebTask, *episodes: Trajectory) -> list[Trajectory]:
+    return await asyncio.gather(*(stage.grade(task, each) for each in episodes))
 
 
-def test_with_the_defaults_a_page_is_graded_as_ever() -> None:
-    (episode,) = graded(make_stage(*part_sources()), TASK, trajectory(page_facts=DONE))
+async def test_with_the_defaults_a_page_is_graded_as_ever() -> None:
+    (episode,) = await graded(make_stage(*part_sources()), TASK, trajectory(page_facts=DONE))
     assert episode.reward == score([page_reward(DONE, steps=3)])
     assert episode == trajectory(page_facts=DONE, reward=episode.reward)
 
 
-def test_so_many_at_once_and_the_rest_waits() -> None:
+async def test_so_many_at_once_and_the_rest_waits() -> None:
     source = Source(0.02)
     stage = make_stage(source, concurrency=2, format=1.0)
-    done = graded(stage, TASK, *[trajectory(page_facts=DONE)] * 6)
+    done = await graded(stage, TASK, *[trajectory(page_facts=DONE)] * 6)
     assert [each.reward.score for each in done] == [0.75] * 6 and source.most_busy == 2
     counts = stage.counts.metrics()
     assert (counts["graded"], counts["abstained"], counts["waiting"], counts["tokens"]) == (6, 0, 0, 42)
@@ -103,15 +100,15 @@ def test_so_many_at_once_and_the_rest_waits() -> None:
     assert counts["seconds"]["format"] > 0.1 and set(counts["seconds"]) == {"format"}
 
 
-def test_an_episode_that_failed_for_anothers_fault_is_not_graded() -> None:
+async def test_an_episode_that_failed_for_anothers_fault_is_not_graded() -> None:
     broken = trajectory(error="gone", stop_reason=StopReason.CRASH, reward=score([], abstained="gone"))
     stage = make_stage(Source(error=AssertionError("asked")), format=1.0)
-    assert graded(stage, TASK, broken) == [broken] and stage.counts.graded == 0
+    assert await graded(stage, TASK, broken) == [broken] and stage.counts.graded == 0
 
 
-def test_past_its_deadline_it_abstains_and_what_was_known_is_kept() -> None:
+async def test_past_its_deadline_it_abstains_and_what_was_known_is_kept() -> None:
     stage = make_stage(Source(30), deadline=0.05, format=1.0)
-    (episode,) = graded(stage, RUBRIC_TASK, trajectory())
+    (episode,) = await graded(stage, RUBRIC_TASK, trajectory())
     reward = episode.reward
     assert reward.abstained == "not graded within 0.05 s (rewards.deadline)" and reward.score is None
     assert [(part.name, part.value) for part in reward.parts] == [("order/at", 1.0), ("seen/red", None)]
@@ -168,15 +165,15 @@ async def test_waiting_for_the_judge_is_no_part_of_the_deadline() -> None:
     assert beside.reward.score == 1.0 and stage.counts.waiting_seconds > 8 * 0.2
 
 
-def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> None:
+async def test_what_nobody_foresaw_ends_the_run_and_what_was_foreseen_does_not() -> None:
     with pytest.raises(ExceptionGroup) as caught:
-        graded(make_stage(Source(error=ZeroDivisionError("oops")), format=1.0), TASK, trajectory())
+        await graded(make_stage(Source(error=ZeroDivisionError("oops")), format=1.0), TASK, trajectory())
     assert isinstance(caught.value.exceptions[0], ZeroDivisionError)
     stage = make_stage(Source(error=JudgeError("no reference")), format=1.0)
-    (episode,) = graded(stage, TASK, trajectory(page_facts=DONE))
+    (episode,) = await graded(stage, TASK, trajectory(page_facts=DONE))
     assert episode.reward.score == 1.0 and episode.reward.parts[1].evidence == "no reference"
     with pytest.raises(ExceptionGroup) as caught:
-        graded(make_stage(Source(error=TimeoutError("of another")), format=1.0), TASK, trajectory())
+        await graded(make_stage(Source(error=TimeoutError("of another")), format=1.0), TASK, trajectory())
     assert isinstance(caught.value.exceptions[0], TimeoutError), "a time-out of somebody else is none of the stage"
 
 
@@ -218,13 +215,13 @@ async def test_facts_are_checked_once_and_beside_the_event_loop(monkeypatch: pyt
     assert len(checked) == 2 and all(name.startswith("grade") for name in checked)
 
 
-def test_a_site_that_only_the_judge_saw_shut() -> None:
+async def test_a_site_that_only_the_judge_saw_shut() -> None:
     async def main(task: WebTask, episode: Trajectory) -> Trajectory:
         async with fake_judge(judged(blocking=says("BLOCKED", "a captcha"))) as fake, Judge(config(fake.url)) as judge:
             return await make_stage(judge=judge).grade(task, episode)
 
     for answer in ({}, {"answer": "", "stop_reason": StopReason.HORIZON}):
-        episode = asyncio.run(main(RUBRIC_TASK, trajectory(**answer)))
+        episode = await main(RUBRIC_TASK, trajectory(**answer))
         assert episode.wall == JUDGED_WALL and episode.reward.abstained == "blocked: a captcha"
         assert [part.value for part in episode.reward.parts] == [1.0, None]
 
@@ -249,10 +246,10 @@ async def test_what_the_judge_was_asked_is_kept_and_paid_for_also_when_it_abstai
     assert counts["dollars"] == pytest.approx(part.cost.dollars)
 
 
-def test_a_changed_rubric_is_refused() -> None:
+async def test_a_changed_rubric_is_refused() -> None:
     task = RUBRIC_TASK.model_copy(update={"rubric_hash": "f" * 64})
     with pytest.raises(JudgeError, match="f" * 64):
-        graded(make_stage(), task, trajectory())
+        await graded(make_stage(), task, trajectory())
 
 
 def test_performance_needs_signals() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envs.browser import BrowserPool
 from envs.sites import MiniWobSite
-from envs.types import StopReason, Trajectory
+from envs.types import StopReason
 from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve, resolve_path
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Turn
@@ -49,31 +49,28 @@ class Thinker:
         return Turn(asked, "click [1]", (1,), (0.0,), 0)
 
 
-def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: Path) -> None:
+async def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: Path) -> None:
     group = group_of(3, enough=1)
-
-    async def main() -> tuple[list[list[Trajectory]], list[Trajectory]]:
-        site = MiniWobSite()
-        await site.start()
-        try:
-            with ThreadPoolExecutor(1) as threads:
-                async with BrowserPool(max_sessions=2) as pool:
-                    actor = Thinker()
-                    encode = encode_stage(Letters(), RunStore(tmp_path), "text", threads, 1000)
-                    turns = turn_pipeline(encode, actor, 2)
-                    clock = ActivityClock(("generate", "browser", "reward", "store"))
-                    runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, RolloutConfig())
-                    async with asyncio.timeout(60):
-                        both = await asyncio.gather(*(runner.run(group, sample, SlotStatus()) for sample in (0, 1)))
-                        late = await runner.run(group, 2, SlotStatus())
-                        async with pool.lease(site) as one, pool.lease(site) as two:  # neither place is held any more
-                            for session in (one, two):
-                                await session.reset(group.task, 200_000)
-                    return both, late
-        finally:
-            await site.close()
-
-    (first, second), late = asyncio.run(main())
+    site = MiniWobSite()
+    await site.start()
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            async with BrowserPool(max_sessions=2) as pool:
+                actor = Thinker()
+                encode = encode_stage(Letters(), RunStore(tmp_path), "text", threads, 1000)
+                turns = turn_pipeline(encode, actor, 2)
+                clock = ActivityClock(("generate", "browser", "reward", "store"))
+                runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, RolloutConfig())
+                async with asyncio.timeout(60):
+                    first, second = await asyncio.gather(
+                        *(runner.run(group, sample, SlotStatus()) for sample in (0, 1))
+                    )
+                    late = await runner.run(group, 2, SlotStatus())
+                    async with pool.lease(site) as one, pool.lease(site) as two:  # neither place is held any more
+                        for session in (one, two):
+                            await session.reset(group.task, 200_000)
+    finally:
+        await site.close()
     assert [each.stop_reason for each in first] == [StopReason.DONE] and first[0].error is None
     assert [each.stop_reason for each in second] == [StopReason.ABANDONED], "and it is not tried again"
     assert second[0].error == NOT_NEEDED and second[0].reward.score is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -54,11 +53,11 @@ def wrong(task: WebTask) -> WebTask:
     )
 
 
-def checked(*tasks: WebTask, root: Path = Path()) -> SetCheck:
-    return asyncio.run(check_set(TaskIndex.build(tasks), root))
+async def checked(*tasks: WebTask, root: Path = Path()) -> SetCheck:
+    return await check_set(TaskIndex.build(tasks), root)
 
 
-def test_impossible_tasks_are_found_among_good_ones() -> None:
+async def test_impossible_tasks_are_found_among_good_ones() -> None:
     asked, long = iter(ANSWERED), iter(LONG)
     horizon, world = next(long), next(long)
     other = {"rubric": wrong(ASKED).rubric}
@@ -78,17 +77,17 @@ def test_impossible_tasks_are_found_among_good_ones() -> None:
     ]  # fmt: skip
     bad = {task.task_id: what for task, what in cases}
     assert len(bad) == len(cases)
-    found = checked(*GOOD, *(task for task, _ in cases))
+    found = await checked(*GOOD, *(task for task, _ in cases))
     assert {fault.task_id for fault in found.faults} == set(bad) and len(found.faults) == len(bad)
     for fault in found.faults:
         assert re.search(bad[fault.task_id], str(fault)), str(fault)
     assert found.solved == len(GOOD) and not found.unknown and found.tasks == len(GOOD) + len(cases)
 
 
-def test_what_cannot_be_known_is_counted_with_its_reason() -> None:
+async def test_what_cannot_be_known_is_counted_with_its_reason() -> None:
     site, own, reworded, judged = ANSWERED[:4]
     judge = JudgeFact(id="judged", description="It is polite.")
-    found = checked(
+    found = await checked(
         site.model_copy(update={"site": "a.example"}),
         own.model_copy(update={"task_id": "own/1"}),
         wrong(reworded).model_copy(update={"instruction": "Say: nothing of the kind"}),
@@ -118,7 +117,7 @@ SOLVED, FAILED, BROKEN, JUDGED = "solved", "failed", "the browser failed", "fact
         ([FAILED, JUDGED], [SOLVED, SOLVED], "oracle fails on some seeds"),  # the other one may be solved
     ],
 )
-def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
+async def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
     monkeypatch: pytest.MonkeyPatch, train: list[str], held_out: list[str], outcome: str
 ) -> None:
     """Beside a task that is solved and one that is not, and with the episodes played by a stand-in."""
@@ -148,7 +147,7 @@ def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
         counts = {split: sum(each[:2] == (name, split) for each in ends) for split in played}
         seeds = {split: SeedRange(start=0, stop=count) for split, count in counts.items() if count}
         tasks.append(click.model_copy(update={"task_id": name, "seeds": seeds}))
-    found = checked(*tasks)
+    found = await checked(*tasks)
     faults = {fault.task_id: (fault.split, fault.seed) for fault in found.faults}
     assert faults.pop("bad") == ("train", 0) and found.tasks == 3
     assert faults == ({"this": (outcome, 0)} if outcome in played else {})
@@ -156,19 +155,19 @@ def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
     assert dict(found.unknown) == ({} if outcome in (*played, SOLVED) else {outcome: 1})
 
 
-def test_parts_are_solved_by_the_solution_of_the_whole() -> None:
+async def test_parts_are_solved_by_the_solution_of_the_whole() -> None:
     rules = DecompositionRules()
     parts = [part for task in GENERATED for part in decompose(task, rules, 0).tasks][:8]
     assert parts
-    found = checked(*parts)
+    found = await checked(*parts)
     assert found.faults == [] and found.solved + found.unknown["no known solution"] == len(parts) and found.solved
 
 
-def test_each_task_is_counted_once_and_large_sets_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_task_is_counted_once_and_large_sets_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks_lib.preflight.task_check.ALL", 10)
     monkeypatch.setattr("tasks_lib.preflight.task_check.SAMPLE", 4)
     tasks = [task.model_copy(update={"difficulty": 9}) if n == 5 else task for n, task in enumerate(GENERATED[:20])]
-    found = checked(*tasks)
+    found = await checked(*tasks)
     assert len(found.faults) == 1, "contradictions are looked for in every task"
     assert found.solved + len(found.faults) + found.unplayed == 20 and found.solved in (3, 4)
     assert f"{found.unplayed} were not played" in list(found.lines("x"))[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def beside(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
-def test_each_task_of_a_run_uploads_its_own_files_and_no_others(beside: Path, tmp_path: Path) -> None:
+async def test_each_task_of_a_run_uploads_its_own_files_and_no_others(beside: Path, tmp_path: Path) -> None:
     save_tasks(beside / "tasks.jsonl", [upload_task(1, "cvs/1"), upload_task(2, "cvs/2"), upload_task(3, "")])
     store = RunStore(tmp_path / "run")
     tasks = list(freeze_tasks(TasksConfig(file=str(beside / "tasks.jsonl")), store))
@@ -62,24 +61,20 @@ def test_each_task_of_a_run_uploads_its_own_files_and_no_others(beside: Path, tm
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages/index.html").write_text(PAGE)
 
-    async def play() -> list[tuple[str, str]]:
-        site = StaticSite("pages", tmp_path / "pages")
-        await site.start()
-        try:
-            found = []
-            async with BrowserPool(request.pool_options()) as pool:
-                for group in request.groups:
-                    async with pool.lease(site) as session:
-                        first = await session.reset(group.task, 0)
-                        (field,) = first.observation.elements
-                        for names in (("cv.txt",), ("../2/cv.txt",), ("more/b.txt",), ("/etc/hostname",)):
-                            result = await session.step(Upload(element=field.index, files=names))
-                            found.append((result.error or "", result.observation.text))
-            return found
-        finally:
-            await site.close()
-
-    found = asyncio.run(play())
+    site = StaticSite("pages", tmp_path / "pages")
+    await site.start()
+    try:
+        found = []
+        async with BrowserPool(request.pool_options()) as pool:
+            for group in request.groups:
+                async with pool.lease(site) as session:
+                    first = await session.reset(group.task, 0)
+                    (field,) = first.observation.elements
+                    for names in (("cv.txt",), ("../2/cv.txt",), ("more/b.txt",), ("/etc/hostname",)):
+                        result = await session.step(Upload(element=field.index, files=names))
+                        found.append((result.error or "", result.observation.text))
+    finally:
+        await site.close()
     none = ErrorCode.NO_SUCH_FILE
     codes = [code for code, _ in found]
     assert codes == ["", none, none, none, "", none, "", none, none, none, none, none]

@@ -57,37 +57,33 @@ def no_clock(doing: str) -> Iterator[None]:
     yield
 
 
-def play_all(orders: Sequence[Order], said: Wording = as_it_is) -> list[Trajectory]:
+async def play_all(orders: Sequence[Order], said: Wording = as_it_is) -> list[Trajectory]:
     """The graded episodes, in the order of the tasks."""
+    sites: dict[str, Site] = {name: make_site(name) for name in sorted({task.site for task, _ in orders})}
+    turns = Oracles(orders, said)
+    stage = RewardStage(RewardConfig(), no_clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
+    try:
+        for site in sites.values():
+            await site.start()
+        async with BrowserPool(max_sessions=SESSIONS, screenshots=False) as pool:
+            runner = EpisodeRunner(
+                pool=pool,
+                sites=sites,
+                actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
+                turns=turns,  # type: ignore[arg-type]
+                clock=no_clock,  # type: ignore[arg-type]
+                rollout=RolloutConfig(attempts=1),
+            )
 
-    async def run() -> list[Trajectory]:
-        sites: dict[str, Site] = {name: make_site(name) for name in sorted({task.site for task, _ in orders})}
-        turns = Oracles(orders, said)
-        stage = RewardStage(RewardConfig(), no_clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
-        try:
-            for site in sites.values():
-                await site.start()
-            async with BrowserPool(max_sessions=SESSIONS, screenshots=False) as pool:
-                runner = EpisodeRunner(
-                    pool=pool,
-                    sites=sites,
-                    actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
-                    turns=turns,  # type: ignore[arg-type]
-                    clock=no_clock,  # type: ignore[arg-type]
-                    rollout=RolloutConfig(attempts=1),
-                )
+            async def play(number: int, task: WebTask) -> Trajectory:
+                group = GroupSpec(group_id=f"i000000-g{number:04d}", task=task, seeds=(world_seed(task),))
+                (ended,) = await runner.run(group, 0, SlotStatus())
+                return await stage.grade(task, ended)
 
-                async def play(number: int, task: WebTask) -> Trajectory:
-                    group = GroupSpec(group_id=f"i000000-g{number:04d}", task=task, seeds=(world_seed(task),))
-                    (ended,) = await runner.run(group, 0, SlotStatus())
-                    return await stage.grade(task, ended)
-
-                return await asyncio.gather(*(play(number, task) for number, (task, _) in enumerate(orders)))
-        finally:
-            for site in sites.values():
-                await site.close()
-
-    return asyncio.run(run())
+            return await asyncio.gather(*(play(number, task) for number, (task, _) in enumerate(orders)))
+    finally:
+        for site in sites.values():
+            await site.close()
 
 
 def described(task: WebTask, ended: Trajectory) -> str:

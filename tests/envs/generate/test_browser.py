@@ -60,30 +60,27 @@ async def prove(pool: BrowserPool, site: Site, task: WebTask) -> list[str]:
     return found
 
 
-def prove_all(kinds: Sequence[str], each: int) -> list[str]:
-    async def run() -> list[str]:
-        found = []
-        for name in sorted({TEMPLATES[kind].site for kind in kinds}):
-            site = make_site(name)
-            await site.start()
-            try:
-                async with BrowserPool(max_sessions=SESSIONS, screenshots=False) as pool:
-                    tasks = [task for kind in kinds if TEMPLATES[kind].site == name for task in by_kind()[kind][:each]]
-                    found += await asyncio.gather(*(prove(pool, site, task) for task in tasks))
-            finally:
-                await site.close()
-        return [problem for problems in found for problem in problems]
-
-    return asyncio.run(run())
+async def prove_all(kinds: Sequence[str], each: int) -> list[str]:
+    found = []
+    for name in sorted({TEMPLATES[kind].site for kind in kinds}):
+        site = make_site(name)
+        await site.start()
+        try:
+            async with BrowserPool(max_sessions=SESSIONS, screenshots=False) as pool:
+                tasks = [task for kind in kinds if TEMPLATES[kind].site == name for task in by_kind()[kind][:each]]
+                found += await asyncio.gather(*(prove(pool, site, task) for task in tasks))
+        finally:
+            await site.close()
+    return [problem for problems in found for problem in problems]
 
 
-def test_solutions_get_1_and_doing_nothing_does_not_pass() -> None:
-    assert prove_all(FEW, 1) == []
+async def test_solutions_get_1_and_doing_nothing_does_not_pass() -> None:
+    assert await prove_all(FEW, 1) == []
 
 
 @pytest.mark.slow
-def test_a_task_of_every_template() -> None:
-    assert prove_all(sorted(TEMPLATES), 1) == []
+async def test_a_task_of_every_template() -> None:
+    assert await prove_all(sorted(TEMPLATES), 1) == []
 
 
 async def test_episodes_side_by_side_do_not_meet() -> None:
@@ -124,46 +121,43 @@ class Scripted:
         )
 
 
-def run_episode(task: WebTask, plan: Plan) -> Trajectory:
+async def run_episode(task: WebTask, plan: Plan) -> Trajectory:
     """One episode as rollouts play it, stored and read again."""
 
     @contextmanager
     def clock(doing: str) -> Iterator[None]:
         yield
 
-    async def run() -> Trajectory:
-        site = make_site(task.site)
-        await site.start()
-        try:
-            async with BrowserPool(screenshots=False) as pool:
-                runner = EpisodeRunner(
-                    pool=pool,
-                    sites={task.site: site},
-                    actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
-                    turns=Scripted(plan),  # type: ignore[arg-type]
-                    clock=clock,  # type: ignore[arg-type]
-                    rollout=RolloutConfig(attempts=1),
-                )
-                group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(world_seed(task),))
-                (ended,) = await runner.run(group, 0, SlotStatus())
-        finally:
-            await site.close()
-        stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
-        return await stage.grade(task, ended)
-
-    trajectory = asyncio.run(run())
+    site = make_site(task.site)
+    await site.start()
+    try:
+        async with BrowserPool(screenshots=False) as pool:
+            runner = EpisodeRunner(
+                pool=pool,
+                sites={task.site: site},
+                actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
+                turns=Scripted(plan),  # type: ignore[arg-type]
+                clock=clock,  # type: ignore[arg-type]
+                rollout=RolloutConfig(attempts=1),
+            )
+            group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(world_seed(task),))
+            (ended,) = await runner.run(group, 0, SlotStatus())
+    finally:
+        await site.close()
+    stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
+    trajectory = await stage.grade(task, ended)
     stored = Trajectory.model_validate_json(trajectory.model_dump_json())
     assert stored == trajectory
     return stored
 
 
-def test_a_stored_episode_is_graded_again_after_its_server_is_gone() -> None:
+async def test_a_stored_episode_is_graded_again_after_its_server_is_gone() -> None:
     task = by_kind()["shop-order-1"][0]
-    stored = run_episode(task, solution_of(task))
+    stored = await run_episode(task, solution_of(task))
     assert stored.stop_reason is StopReason.ANSWER and stored.reward.score == 1.0 and stored.reward.passed
     assert task.rubric is not None
     again = grade_by_program(task.rubric, EpisodeEvidence.of(stored), expected_hash=task.rubric_hash)
     assert again == stored.reward
     assert any("/api/orders/" in part.evidence for part in again.parts)
-    idle = run_episode(task, ())
+    idle = await run_episode(task, ())
     assert idle.reward.score == 0.0 and idle.reward.abstained is None and not idle.reward.passed

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from envs.tasks.generate import solution_of
-from envs.tasks.generate.check import Checker, checker
+from envs.tasks.generate.check import checker
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say, Tick
 from envs.types import RewardBundle, TaskError, WebTask
 
 from .making import by_kind, something_else, world_seed
 
 
-def with_checker(body: Callable[[Checker], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with checker() as check:
-            await body(check)
-
-    asyncio.run(run())
-
-
 def described(task: WebTask, reward: RewardBundle) -> str:
     return f"{task.task_id}: {task.instruction} {[(part.name, part.value, part.evidence) for part in reward.parts]}"
 
 
-def test_solutions_solve() -> None:
-    async def body(check: Checker) -> None:
+async def test_solutions_solve() -> None:
+    async with checker() as check:
         for tasks in by_kind().values():
             for task in tasks[:2]:
                 reward = await check.solve(task)
@@ -36,11 +25,9 @@ def test_solutions_solve() -> None:
                 assert all(part.value == 1.0 for part in reward.parts), "gates too"
                 assert reward.rubric_hash == task.rubric_hash
 
-    with_checker(body)
 
-
-def test_doing_nothing_or_stopping_early_does_not() -> None:
-    async def body(check: Checker) -> None:
+async def test_doing_nothing_or_stopping_early_does_not() -> None:
+    async with checker() as check:
         for tasks in by_kind().values():
             task = tasks[-1]
             plan = solution_of(task)
@@ -49,24 +36,20 @@ def test_doing_nothing_or_stopping_early_does_not() -> None:
             reward = await check.play(task, plan[:-1])
             assert reward.score is not None and reward.score < 1 and not reward.passed, described(task, reward)
 
-    with_checker(body)
 
-
-def test_whoever_also_does_something_else_gets_nothing() -> None:
-    async def body(check: Checker) -> None:
+async def test_whoever_also_does_something_else_gets_nothing() -> None:
+    async with checker() as check:
         for tasks in by_kind().values():
             task = tasks[0]
             reward = await check.play(task, (*something_else(task), *solution_of(task)))
             assert reward.score == 0.0 and not reward.passed, described(task, reward)
 
-    with_checker(body)
 
-
-def test_the_solution_of_another_task_of_the_family_does_not() -> None:
+async def test_the_solution_of_another_task_of_the_family_does_not() -> None:
     def last_words(plan: Plan) -> str:
         return plan[-1].text if isinstance(plan[-1], Say) else ""
 
-    async def body(check: Checker) -> None:
+    async with checker() as check:
         tried = 0
         for tasks in by_kind().values():
             task = tasks[0]
@@ -80,18 +63,14 @@ def test_the_solution_of_another_task_of_the_family_does_not() -> None:
                     break
         assert tried > 0.7 * len(by_kind())
 
-    with_checker(body)
 
-
-def test_partial_work_gets_partial_credit() -> None:
-    async def body(check: Checker) -> None:
+async def test_partial_work_gets_partial_credit() -> None:
+    async with checker() as check:
         task = by_kind()["shop-basket-2"][0]
         plan = solution_of(task)
         half = plan[: 1 + next(at for at, move in enumerate(plan) if move == Push("Add to basket"))]
         reward = await check.play(task, half)
         assert reward.score == 0.5 and reward.binary == 0.0 and not reward.passed
-
-    with_checker(body)
 
 
 @pytest.mark.parametrize(
@@ -104,19 +83,15 @@ def test_partial_work_gets_partial_credit() -> None:
         (Tick("Gift wrapping"), "has no checkbox"),
     ],
 )
-def test_a_move_that_cannot_be_made_says_so(move: object, message: str) -> None:
-    async def body(check: Checker) -> None:
+async def test_a_move_that_cannot_be_made_says_so(move: object, message: str) -> None:
+    async with checker() as check:
         with pytest.raises(TaskError, match=message):
             await check.play(by_kind()["shop-open"][0], (move,))  # type: ignore[arg-type]
 
-    with_checker(body)
 
-
-def test_tasks_of_other_sites_are_refused() -> None:
-    async def body(check: Checker) -> None:
+async def test_tasks_of_other_sites_are_refused() -> None:
+    async with checker() as check:
         task = by_kind()["shop-open"][0]
         for update in ({"site": "miniwob"}, {"rubric": None}):
             with pytest.raises(TaskError, match="is on"):
                 await check.play(task.model_copy(update=update), ())
-
-    with_checker(body)

@@ -61,11 +61,11 @@ def failed(tasks: list[WebTask], ended: list[Trajectory]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def shown() -> list[tuple[WebTask, Trajectory]]:
+async def shown(anyio_backend: str) -> list[tuple[WebTask, Trajectory]]:
     """A task of every template, played by its oracle."""
     tasks = first_of_each()
     assert {task.kind for task in tasks} == set(TEMPLATES)
-    return list(zip(tasks, play_all([(task, oracle_of(task)) for task in tasks]), strict=True))
+    return list(zip(tasks, await play_all([(task, oracle_of(task)) for task in tasks]), strict=True))
 
 
 def test_every_template_is_solved_in_the_browser(shown: list[tuple[WebTask, Trajectory]]) -> None:
@@ -98,10 +98,10 @@ def test_what_is_answered_was_to_be_read(shown: list[tuple[WebTask, Trajectory]]
             ) in seen
 
 
-def test_a_wrong_answer_or_a_step_less_is_not_rewarded_in_full() -> None:
+async def test_a_wrong_answer_or_a_step_less_is_not_rewarded_in_full() -> None:
     tasks = first_of_each()
     for task, ended in zip(
-        tasks, play_all([(task, follow(gone_wrong(solution_of(task)))) for task in tasks]), strict=True
+        tasks, await play_all([(task, follow(gone_wrong(solution_of(task)))) for task in tasks]), strict=True
     ):
         assert ended.error is None and ended.reward.score is not None, described(task, ended)
         assert ended.reward.score < 1.0 and not ended.reward.passed, described(task, ended)
@@ -113,9 +113,9 @@ def in_turn(action: Action, seen: Observation) -> Action:
     return said_by("coordinates" if number % 2 else "mark", action, seen)
 
 
-def test_they_are_solved_by_marks_and_coordinates() -> None:
+async def test_they_are_solved_by_marks_and_coordinates() -> None:
     tasks = [tasks[1] for tasks in by_kind().values()]
-    ended = play_all([(task, oracle_of(task)) for task in tasks], in_turn)
+    ended = await play_all([(task, oracle_of(task)) for task in tasks], in_turn)
     assert failed(tasks, ended) == []
     named = [step.action for each in ended for step in each.steps if not isinstance(step.action, Answer | Terminate)]
     assert all(getattr(action, "element", None) is None for action in named)
@@ -124,7 +124,7 @@ def test_they_are_solved_by_marks_and_coordinates() -> None:
         assert ways == {True, False}, f"{kind.__name__} was said in one way only"
 
 
-def test_pages_longer_than_the_window_are_scrolled() -> None:
+async def test_pages_longer_than_the_window_are_scrolled() -> None:
     """The office where 20 people of this world work: its list is read to the end, and its last line is clicked."""
     spec = GeneratorSpec(kinds=("directory-count", "directory-open"), per_world=400)
     made = generate_world(spec, World("directory", 100_245, Split.DEMO))
@@ -134,8 +134,8 @@ def test_pages_longer_than_the_window_are_scrolled() -> None:
     count = next(task for task in made if task.kind == "directory-count" and office in (task.instruction or ""))
     last = next(task for task in made if task.kind == "directory-open" and names[-1] in (task.instruction or ""))
     way = follow((Follow(office), Follow(names[-1])))
-    counted, opened = play_all([(count, oracle_of(count)), (last, way)])
-    (pointed,) = play_all([(last, way)], in_turn)
+    counted, opened = await play_all([(count, oracle_of(count)), (last, way)])
+    (pointed,) = await play_all([(last, way)], in_turn)
     for task, ended in ((count, counted), (last, opened), (last, pointed)):
         assert ended.reward.score == 1.0, described(task, ended)
         assert [step.action.type for step in ended.steps[:2]] == ["click", "scroll"]

@@ -56,7 +56,7 @@ const picture = new Image(90, 20); picture.alt = long("alt"); document.body.appe
 </script>""".replace("LONG", str(LONG))
 
 
-def test_no_page_makes_an_observation_larger_than_its_bound(on_page: Any) -> None:
+async def test_no_page_makes_an_observation_larger_than_its_bound(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> Reading:
         await page.goto("data:text/html," + "x" * LONG)
         address = (await look(cdp)).observation.url
@@ -64,7 +64,7 @@ def test_no_page_makes_an_observation_larger_than_its_bound(on_page: Any) -> Non
         await page.set_content(HOSTILE)
         return await look(cdp, error="why " * LONG)
 
-    reading = on_page("", script)
+    reading = await on_page("", script)
     seen = reading.observation
     assert sum(map(len, strings(seen.model_dump(exclude={"viewport"})))) <= MAX_CHARS
     assert len(seen.elements) == 200 and len(seen.text) <= 8_000 and sum(map(len, seen.words or ())) <= 8_000
@@ -114,7 +114,9 @@ def cache() -> dict[tuple[str, int], tuple[Observation, Observation]]:
 
 
 @pytest.fixture
-def on_fields(on_page: Any, cache: dict[tuple[str, int], tuple[Observation, Observation]]) -> Any:
+async def on_fields(
+    anyio_backend: str, on_page: Any, cache: dict[tuple[str, int], tuple[Observation, Observation]]
+) -> Any:
     """What is seen with a text typed into every kind of field, and when the page shows it too; all cases in one browser."""
 
     async def script(page: Page, cdp: CDPSession) -> None:
@@ -129,5 +131,5 @@ def on_fields(on_page: Any, cache: dict[tuple[str, int], tuple[Observation, Obse
                 cache[typed, listed] = before, (await look(cdp, max_elements=listed)).observation
 
     if not cache:
-        on_page(FIELDS, script)
+        await on_page(FIELDS, script)
     return lambda typed, listed: cache[typed, listed]

@@ -232,14 +232,14 @@ def cache() -> dict[str, Reading]:
 
 
 @pytest.fixture
-def seen(on_page: Any, cache: dict[str, Reading]) -> Reading:
+async def seen(anyio_backend: str, on_page: Any, cache: dict[str, Reading]) -> Reading:
     """One look at the page with all the cells."""
 
     async def look(page: Page, cdp: CDPSession) -> Reading:
         return await Observer().observe(cdp, viewport=(1280, 720), instruction="")
 
     if not cache:
-        cache[""] = on_page(PAGE, look)
+        cache[""] = await on_page(PAGE, look)
     return cache[""]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -23,16 +22,16 @@ class Failing:
     def on(self, event: Any, f: Any) -> None: ...
 
 
-def look(snapshot: Exception, focus: Exception) -> None:
-    asyncio.run(Observer().observe(Failing(snapshot, focus), viewport=(800, 600), instruction=""))
+async def look(snapshot: Exception, focus: Exception) -> None:
+    await Observer().observe(Failing(snapshot, focus), viewport=(800, 600), instruction="")
 
 
-def test_a_lost_connection_is_one_error() -> None:
+async def test_a_lost_connection_is_one_error() -> None:
     with pytest.raises(BrowserError, match="the socket is gone"):
-        look(BrowserError("the socket is gone"), BrowserError("the socket is gone"))
+        await look(BrowserError("the socket is gone"), BrowserError("the socket is gone"))
 
 
-def test_what_is_no_error_of_the_browser_is_not_lost_behind_one() -> None:
+async def test_what_is_no_error_of_the_browser_is_not_lost_behind_one() -> None:
     for failures in ((BrowserError("gone"), KeyError("frameTree")), (KeyError("frameTree"), BrowserError("gone"))):
         with pytest.raises(KeyError, match="frameTree"):
-            look(*failures)
+            await look(*failures)

@@ -63,11 +63,11 @@ def cache() -> dict[float, Seen]:
 
 
 @pytest.fixture(params=[1.0, 2.0])
-def seen(request: Any, on_labelled: Any, cache: dict[float, Seen]) -> Seen:
+async def seen(anyio_backend: str, request: Any, on_labelled: Any, cache: dict[float, Seen]) -> Seen:
     """The labelled page, at device scale 1 and 2: the same in CSS pixels."""
     scale = request.param
     if scale not in cache:
-        cache[scale] = on_labelled(look, scale)
+        cache[scale] = await on_labelled(look, scale)
     return cache[scale]
 
 

@@ -36,7 +36,7 @@ Element.prototype.getBoundingClientRect = function () { scripts += 1; return rec
 </script>"""
 
 
-def test_the_page_sees_no_change_and_no_call(on_page: Any) -> None:
+async def test_the_page_sees_no_change_and_no_call(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> Any:
         observer = Observer()
         await page.focus("input")
@@ -46,14 +46,14 @@ def test_the_page_sees_no_change_and_no_call(on_page: Any) -> None:
             await look(observer, cdp)
         return await page.evaluate(f"[changes, scripts, Object.getOwnPropertyNames(window).length - {globals_before}]")
 
-    assert on_page(WATCHED, script) == [0, 0, 0]
+    assert await on_page(WATCHED, script) == [0, 0, 0]
 
 
 LIVE = """<form id=login><input placeholder=Name value=old><input type=checkbox aria-label=Keep>
 <select aria-label=Size><option>S<option>M</select><textarea aria-label=Note></textarea></form>"""
 
 
-def test_form_state_is_live(on_page: Any) -> None:
+async def test_form_state_is_live(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> tuple[Reading, Reading]:
         observer = Observer()
         before = await look(observer, cdp)
@@ -63,7 +63,7 @@ def test_form_state_is_live(on_page: Any) -> None:
         await page.fill("textarea", "words")
         return before, await look(observer, cdp)
 
-    before, after = on_page(LIVE, script)
+    before, after = await on_page(LIVE, script)
     assert [element.value for element in before.observation.elements] == ["old", "", "S", ""]
     assert [element.value for element in after.observation.elements] == ["new", "", "M", "words"]
     assert by_text(after, "Keep").checked and by_text(after, "Note").focused
@@ -80,7 +80,7 @@ LIST = (
 )
 
 
-def test_ids_stay_when_things_come_and_go(on_page: Any) -> None:
+async def test_ids_stay_when_things_come_and_go(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[Reading]:
         observer = Observer()
         readings = [await look(observer, cdp)]
@@ -94,7 +94,7 @@ def test_ids_stay_when_things_come_and_go(on_page: Any) -> None:
             readings.append(await look(observer, cdp))
         return readings
 
-    first, inserted, removed, renamed, redrawn = on_page(LIST, script)
+    first, inserted, removed, renamed, redrawn = await on_page(LIST, script)
     ids = [[element.id for element in reading.observation.elements] for reading in (first, inserted, removed)]
     assert ids[0] == ["delete", "delete_2", "delete_3", "nav.home"]
     assert ids[1] == ["delete_4", *ids[0]], "the new first button does not take the old one's id"
@@ -116,7 +116,7 @@ window.focusOn = (name) => (inner[name] || (name === "framed" ? document.querySe
 </script>"""
 
 
-def test_focus_is_found_in_shadow_roots_and_frames(on_page: Any) -> None:
+async def test_focus_is_found_in_shadow_roots_and_frames(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[list[str]]:
         observer, found = Observer(), []
         found.append([element.text for element in (await look(observer, cdp)).observation.elements if element.focused])
@@ -126,28 +126,28 @@ def test_focus_is_found_in_shadow_roots_and_frames(on_page: Any) -> None:
             found.append([element.text for element in elements if element.focused])
         return found
 
-    assert on_page(FOCUS, script) == [[], ["plain"], ["open"], ["closed"], ["framed"]]
+    assert await on_page(FOCUS, script) == [[], ["plain"], ["open"], ["closed"], ["framed"]]
 
 
-def test_focus_in_a_frame_of_another_origin(on_labelled: Any) -> None:
+async def test_focus_in_a_frame_of_another_origin(on_labelled: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[tuple[str, str]]:
         await page.frame_locator("#far").get_by_placeholder("Field in a frame").click()
         elements = (await look(Observer(), cdp)).observation.elements
         return [(element.text, element.id) for element in elements if element.focused]
 
-    assert on_labelled(script) == [("Field in a frame", "far.field_in_a_frame")]
+    assert await on_labelled(script) == [("Field in a frame", "far.field_in_a_frame")]
 
 
 TALL = "<button>Top</button><div style='height: 3000px'>high</div><button>Bottom</button><p>The end</p>"
 
 
-def test_what_is_out_of_view_is_counted_or_listed(on_page: Any) -> None:
+async def test_what_is_out_of_view_is_counted_or_listed(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[Reading]:
         readings = [await look(Observer(), cdp), await look(Observer(replace(FULL, offscreen=True)), cdp)]
         await page.evaluate("scrollTo(0, 5000)")
         return [*readings, await look(Observer(), cdp)]
 
-    seen, listed, scrolled = (reading.observation for reading in on_page(TALL, script))
+    seen, listed, scrolled = (reading.observation for reading in await on_page(TALL, script))
     assert [element.text for element in seen.elements] == ["Top"] and seen.hidden.below == 1
     assert seen.text == '[1] button "Top"\nhigh\n… 1 more element below, 7 characters of text out of view'
     assert [(element.text, element.in_viewport) for element in listed.elements] == [("Top", True), ("Bottom", False)]
@@ -161,33 +161,33 @@ INSIDE = """<a href="#x" style="position: absolute; top: -500px">Skip</a>
 <iframe height=100 srcdoc="<button>Three</button><div style='height: 3000px'></div><button>Four</button>"></iframe>"""
 
 
-def test_what_a_container_or_frame_has_scrolled_away_is_counted(on_page: Any) -> None:
+async def test_what_a_container_or_frame_has_scrolled_away_is_counted(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[Reading]:
         await page.frame_locator("iframe").get_by_text("Four").wait_for()
         before = await look(Observer(), cdp)
         await page.evaluate("box.scrollTo(0, 5000); frames[0].scrollTo(0, 5000)")
         return [before, await look(Observer(), cdp)]
 
-    before, after = (reading.observation for reading in on_page(INSIDE, script))
+    before, after = (reading.observation for reading in await on_page(INSIDE, script))
     assert [element.text for element in before.elements] == ["One", "Three"]
     assert (before.hidden.above, before.hidden.below) == (0, 2), "what no scrolling reaches is not counted"
     assert [element.text for element in after.elements] == ["Two", "Four"]
     assert (after.hidden.above, after.hidden.below) == (2, 0)
 
 
-def test_a_dialog_covers_what_is_below_it(on_page: Any) -> None:
+async def test_a_dialog_covers_what_is_below_it(on_page: Any) -> None:
     page = "<button>Below</button><p>Text below</p><dialog id=d style='width:100%;height:100%;max-width:none'><button>Inside</button></dialog>"
 
     async def script(page: Page, cdp: CDPSession) -> Reading:
         await page.evaluate("d.showModal()")
         return await look(Observer(), cdp)
 
-    seen = on_page(page, script).observation
+    seen = (await on_page(page, script)).observation
     assert [element.text for element in seen.elements] == ["Inside"] and "Text below" not in seen.text
     assert seen.hidden.covered == 1
 
 
-def test_what_is_excluded_is_neither_shown_nor_hashed(on_page: Any) -> None:
+async def test_what_is_excluded_is_neither_shown_nor_hashed(on_page: Any) -> None:
     page = "<div id=clock><button>Stop</button> 12:00</div><button class='ad big'>Ad</button><button>Go</button>"
 
     async def script(page: Page, cdp: CDPSession) -> list[Reading]:
@@ -198,12 +198,12 @@ def test_what_is_excluded_is_neither_shown_nor_hashed(on_page: Any) -> None:
         await page.evaluate("document.body.append('more')")
         return [first, second, await look(observer, cdp)]
 
-    first, second, third = on_page(page, script)
+    first, second, third = await on_page(page, script)
     assert first.observation.text == second.observation.text == '[1] button "Go"'
     assert first.dom_hash == second.dom_hash != third.dom_hash
 
 
-def test_a_push_of_the_address_is_no_other_document(on_labelled: Any) -> None:
+async def test_a_push_of_the_address_is_no_other_document(on_labelled: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[str]:
         observer = Observer()
         documents = [(await look(observer, cdp)).document]
@@ -212,11 +212,11 @@ def test_a_push_of_the_address_is_no_other_document(on_labelled: Any) -> None:
         await page.goto(page.url.replace("labelled.html?elsewhere", "labelled_frame.html"))
         return [*documents, (await look(observer, cdp)).document]
 
-    first, pushed, gone = on_labelled(script)
+    first, pushed, gone = await on_labelled(script)
     assert first == pushed != gone
 
 
-def test_small_pages_read_line_by_line_with_short_texts(on_page: Any) -> None:
+async def test_small_pages_read_line_by_line_with_short_texts(on_page: Any) -> None:
     page = """<div style="position:relative;width:160px;font-size:10px"><button style="position:absolute;left:80px;top:2px">Right</button>
       <button style="position:absolute;left:0;top:0">Left</button><span style="position:absolute;left:0;top:40px">3 + 4 =</span>
       <input style="position:absolute;left:50px;top:40px;width:40px" disabled><span class="icon star" onclick="1"
@@ -225,7 +225,7 @@ def test_small_pages_read_line_by_line_with_short_texts(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> Reading:
         return await look(Observer(SMALL), cdp)
 
-    seen = on_page(page, script).observation
+    seen = (await on_page(page, script)).observation
     assert [(element.tag, element.text) for element in seen.elements] == [
         ("button", "Left"),
         ("button", "Right"),
@@ -249,11 +249,11 @@ STYLED = f"""<style>
 <img alt="far away" src="data:," width=20 height=20 style="position: absolute; top: 3000px">"""
 
 
-def test_words_of_style_sheets_and_pictures_are_read_where_they_stand(on_page: Any) -> None:
+async def test_words_of_style_sheets_and_pictures_are_read_where_they_stand(on_page: Any) -> None:
     async def script(_page: Page, cdp: CDPSession) -> Reading:
         return await look(Observer(), cdp)
 
-    reading = on_page(STYLED, script)
+    reading = await on_page(STYLED, script)
     assert reading.observation.text.split("\n") == [
         "New: The kettle",
         "Name of yours (required)",
@@ -268,16 +268,16 @@ def test_words_of_style_sheets_and_pictures_are_read_where_they_stand(on_page: A
     ]
 
 
-def test_an_empty_page_gives_an_empty_reading(on_page: Any) -> None:
+async def test_an_empty_page_gives_an_empty_reading(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> Reading:
         await page.goto("about:blank")
         return await look(Observer(), cdp)
 
-    seen = on_page("", script)
+    seen = await on_page("", script)
     assert seen.observation.elements == () and seen.observation.text == "" and seen.handles == {}
 
 
-def test_looking_again_and_again_makes_no_new_worlds(on_page: Any) -> None:
+async def test_looking_again_and_again_makes_no_new_worlds(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> int:
         made: list[Any] = []
         cdp.on("Runtime.executionContextCreated", lambda event: made.append(event))
@@ -289,4 +289,4 @@ def test_looking_again_and_again_makes_no_new_worlds(on_page: Any) -> None:
             await look(observer, cdp)
         return len(made) - before
 
-    assert on_page("<input autofocus>", script) == 0
+    assert await on_page("<input autofocus>", script) == 0

@@ -37,7 +37,7 @@ async def look(cdp: CDPSession) -> Reading:
 
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, 1.0) for name in FRAMES), ("smaller", 2.0)])
-def test_an_element_is_where_the_engine_draws_it(on_page: Any, name: str, scale: float) -> None:
+async def test_an_element_is_where_the_engine_draws_it(on_page: Any, name: str, scale: float) -> None:
     async def script(page: Page, cdp: CDPSession) -> tuple[Any, Any, int]:
         inner = page.frames[-1]
         await inner.evaluate(
@@ -51,12 +51,12 @@ def test_an_element_is_where_the_engine_draws_it(on_page: Any, name: str, scale:
         (element,) = reading.observation.elements
         return element.box, await inner.locator("button").bounding_box(), await inner.evaluate("window.clicks")
 
-    seen, drawn, clicks = on_page(FRAMES[name], script, scale)
+    seen, drawn, clicks = await on_page(FRAMES[name], script, scale)
     assert seen == pytest.approx((drawn["x"], drawn["y"], drawn["width"], drawn["height"]), abs=0.51)
     assert clicks == 1, "the point is the element's"
 
 
-def test_only_frames_that_may_lie_elsewhere_are_asked(on_page: Any) -> None:
+async def test_only_frames_that_may_lie_elsewhere_are_asked(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[str]:
         asked: list[str] = []
         send = cdp.send
@@ -69,13 +69,13 @@ def test_only_frames_that_may_lie_elsewhere_are_asked(on_page: Any) -> None:
         await look(cdp)
         return [method for method in asked if method == "DOM.getBoxModel"]
 
-    assert on_page(FRAMES["plain"], script) == []
-    assert on_page(FRAMES["plain"] + FRAMES["smaller"], script) == ["DOM.getBoxModel"]
+    assert await on_page(FRAMES["plain"], script) == []
+    assert await on_page(FRAMES["plain"] + FRAMES["smaller"], script) == ["DOM.getBoxModel"]
 
 
-def test_a_frame_that_shows_nothing_is_no_error(on_page: Any) -> None:
+async def test_a_frame_that_shows_nothing_is_no_error(on_page: Any) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[str]:
         return [element.text for element in (await look(cdp)).observation.elements]
 
     hidden = frame("transform: scale(0)", BUTTON.format("In")) + frame("display: none", BUTTON.format("In"))
-    assert on_page(f"{hidden}<button>Out</button>", script) == ["Out"]
+    assert await on_page(f"{hidden}<button>Out</button>", script) == ["Out"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -23,19 +22,16 @@ def line(element: Element) -> str:
     return f'[{element.index}] {checked}{tag} "{element.text}"' + (f' value "{value}"' if element.value else "")
 
 
-def test_the_small_rules_show_what_they_did() -> None:
+async def test_the_small_rules_show_what_they_did() -> None:
     tasks = {task.kind: task for task in import_tasks()}
 
-    async def look() -> dict[str, list[Element]]:
-        site = make_site(tasks["click-test"].site)
-        await site.start()
-        try:
-            async with BrowserPool() as pool, pool.lease(site) as session:
-                return {kind: list((await session.reset(tasks[kind], 1)).observation.elements) for kind in RECORDED}
-        finally:
-            await site.close()
-
-    seen = asyncio.run(look())
+    site = make_site(tasks["click-test"].site)
+    await site.start()
+    try:
+        async with BrowserPool() as pool, pool.lease(site) as session:
+            seen = {kind: list((await session.reset(tasks[kind], 1)).observation.elements) for kind in RECORDED}
+    finally:
+        await site.close()
     assert {kind: [line(element) for element in elements] for kind, elements in seen.items()} == RECORDED
     everything = [element for elements in seen.values() for element in elements]
     assert not any(element.states or element.written or element.more_options for element in everything)

@@ -30,7 +30,7 @@ def cache() -> dict[str, Observation]:
 
 
 @pytest.fixture
-def seen(on_page: Any, cache: dict[str, Observation]) -> dict[str, Observation]:
+async def seen(anyio_backend: str, on_page: Any, cache: dict[str, Observation]) -> dict[str, Observation]:
     async def script(page: Page, cdp: CDPSession) -> None:
         views = {"vast": (VAST, FULL), "crowd": (CROWD, FULL), "choices": (CHOICES, FULL), "small": (PAGE, SMALL)}
         for name, (html, options) in views.items() | {("full", (PAGE, FULL))}:
@@ -39,7 +39,7 @@ def seen(on_page: Any, cache: dict[str, Observation]) -> dict[str, Observation]:
             cache[name] = reading.observation
 
     if not cache:
-        on_page("", script)
+        await on_page("", script)
     return cache
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -152,7 +151,7 @@ def test_the_mean_of_components(done: list[float], beside: dict[Component, list[
     assert made.passed == all(value == 1 for value in done)
 
 
-def test_the_parts_about_how_an_episode_went() -> None:
+async def test_the_parts_about_how_an_episode_went() -> None:
     forms = ("brackets", "prose", "json")
     steps = tuple(
         each.model_copy(update={"form": form, "error": ErrorCode.UNKNOWN_ELEMENT if form == "prose" else None})
@@ -160,15 +159,17 @@ def test_the_parts_about_how_an_episode_went() -> None:
     )
     evidence = EpisodeEvidence(steps=steps, signals=signals())
 
-    def one(source: Any, seen: EpisodeEvidence = evidence) -> RewardPart:
-        (found,) = asyncio.run(source.parts(TASK, seen))
+    async def one(source: Any, seen: EpisodeEvidence = evidence) -> RewardPart:
+        (found,) = await source.parts(TASK, seen)
         assert isinstance(found, RewardPart)
         return found
 
-    strict = one(TurnForm({"brackets", "json"}))
+    strict = await one(TurnForm({"brackets", "json"}))
     assert strict.value == pytest.approx(2 / 3) and strict.evidence == "2 of 3 turns in a strict form; others: prose"
-    assert one(Length()).value == -0.3 and one(Length()).role is PartRole.PENALTY
-    assert one(ActionErrors()).value == pytest.approx(-1 / 3) and "unknown_element" in one(ActionErrors()).evidence
-    assert one(Performance()).value == episode_quality(signals()).value
-    assert one(TurnForm({"json"}), NOTHING).value is None and one(Performance(), NOTHING).value is None
-    assert one(Length(), NOTHING).value == 0 and one(ActionErrors(), NOTHING).value == 0
+    length = await one(Length())
+    assert length.value == -0.3 and length.role is PartRole.PENALTY
+    errors = await one(ActionErrors())
+    assert errors.value == pytest.approx(-1 / 3) and "unknown_element" in errors.evidence
+    assert (await one(Performance())).value == episode_quality(signals()).value
+    assert (await one(TurnForm({"json"}), NOTHING)).value is None and (await one(Performance(), NOTHING)).value is None
+    assert (await one(Length(), NOTHING)).value == 0 and (await one(ActionErrors(), NOTHING)).value == 0

@@ -82,7 +82,7 @@ async def turn(situation: object) -> SimpleNamespace:
     return SimpleNamespace(response="click [1]", response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
 
 
-def play(
+async def play(
     results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", deadline: float = 10, attempts: int = 1
 ) -> Trajectory:
     """The one attempt that there has to be."""
@@ -115,13 +115,10 @@ def play(
         keep=lambda data: f"blob of {data.decode()}",
     )
 
-    async def main() -> Trajectory:
-        (ended,) = await runner.run(GroupSpec(group_id="i000000-g0000", task=task, seeds=(1,)), 0, SlotStatus())
-        assert ended.reward.abstained == (ended.error or NOT_GRADED), "graded with the episode"
-        stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
-        return await stage.grade(task, ended)
-
-    trajectory = asyncio.run(main())
+    (ended,) = await runner.run(GroupSpec(group_id="i000000-g0000", task=task, seeds=(1,)), 0, SlotStatus())
+    assert ended.reward.abstained == (ended.error or NOT_GRADED), "graded with the episode"
+    stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")  # type: ignore[arg-type]
+    trajectory = await stage.grade(task, ended)
     stored = Trajectory.model_validate_json(trajectory.model_dump_json())
     assert stored == trajectory
     return stored
@@ -131,8 +128,8 @@ FACTS: dict[str, float | bool | str] = {"done": True, "raw_reward": -1.0}
 OVER = [PageStep(SHOP, b"", False), PageStep(LAMP, b"", False), PageStep(DONE, b"", True, FACTS)]
 
 
-def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
-    reward = play(OVER, RUBRIC, rubric_hash(RUBRIC)).reward
+async def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
+    reward = (await play(OVER, RUBRIC, rubric_hash(RUBRIC))).reward
     assert [part.name for part in reward.parts] == ["order/at", "order/told", "order/red"]
     assert [part.value for part in reward.parts] == [1.0, 0.0, None]
     assert "/orders/12" in reward.parts[0].evidence and "no judge" in reward.parts[2].evidence
@@ -140,19 +137,19 @@ def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
     assert reward.rubric_hash == rubric_hash(RUBRIC)
 
 
-def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
+async def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
     last = PageStep(DONE, b"last", True, FACTS)
-    assert play([OVER[0], last], RUBRIC).final_screenshot == "blob of last"
-    assert EpisodeEvidence.of(play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
-    assert play(OVER, RUBRIC).final_screenshot == "", "a page that shows nothing at its end"
-    assert play([last], RUBRIC).final_screenshot == "", "no step was taken"
+    assert (await play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
+    assert EpisodeEvidence.of(await play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
+    assert (await play(OVER, RUBRIC)).final_screenshot == "", "a page that shows nothing at its end"
+    assert (await play([last], RUBRIC)).final_screenshot == "", "no step was taken"
 
 
-def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
+async def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
     waits = [SettleReason.RESTED, None, SettleReason.DEADLINE]
     pages = [PageStep(LAMP, b"", False, FACTS, settled=reason and Settled(1, 1, reason, True)) for reason in waits]
     pages[-1] = replace(pages[-1], done=True)
-    ended = play([OVER[0], *pages], RUBRIC)
+    ended = await play([OVER[0], *pages], RUBRIC)
     assert [step.settled for step in ended.steps] == ["rested", "", "deadline"]
     records = [
         GroupRecord(group_id="i000000-g0000", task_id="", kind="", policy_version=0, episodes=(one, one))
@@ -167,46 +164,46 @@ def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
     assert EpisodeSummary.model_validate(older).settled == {}
 
 
-def test_a_status_is_no_answer_and_an_answer_is() -> None:
+async def test_a_status_is_no_answer_and_an_answer_is() -> None:
     ended = PageStep(DONE, b"", True, stop=StopReason.TERMINATED, said="success")
-    assert play([*OVER[:2], ended], RUBRIC).reward.score == 0.5
+    assert (await play([*OVER[:2], ended], RUBRIC)).reward.score == 0.5
     answered = PageStep(DONE, b"", True, stop=StopReason.ANSWER, said="success")
-    assert play([*OVER[:2], answered], RUBRIC).reward.score == 1.0
+    assert (await play([*OVER[:2], answered], RUBRIC)).reward.score == 1.0
 
 
-def test_without_a_rubric_the_page_says_how_it_went() -> None:
-    reward = play(OVER, None).reward
+async def test_without_a_rubric_the_page_says_how_it_went() -> None:
+    reward = (await play(OVER, None)).reward
     assert [part.name for part in reward.parts] == ["page"] and reward.score == 0 and reward.rubric_hash == ""
 
 
-def test_a_failed_browser_abstains_whatever_the_rubric_says() -> None:
-    reward = play([OVER[0], BrowserError("gone")], RUBRIC).reward
+async def test_a_failed_browser_abstains_whatever_the_rubric_says() -> None:
+    reward = (await play([OVER[0], BrowserError("gone")], RUBRIC)).reward
     assert reward.score is None and reward.abstained == "gone"
 
 
-def test_a_timeout_of_something_else_is_not_the_episodes_deadline() -> None:
+async def test_a_timeout_of_something_else_is_not_the_episodes_deadline() -> None:
     with pytest.raises(TimeoutError, match="the model's server"):
-        play([OVER[0], TimeoutError("the model's server")], RUBRIC)
+        await play([OVER[0], TimeoutError("the model's server")], RUBRIC)
 
 
-def test_an_episode_that_is_not_over_in_time_abstains() -> None:
-    episode = play([OVER[0], asyncio.Event()], RUBRIC, deadline=0.05)
+async def test_an_episode_that_is_not_over_in_time_abstains() -> None:
+    episode = await play([OVER[0], asyncio.Event()], RUBRIC, deadline=0.05)
     assert (episode.stop_reason, episode.error) == (StopReason.DEADLINE, "not over after 0.05 s")
 
 
-def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
+async def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
     wall = DONE.model_copy(update={"title": "Just a moment..."})
-    episode = play([OVER[0], PageStep(wall, b"", False, FACTS)], RUBRIC)
+    episode = await play([OVER[0], PageStep(wall, b"", False, FACTS)], RUBRIC)
     assert (episode.stop_reason, episode.wall) == (StopReason.BLOCKED, "cloudflare")
     assert episode.reward.score is None and "Cloudflare" in (episode.reward.abstained or "")
 
 
-def test_nobody_runs_at_a_wall_again() -> None:
+async def test_nobody_runs_at_a_wall_again() -> None:
     wall = PageStep(SHOP.model_copy(update={"title": "Just a moment..."}), b"", False, status=503)
-    episode = play([wall], RUBRIC, attempts=3)
+    episode = await play([wall], RUBRIC, attempts=3)
     assert (episode.stop_reason, episode.wall, episode.steps) == (StopReason.BLOCKED, "cloudflare", ())
 
 
-def test_a_changed_rubric_ends_the_run() -> None:
+async def test_a_changed_rubric_ends_the_run() -> None:
     with pytest.raises(JudgeError, match="f" * 64):
-        play(OVER, RUBRIC, "f" * 64)
+        await play(OVER, RUBRIC, "f" * 64)

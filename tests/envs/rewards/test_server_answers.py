@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -50,8 +49,8 @@ class State:
         return self.order if path.endswith("12") else None
 
 
-def recorded(state: State) -> EpisodeEvidence:
-    evidence = EpisodeEvidence(final=DONE, server=asyncio.run(record_answers(RUBRIC, state)))
+async def recorded(state: State) -> EpisodeEvidence:
+    evidence = EpisodeEvidence(final=DONE, server=await record_answers(RUBRIC, state))
     return EpisodeEvidence.model_validate_json(evidence.model_dump_json())
 
 
@@ -65,8 +64,8 @@ def recorded(state: State) -> EpisodeEvidence:
         (State(rows=SiteError("no such table: basket")), [None, 1, 1, 1]),
     ],
 )
-def test_facts_are_graded_from_what_was_kept(state: State, values: list[float | None]) -> None:
-    kept = grade_by_program(RUBRIC, recorded(state))
+async def test_facts_are_graded_from_what_was_kept(state: State, values: list[float | None]) -> None:
+    kept = grade_by_program(RUBRIC, await recorded(state))
     assert [part.value for part in kept.parts] == values
 
 
@@ -75,14 +74,14 @@ def test_a_position_beyond_a_list_has_nothing(at: int, value: int | None) -> Non
     assert value_at({"lines": [7, 8]}, ("lines", at)) == value
 
 
-def test_each_question_is_asked_once() -> None:
+async def test_each_question_is_asked_once() -> None:
     state = State()
-    recorded(state)
+    await recorded(state)
     assert sorted(state.asked) == ["/api/orders/12", "/api/orders/13", QUERY]
 
 
-def test_a_question_that_failed_says_why() -> None:
-    reward = grade_by_program(RUBRIC, recorded(State(rows=SiteError("no such table: basket"))))
+async def test_a_question_that_failed_says_why() -> None:
+    reward = grade_by_program(RUBRIC, await recorded(State(rows=SiteError("no such table: basket"))))
     assert "no such table" in reward.parts[0].evidence and reward.score == 1.0 and reward.binary is None
 
 

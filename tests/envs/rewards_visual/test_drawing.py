@@ -6,9 +6,10 @@ import asyncio
 import io
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,16 +26,13 @@ from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks
 from envs.tasks import load_tasks
 from envs.types import BrowserError, ErrorCode, JudgeError, StopReason, Submit
 
-T = TypeVar("T")
 PARTS = ("block_match", "text", "position", "colour", "visual")
 
 
-def drawing(work: Callable[[PageRenderer], Coroutine[Any, Any, T]], **options: Any) -> T:
-    async def main() -> T:
-        async with BrowserPool() as pool:
-            return await work(PageRenderer(pool, **options))
-
-    return asyncio.run(main())
+@asynccontextmanager
+async def drawing() -> AsyncIterator[PageRenderer]:
+    async with BrowserPool() as pool:
+        yield PageRenderer(pool)
 
 
 def page(body: str, style: str = "") -> str:
@@ -49,10 +47,9 @@ def compared(reference: RenderedPage, built: RenderedPage) -> DesignScore:
     return design_score(reference.blocks, built.blocks, (reference.picture, built.picture))
 
 
-def test_each_part_falls_with_its_own_fault() -> None:
+async def test_each_part_falls_with_its_own_fault() -> None:
     """Two bundled pages, each with itself and with one fault at a time."""
-
-    async def work(drawer: PageRenderer) -> None:
+    async with drawing() as drawer:
         for number, before, after, moved in (
             (1, "wipes the old line away", "wipes that new mark out", "blockquote {"),
             (8, "Illustrator of maps, mushrooms and machines", "Painter of maps, boats and big machines", ".contact {"),
@@ -80,10 +77,8 @@ def test_each_part_falls_with_its_own_fault() -> None:
             shade = html.replace("</style>", "body { background: #d0e0d0 !important }</style>")
             assert lowered(compared(reference, await drawer.render(shade))) == {"visual"}
 
-    drawing(work)
 
-
-def test_blocks_are_text_nodes_with_their_lines() -> None:
+async def test_blocks_are_text_nodes_with_their_lines() -> None:
     html = page(
         '<p style="width:120px">one two three four five six</p><p>plain <b style="color:rgb(200, 0, 0)">bold</b> rest</p>'
         '<p style="text-transform:uppercase">shout</p><p>a \U0001f600 b &amp; c</p><ul><li>item</ul>'
@@ -91,7 +86,8 @@ def test_blocks_are_text_nodes_with_their_lines() -> None:
         '<iframe srcdoc="<p>framed" style="border:0;position:absolute;left:400px;top:300px"></iframe>'
         "<div><template shadowrootmode=open><p>shadow</p></template></div>"
     )
-    blocks = {block.text: block for block in drawing(lambda drawer: drawer.render(html)).blocks.blocks}
+    async with drawing() as drawer:
+        blocks = {block.text: block for block in (await drawer.render(html)).blocks.blocks}
     assert set(blocks) == {
         *("one two three four five six", "plain", "bold", "rest", "SHOUT", "a \U0001f600 b & c", "item"),
         *("other notation", "half", "framed", "shadow"),
@@ -145,7 +141,7 @@ def test_what_is_cut_off_does_not_count_in_the_box(shared_drawer: Callable[[str]
     assert 80 < block.width <= 100 and block.text.startswith("cut after")
 
 
-def test_a_page_reaches_nothing_and_runs_nothing() -> None:
+async def test_a_page_reaches_nothing_and_runs_nothing() -> None:
     """Images, styles, frames, refreshes and scripts of a submitted page: no connection is made, no script runs."""
     listener = socket.create_server(("127.0.0.1", 0))
     came: list[Any] = []
@@ -166,7 +162,8 @@ def test_a_page_reaches_nothing_and_runs_nothing() -> None:
         f'<svg><image href="{at}/i"/></svg><p onclick="0" style="background: url({at}/bg)">and this</p>'
     )
     try:
-        drawn = drawing(lambda drawer: drawer.render(html))
+        async with drawing() as drawer:
+            drawn = await drawer.render(html)
     finally:
         listener.close()
     assert came == []
@@ -214,16 +211,14 @@ def test_animations_are_over_and_drawings_equal(shared_drawer: Callable[[str], R
     assert first.blocks.blocks[0].left >= 299
 
 
-def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
-    async def work(drawer: PageRenderer) -> None:
+async def test_a_deadline_is_a_browser_error_and_the_pool_goes_on() -> None:
+    async with drawing() as drawer:
         slow = PageRenderer(drawer._pool, deadline=0.001)
         with pytest.raises(BrowserError, match=r"drawing a page took longer than 0\.001 s"):
             await slow.render("<p>x")
         assert texts(await drawer.render("<p>x")) == ["x"]
         first, second = await asyncio.gather(drawer.reference("<p>y"), drawer.reference("<p>y"))
         assert first is second
-
-    drawing(work)
 
 
 async def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -> None:

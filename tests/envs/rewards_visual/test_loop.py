@@ -52,7 +52,7 @@ def clock(doing: str) -> Iterator[None]:
     yield
 
 
-def play(
+async def play(
     site: Site,
     episodes: Sequence[tuple[WebTask, Sequence[str]]],
     store: RunStore,
@@ -65,49 +65,46 @@ def play(
 
     rollout = RolloutConfig(dom_diffs=dom_diffs)
 
-    async def main() -> list[Trajectory]:
-        await site.start()
-        try:
-            async with BrowserPool(pool_options(rollout, PolicyConfig())) as pool:
-                looks = VisualRewardSources(pool, {site.name: site}, store.blob, clip)
-                stage = RewardStage(
-                    RewardConfig(),
-                    clock,  # type: ignore[arg-type]
-                    sources=[*part_sources(), *looks.sources],
-                    measure=looks.measured,
-                    screenshot=store.blob,
-                )
+    await site.start()
+    try:
+        async with BrowserPool(pool_options(rollout, PolicyConfig())) as pool:
+            looks = VisualRewardSources(pool, {site.name: site}, store.blob, clip)
+            stage = RewardStage(
+                RewardConfig(),
+                clock,  # type: ignore[arg-type]
+                sources=[*part_sources(), *looks.sources],
+                measure=looks.measured,
+                screenshot=store.blob,
+            )
 
-                async def one(number: int, task: WebTask, responses: Sequence[str]) -> Trajectory:
-                    said = iter(responses)
+            async def one(number: int, task: WebTask, responses: Sequence[str]) -> Trajectory:
+                said = iter(responses)
 
-                    async def turn(situation: Any) -> SimpleNamespace:
-                        asked = SimpleNamespace(
-                            screenshot=store.put_blob(situation.frame.screenshot), prompt="", prompt_ids=()
-                        )
-                        return SimpleNamespace(
-                            response=next(said), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked
-                        )
-
-                    runner: Any = EpisodeRunner(
-                        pool=pool,
-                        sites={site.name: site},
-                        actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
-                        turns=SimpleNamespace(run=turn),  # type: ignore[arg-type]
-                        clock=clock,  # type: ignore[arg-type]
-                        rollout=rollout,
-                        evidence=PageEvidence(store.put_blob) if dom_diffs else None,
+                async def turn(situation: Any) -> SimpleNamespace:
+                    asked = SimpleNamespace(
+                        screenshot=store.put_blob(situation.frame.screenshot), prompt="", prompt_ids=()
                     )
-                    group = GroupSpec(group_id=f"i000000-g{number:04d}", task=task, seeds=(0,))
-                    *_, ended = await runner.run(group, 0, SlotStatus())
-                    assert ended.error is None, ended.error
-                    return await stage.grade(task, ended)
+                    return SimpleNamespace(
+                        response=next(said), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked
+                    )
 
-                return list(await asyncio.gather(*(one(at, *each) for at, each in enumerate(episodes))))
-        finally:
-            await site.close()
+                runner: Any = EpisodeRunner(
+                    pool=pool,
+                    sites={site.name: site},
+                    actor=SimpleNamespace(policy_version=0),  # type: ignore[arg-type]
+                    turns=SimpleNamespace(run=turn),  # type: ignore[arg-type]
+                    clock=clock,  # type: ignore[arg-type]
+                    rollout=rollout,
+                    evidence=PageEvidence(store.put_blob) if dom_diffs else None,
+                )
+                group = GroupSpec(group_id=f"i000000-g{number:04d}", task=task, seeds=(0,))
+                *_, ended = await runner.run(group, 0, SlotStatus())
+                assert ended.error is None, ended.error
+                return await stage.grade(task, ended)
 
-    ended = asyncio.run(main())
+            ended = list(await asyncio.gather(*(one(at, *each) for at, each in enumerate(episodes))))
+    finally:
+        await site.close()
     assert [Trajectory.model_validate_json(each.model_dump_json()) for each in ended] == ended
     return ended
 
@@ -116,11 +113,11 @@ def submit(html: str) -> str:
     return format_action(Submit(html=html))
 
 
-def test_submitted_pages_are_graded_and_nothing_submitted_is_a_failure(tmp_path: Path) -> None:
+async def test_submitted_pages_are_graded_and_nothing_submitted_is_a_failure(tmp_path: Path) -> None:
     task = import_tasks()[2]
     html = (FOLDER / "3.html").read_text(encoding="utf-8")
     faulty = html.replace("#5b2a86", "#1a2a86").replace("Full name", "Surname")
-    same, worse, gave_up, retried, bad = play(
+    same, worse, gave_up, retried, bad = await play(
         Design2CodeSite(),
         [
             (task, [submit(html)]),
@@ -148,7 +145,7 @@ def test_submitted_pages_are_graded_and_nothing_submitted_is_a_failure(tmp_path:
     assert not bad.reward.passed
 
 
-def test_clip_takes_the_place_of_ssim_and_sees_no_letters(tmp_path: Path) -> None:
+async def test_clip_takes_the_place_of_ssim_and_sees_no_letters(tmp_path: Path) -> None:
     seen: list[tuple[Image, Image]] = []
 
     def clip(first: Image, second: Image) -> float:
@@ -156,7 +153,7 @@ def test_clip_takes_the_place_of_ssim_and_sees_no_letters(tmp_path: Path) -> Non
         return 0.25
 
     html = (FOLDER / "3.html").read_text(encoding="utf-8")
-    (ended,) = play(Design2CodeSite(), [(import_tasks()[2], [submit(html)])], RunStore(tmp_path), clip=clip)
+    (ended,) = await play(Design2CodeSite(), [(import_tasks()[2], [submit(html)])], RunStore(tmp_path), clip=clip)
     assert ended.reward.score == pytest.approx((4 + 0.25) / 5) and "clip 0.250" in ended.reward.parts[0].evidence
     ((first, second),) = seen
     assert np.array_equal(first, second) and first.shape == (728, 1288, 3)
@@ -237,13 +234,15 @@ LIKE = read_rubric(
 
 
 @pytest.fixture(scope="module")
-def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, list[Trajectory]]:
+async def ordered(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, list[Trajectory]]:
     """Right and wrong by similarity, right and wrong by a rubric, and two with a reference that is not there."""
     folder = tmp_path_factory.mktemp("ordered")
     store = RunStore(folder / "run")
     tasks = [order(), order(rubric=LIKE), order("/gone.html"), order("/gone.html", LIKE)]
     episodes = [(tasks[0], RIGHT), (tasks[0], WRONG), (tasks[1], RIGHT), (tasks[1], WRONG)]
-    return store, play(shop(folder / "shop"), [*episodes, (tasks[2], WRONG), (tasks[3], WRONG)], store, dom_diffs=True)
+    return store, await play(
+        shop(folder / "shop"), [*episodes, (tasks[2], WRONG), (tasks[3], WRONG)], store, dom_diffs=True
+    )
 
 
 def test_the_last_page_is_compared_with_the_reference(ordered: tuple[RunStore, list[Trajectory]]) -> None:
@@ -281,22 +280,22 @@ def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Tra
     assert 'attr:value of input[1]: "" -> "Ada"' in episode.steps[0].changes
     assert 'added p: "Ordered by Ada"' in episode.steps[1].changes and episode.steps[2].changes == ""
     asked = about_pictures(Purpose.VERDICT, episode, [0, 1, 2], page_text_chars=1000)
-    assert asked.text.count("changed in the document") == 2 and '| added p: "Ordered by Ada"' in asked.text
-    assert "changed in the document" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
+    assert asked.text.count("document changes by the action") == 2 and '| added p: "Ordered by Ada"' in asked.text
+    assert "document changes by the action" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
 
 
-def test_a_dialog_that_is_left_open_does_not_keep_the_last_page_from_being_compared(tmp_path: Path) -> None:
+async def test_a_dialog_that_is_left_open_does_not_keep_the_last_page_from_being_compared(tmp_path: Path) -> None:
     asking = FORM.replace('onclick="', 'onclick="confirm(`Sure?`);')
     site = shop(tmp_path / "shop")
     (tmp_path / "shop" / "form.html").write_text(asking, encoding="utf-8")
     task = order().model_copy(update={"horizon": 1})
-    (ended,) = play(site, [(task, ["click [2]"])], RunStore(tmp_path / "run"), dom_diffs=True)
+    (ended,) = await play(site, [(task, ["click [2]"])], RunStore(tmp_path / "run"), dom_diffs=True)
     assert ended.final is not None and ended.final.dialog and ended.stop_reason is StopReason.HORIZON
     assert ended.final_dom and ended.reward.score is not None
 
 
-def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: Path) -> None:
-    (ended,) = play(shop(tmp_path / "shop"), [(order(), RIGHT)], RunStore(tmp_path / "run"))
+async def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: Path) -> None:
+    (ended,) = await play(shop(tmp_path / "shop"), [(order(), RIGHT)], RunStore(tmp_path / "run"))
     assert ended.final_dom == "" and {step.dom_diff for step in ended.steps} == {""}
     assert ended.reward.abstained and ended.reward.parts[0].evidence == NOT_RECORDED
 

@@ -42,20 +42,17 @@ async def compared(site: Site, task: WebTask, seed: int, references: list[tuple[
         return [await source.similarity(one, "last", each) for one, each in tasks]
 
 
-def test_a_bundled_site_shows_the_world_of_the_episodes_seed() -> None:
-    async def run() -> list[DomSimilarity]:
-        site = make_site("shop")
-        await site.start()
-        try:
-            return await compared(site, task_on("shop", "/", ""), 7, [("/", 7), ("/", 8)])
-        finally:
-            await site.close()
-
-    same, other = asyncio.run(run())
+async def test_a_bundled_site_shows_the_world_of_the_episodes_seed() -> None:
+    site = make_site("shop")
+    await site.start()
+    try:
+        same, other = await compared(site, task_on("shop", "/", ""), 7, [("/", 7), ("/", 8)])
+    finally:
+        await site.close()
     assert same.page_score == 1 and other.page_score < 1
 
 
-def test_a_live_site_is_entered_below_its_path_with_its_log_in(tmp_path: Path) -> None:
+async def test_a_live_site_is_entered_below_its_path_with_its_log_in(tmp_path: Path) -> None:
     (tmp_path / "login.json").write_text(
         json.dumps({"cookies": [{"name": "who", "value": "ada", "domain": "127.0.0.1"}]})
     )
@@ -66,19 +63,16 @@ def test_a_live_site_is_entered_below_its_path_with_its_log_in(tmp_path: Path) -
     )
     (pages / "done.html").write_text("<title>t</title><p>another page</p>")
 
-    async def run() -> list[DomSimilarity]:
-        server = StaticServer(pages)
-        await server.start()
-        options = LiveOptions({"panel": f"{server.origin}/admin"}, logins={"panel": str(tmp_path / "login.json")})
-        site = make_site("panel", options)
-        await site.start()
-        try:
-            return await compared(site, task_on("panel", "/done.html", ""), 0, [("/done.html", 0)])
-        finally:
-            await site.close()
-            await server.close()
-
-    (same,) = asyncio.run(run())
+    server = StaticServer(pages)
+    await server.start()
+    options = LiveOptions({"panel": f"{server.origin}/admin"}, logins={"panel": str(tmp_path / "login.json")})
+    site = make_site("panel", options)
+    await site.start()
+    try:
+        (same,) = await compared(site, task_on("panel", "/done.html", ""), 0, [("/done.html", 0)])
+    finally:
+        await site.close()
+        await server.close()
     assert same.page_score == 1 and same.matched > 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -82,44 +81,44 @@ ALL_THREE = {
 }
 
 
-def graded(task: WebTask, answer: str, url: str, looked: tuple[PageText, ...] | None) -> RewardBundle:
+async def graded(task: WebTask, answer: str, url: str, looked: tuple[PageText, ...] | None) -> RewardBundle:
     final = Observation(instruction="", elements=(), url=url, viewport=(1, 1))
     evidence = EpisodeEvidence(final=final, answer=answer, looked=looked)
-    parts = asyncio.run(WebArenaParts({"gitlab": "http://git.test/"}).parts(task, evidence))
+    parts = await WebArenaParts({"gitlab": "http://git.test/"}).parts(task, evidence)
     return compose({Component.TASK: parts}, {Component.TASK: 1.0})
 
 
-def test_the_bundle_has_the_partial_score_and_the_product() -> None:
+async def test_the_bundle_has_the_partial_score_and_the_product() -> None:
     task = task_of(ALL_THREE)
-    half = graded(task, "it is 42", "http://git.test/garden", (SEEN,))
+    half = await graded(task, "it is 42", "http://git.test/garden", (SEEN,))
     # by hand: strings (1 + 0) / 2, address 1, pages 1/2; the mean of the three is 2/3
     assert half.score == pytest.approx((0.5 + 1 + 0.5) / 3) and half.binary == 0.0 and not half.passed
     assert [part.name for part in half.parts] == [
         "string_match/must_include 0", "string_match/must_include 1", "url_match/url_match", "program_html/program_html 0",
     ]  # fmt: skip
     roses = PageText(address="x", text="garden of roses")
-    whole = graded(task, "42 oak trees", "http://git.test/garden", (roses,))
+    whole = await graded(task, "42 oak trees", "http://git.test/garden", (roses,))
     assert (whole.score, whole.binary, whole.passed) == (1.0, 1.0, True)
 
 
-def test_what_hangs_on_the_unknown_abstains_and_what_fails_anyway_does_not() -> None:
+async def test_what_hangs_on_the_unknown_abstains_and_what_fails_anyway_does_not() -> None:
     task = task_of(ALL_THREE)
     away = PageText(address="", trouble="the browser died")
-    unknown = graded(task, "42 oak", "http://git.test/garden", (away,))
+    unknown = await graded(task, "42 oak", "http://git.test/garden", (away,))
     assert unknown.score is None and unknown.abstained and "the browser died" in unknown.abstained
-    failed = graded(task, "nothing", "http://git.test/garden", (away,))
+    failed = await graded(task, "nothing", "http://git.test/garden", (away,))
     assert failed.score == pytest.approx((0 + 1) / 2) and failed.binary == 0.0 and not failed.passed
-    assert graded(task, "42 oak", "http://git.test/garden", None).score is None
+    assert (await graded(task, "42 oak", "http://git.test/garden", None)).score is None
     fuzzy = task_of({"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["a tree"]}})
-    assert "there is none" in (graded(fuzzy, "oak", "", None).abstained or "")
+    assert "there is none" in ((await graded(fuzzy, "oak", "", None)).abstained or "")
 
 
-def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None:
+async def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None:
     changed = task_of(ALL_THREE, evaluators_hash="0" * 64)
     with pytest.raises(JudgeError, match="were changed since"):
-        graded(changed, "", "", None)
+        await graded(changed, "", "", None)
     plain = task_of(ALL_THREE, evaluators=None, evaluators_hash="")
-    assert asyncio.run(WebArenaParts().parts(plain, EpisodeEvidence())) == ()
+    assert await WebArenaParts().parts(plain, EpisodeEvidence()) == ()
 
 
 async def test_a_run_does_not_go_on_with_changed_evaluators() -> None:
@@ -209,7 +208,7 @@ CHECKS = [
 ]
 
 
-def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(forge: str) -> None:
+async def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(forge: str) -> None:
     task = task_of({"eval_types": ["program_html"], "program_html": CHECKS})
     addresses = {"gitlab": forge}
 
@@ -229,18 +228,18 @@ def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(forge: st
                 await session.step(Click(element=1))
             return recorded
 
-    def values(recorded: Recorded) -> list[float | None]:
+    async def values(recorded: Recorded) -> list[float | None]:
         evidence = EpisodeEvidence(looked=recorded.looked)
-        return [part.value for part in asyncio.run(WebArenaParts(addresses).parts(task, evidence))]
+        return [part.value for part in await WebArenaParts(addresses).parts(task, evidence)]
 
-    done = asyncio.run(episode(1))
+    done = await episode(1)
     assert Recorded.model_validate_json(done.model_dump_json(), strict=True) == done
-    assert values(done) == [1, 1, 1, 0, 1, 1, None, None, None, None]
+    assert await values(done) == [1, 1, 1, 0, 1, 1, None, None, None, None]
     assert done.looked is not None
     assert [words in each.trouble for words, each in zip(
         ("answered 500", "may not be reached: not_listed", "__MAP__ is not known", "no helper"), done.looked[6:], strict=True
     )] == [True] * 4  # fmt: skip
-    assert values(asyncio.run(episode(0)))[:4] == [0, 0, 0, 0]
+    assert (await values(await episode(0)))[:4] == [0, 0, 0, 0]
 
 
 class Desk(Quiet):
@@ -275,7 +274,7 @@ NOTE = "document.querySelector('textarea').value"
 WAYS = [("plain", False), ("plain", True), ("guarded", False), ("cached", True), ("routed", False)]
 
 
-def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() -> None:
+async def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() -> None:
     """As in the benchmark: the page is asked for again, except where the check is about the page as it was left."""
 
     async def run(origin: str) -> list[list[float | None]]:
@@ -310,7 +309,7 @@ def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() -> None:
         return found
 
     with serving(Desk) as origin:
-        found = asyncio.run(run(origin))
+        found = await run(origin)
     # url_match, the page anew, the page as it was left, and its title anew
     assert dict(zip(WAYS, found, strict=True)) == {(way, saved): [1, saved, 1, 1] for way, saved in WAYS}
 

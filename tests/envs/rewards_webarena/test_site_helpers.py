@@ -48,15 +48,11 @@ def account(tmp_path: Path) -> Path:
     return path
 
 
-def ask(shop: FakeShop, account: Path | str, *questions: Question, **more: Any) -> list[str]:
+async def ask(shop: FakeShop, account: Path | str, *questions: Question, **more: Any) -> list[str]:
     """The answers to questions, one after another, of one asker."""
     with shop.served() as address:
-
-        async def run() -> list[str]:
-            asker = Shop(f"{address}/", str(account), **more)
-            return [(await question(asker)).replace(address, "SHOP") for question in questions]
-
-        return asyncio.run(run())
+        asker = Shop(f"{address}/", str(account), **more)
+        return [(await question(asker)).replace(address, "SHOP") for question in questions]
 
 
 def author(sku: str = "B1") -> Question:
@@ -70,42 +66,42 @@ def rating(sku: str = "B1") -> Question:
 # ---------------------------------------------------------------------------------------------------- the shop
 
 
-def test_the_newest_order_and_review_as_the_benchmark_has_them(account: Path) -> None:
+async def test_the_newest_order_and_review_as_the_benchmark_has_them(account: Path) -> None:
     shop = FakeShop()
-    assert ask(shop, account, Shop.order_url, author(), rating()) == [
+    assert await ask(shop, account, Shop.order_url, author(), rating()) == [
         "SHOP/sales/order/view/order_id/191/", "Emma & Co", "60",
     ]  # fmt: skip
     assert shop.asked == [
         f"POST {TOKEN}", "GET /store/rest/V1/orders", f"GET /store{REVIEWS}", f"GET /store{REVIEWS}",
     ], "one token for all"  # fmt: skip
-    assert ask(FakeShop(), account, author("B/2 x"), rating("B/2 x")) == ["", ""], "no review is an empty text"
+    assert await ask(FakeShop(), account, author("B/2 x"), rating("B/2 x")) == ["", ""], "no review is an empty text"
 
 
-def test_a_token_that_is_not_taken_any_more_is_renewed_once(account: Path) -> None:
+async def test_a_token_that_is_not_taken_any_more_is_renewed_once(account: Path) -> None:
     shop = FakeShop()
 
     async def forgotten(asker: Shop) -> str:
         shop.tokens.clear()
         return await asker.review_author("B1")
 
-    assert ask(shop, account, author(), forgotten, author()) == ["Emma & Co"] * 3
+    assert await ask(shop, account, author(), forgotten, author()) == ["Emma & Co"] * 3
     assert shop.made == 2 and len(shop.asked) == 2 + 3 + 1
     barred = FakeShop(instead={REVIEWS: (401, '{"message": "hidden"}')})
     with pytest.raises(SiteError, match=r"answered 401; may the account of tasks\.logins\.shopping_site_admin"):
-        ask(barred, account, author())
+        await ask(barred, account, author())
     assert barred.made == 2
 
 
-def test_many_episodes_share_one_token(account: Path) -> None:
+async def test_many_episodes_share_one_token(account: Path) -> None:
     shop = FakeShop(slow=0.05)
 
     async def many(asker: Shop) -> str:
         return ",".join(await asyncio.gather(*(asker.review_rating("B1") for _ in range(8))))
 
-    assert ask(shop, account, many) == [",".join(["60"] * 8)] and shop.made == 1
+    assert await ask(shop, account, many) == [",".join(["60"] * 8)] and shop.made == 1
 
 
-def test_an_account_that_was_refused_is_not_sent_again_until_it_is_another_one(account: Path) -> None:
+async def test_an_account_that_was_refused_is_not_sent_again_until_it_is_another_one(account: Path) -> None:
     account.write_text(json.dumps({**ACCOUNT, "password": "hidden-wrong"}))
     shop, said = FakeShop(), list[str]()
 
@@ -119,7 +115,7 @@ def test_an_account_that_was_refused_is_not_sent_again_until_it_is_another_one(a
         account.write_text(json.dumps(ACCOUNT))
         return await asker.review_author("B1")
 
-    assert ask(shop, account, told, told, told, corrected) == ["", "", "", "Emma & Co"]
+    assert await ask(shop, account, told, told, told, corrected) == ["", "", "", "Emma & Co"]
     assert shop.asked == [f"POST {TOKEN}", f"POST {TOKEN}", f"GET /store{REVIEWS}"]
     assert all("tasks.logins.shopping_site_admin" in each and "hidden" not in each for each in said)
 
@@ -148,30 +144,30 @@ REFUSED: list[tuple[dict[str, Any], Question, str]] = [
 
 
 @pytest.mark.parametrize(("shop", "question", "cause"), REFUSED)
-def test_what_is_no_answer_is_an_error_without_secrets(
+async def test_what_is_no_answer_is_an_error_without_secrets(
     account: Path, shop: dict[str, Any], question: Question, cause: str
 ) -> None:
     with pytest.raises(SiteError, match=cause) as caught:
-        ask(FakeShop(**shop), account, question)
+        await ask(FakeShop(**shop), account, question)
     assert "hidden" not in str(caught.value)
 
 
-def test_a_question_ends_within_its_deadline_log_in_included(account: Path) -> None:
+async def test_a_question_ends_within_its_deadline_log_in_included(account: Path) -> None:
     with pytest.raises(SiteError, match=r"no answer within 0\.3 s"):
-        ask(FakeShop(slow=0.2), account, author(), deadline=0.3)
+        await ask(FakeShop(slow=0.2), account, author(), deadline=0.3)
     with pytest.raises(SiteError, match="ConnectError"):
-        asyncio.run(Shop("http://127.0.0.1:1", str(account)).order_url())
+        await Shop("http://127.0.0.1:1", str(account)).order_url()
 
 
-def test_without_an_address_or_a_log_in_the_setting_is_named(tmp_path: Path) -> None:
+async def test_without_an_address_or_a_log_in_the_setting_is_named(tmp_path: Path) -> None:
     with pytest.raises(SiteError, match=r"set tasks\.addresses\.shopping=http"):
-        asyncio.run(Shop("", "x").order_url())
+        await Shop("", "x").order_url()
     shop = FakeShop()
     with pytest.raises(SiteError, match=r"set tasks\.logins\.shopping_site_admin to a file"):
-        ask(shop, "", Shop.order_url)
+        await ask(shop, "", Shop.order_url)
     assert shop.asked == []
     with pytest.raises(SiteError, match=r"tasks\.logins\.shopping_site_admin: .*gone\.json cannot be read"):
-        ask(shop, tmp_path / "gone.json", Shop.order_url)
+        await ask(shop, tmp_path / "gone.json", Shop.order_url)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +293,7 @@ def gitlab() -> Iterator[str]:
         yield origin
 
 
-def test_the_role_of_a_member_is_read_with_the_episodes_log_in(gitlab: str, tmp_path: Path) -> None:
+async def test_the_role_of_a_member_is_read_with_the_episodes_log_in(gitlab: str, tmp_path: Path) -> None:
     login = tmp_path / "login.json"
     login.write_text(
         json.dumps({"cookies": [{"name": "_gitlab_session", "value": "in", "domain": "127.0.0.1"}], "origins": []})
@@ -316,16 +312,16 @@ def test_the_role_of_a_member_is_read_with_the_episodes_log_in(gitlab: str, tmp_
             assert recorded is not None
             return recorded
 
-    def values(recorded: Recorded) -> list[float | None]:
+    async def values(recorded: Recorded) -> list[float | None]:
         evidence = EpisodeEvidence(looked=recorded.looked)
-        return [part.value for part in asyncio.run(WebArenaParts(addresses).parts(task_of("gitlab", checks), evidence))]
+        return [part.value for part in await WebArenaParts(addresses).parts(task_of("gitlab", checks), evidence)]
 
-    within = asyncio.run(seen({"gitlab": str(login)}))
+    within = await seen({"gitlab": str(login)})
     assert within.looked is not None
     assert [each.text for each in within.looked] == ["Guest", "Owner", "", "Maintainer", "Developer", ""]
-    assert values(within) == [1, 0, 0, 0, 1, 0]
-    without = asyncio.run(seen({}))
-    assert without.looked is not None and values(without) == [None] * 6, "a log-in's page is no zero"
+    assert await values(within) == [1, 0, 0, 0, 1, 0]
+    without = await seen({})
+    assert without.looked is not None and await values(without) == [None] * 6, "a log-in's page is no zero"
     assert all("set tasks.logins.gitlab" in each.trouble for each in without.looked)
 
 

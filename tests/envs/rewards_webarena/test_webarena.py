@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -76,7 +75,7 @@ class Says:
         return Judgement.model_validate({"state": self.state, "score": None, "reason": f"judge: {self.state}"})
 
 
-def grade(
+async def grade(
     task: WebArenaTask,
     answer: str | None = None,
     at: str = "http://x/",
@@ -84,62 +83,59 @@ def grade(
     helpers: Any = None,
     judge: Any = None,
 ) -> EvaluatorResult:
-    async def run() -> EvaluatorResult:
-        seen = await read_pages(task.eval, page, at, helpers) if page is not None else ()
-        return await evaluate(task.eval, question=task.intent, answer=answer, last_url=at, seen=seen, judge=judge)
-
-    return asyncio.run(run())
+    seen = await read_pages(task.eval, page, at, helpers) if page is not None else ()
+    return await evaluate(task.eval, question=task.intent, answer=answer, last_url=at, seen=seen, judge=judge)
 
 
 # --- comparisons
 
 
-def test_an_exact_answer(tasks: dict[int, WebArenaTask]) -> None:
-    assert grade(tasks[9001], "blue willow").score == 1.0
-    wrong = grade(tasks[9001], "blue")
+async def test_an_exact_answer(tasks: dict[int, WebArenaTask]) -> None:
+    assert (await grade(tasks[9001], "blue willow")).score == 1.0
+    wrong = await grade(tasks[9001], "blue")
     assert wrong.score == 0.0 == wrong.partial and "'blue' for 'Blue Willow'" in wrong.parts[0].evidence
-    assert grade(tasks[9001], None).score == 0.0
+    assert (await grade(tasks[9001], None)).score == 0.0
 
 
-def test_parts_of_an_answer_and_a_judge_for_the_rest(tasks: dict[int, WebArenaTask]) -> None:
+async def test_parts_of_an_answer_and_a_judge_for_the_rest(tasks: dict[int, WebArenaTask]) -> None:
     judge = Says("passed")
-    good = grade(tasks[9002], "12 min from pier 4 at 12:00", judge=judge)
+    good = await grade(tasks[9002], "12 min from pier 4 at 12:00", judge=judge)
     assert good.score == 1.0 == good.partial and len(good.parts) == 3
     assert judge.asked == [("How far is the ferry, and when?", "leaves at noon", "12 min from pier 4 at 12:00", False)]
-    half = grade(tasks[9002], "12 min", judge=Says("passed"))
+    half = await grade(tasks[9002], "12 min", judge=Says("passed"))
     assert half.score == 0.0 and half.partial == pytest.approx(2 / 3)
 
 
-def test_a_judge_that_abstains_is_no_zero(tasks: dict[int, WebArenaTask]) -> None:
+async def test_a_judge_that_abstains_is_no_zero(tasks: dict[int, WebArenaTask]) -> None:
     for judge, why in ((Says("abstained"), "judge: abstained"), (None, "needs a judge")):
-        found = grade(tasks[9002], "12 min from pier 4", judge=judge)
+        found = await grade(tasks[9002], "12 min from pier 4", judge=judge)
         assert found.score is None and found.partial == 1.0 and found.abstained and why in found.abstained
-        assert grade(tasks[9002], "nothing", judge=judge).score == 0.0  # it fails whatever the judge would say
+        assert (await grade(tasks[9002], "nothing", judge=judge)).score == 0.0  # it fails whatever the judge would say
 
 
-def test_no_answer_is_no_answer_in_other_words(tasks: dict[int, WebArenaTask]) -> None:
+async def test_no_answer_is_no_answer_in_other_words(tasks: dict[int, WebArenaTask]) -> None:
     judge = Says("passed")
     for answer in (None, "", "  "):
-        found = grade(tasks[9002], answer, judge=judge)
+        found = await grade(tasks[9002], answer, judge=judge)
         assert not judge.asked and found.parts[-1].value == 0 and found.partial == 0
 
 
-def test_what_cannot_be_done(tasks: dict[int, WebArenaTask]) -> None:
+async def test_what_cannot_be_done(tasks: dict[int, WebArenaTask]) -> None:
     judge = Says("failed")
-    assert grade(tasks[9003], "N/A", judge=judge).score == 1.0 and not judge.asked
-    assert grade(tasks[9003], "555-1234", judge=judge).score == 0.0
+    assert (await grade(tasks[9003], "N/A", judge=judge)).score == 1.0 and not judge.asked
+    assert (await grade(tasks[9003], "555-1234", judge=judge)).score == 0.0
     assert judge.asked == [("Tell me the fax number of the shop.", "The shop names no fax number", "555-1234", True)]
-    assert grade(tasks[9003], "there is no fax", judge=Says("passed")).score == 1.0
+    assert (await grade(tasks[9003], "there is no fax", judge=Says("passed"))).score == 1.0
     silent = tasks[9003].model_copy(update={"eval": tasks[9003].eval.model_copy(update={"string_note": ""})})
-    assert grade(silent, "there is no fax", judge=judge).score == 0.0
+    assert (await grade(silent, "there is no fax", judge=judge)).score == 0.0
 
 
-def test_must_exclude() -> None:
+async def test_must_exclude() -> None:
     raw = broken(
         lambda raw: raw["eval"].update(reference_answers={"must_include": ["tea"], "must_exclude": ["milk"]}), 0
     )
-    assert grade(read_task(raw), "tea").score == 1.0
-    assert grade(read_task(raw), "tea with milk").score == 0.0
+    assert (await grade(read_task(raw), "tea")).score == 1.0
+    assert (await grade(read_task(raw), "tea with milk")).score == 0.0
 
 
 # --- url_match and program_html
@@ -152,9 +148,9 @@ def git(star: Any = 1, text: str = "Issues: Garten") -> Page:
     return Page(LAST, {LAST: {"html": f"<p>{text}</p>"}, "http://git.test/me/plants": {"html": "", STAR: star}})
 
 
-def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> None:
+async def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> None:
     page = git()
-    found = grade(tasks[9004], at=LAST, page=page)
+    found = await grade(tasks[9004], at=LAST, page=page)
     assert found.score == 1.0 == found.partial and found.abstained is None
     assert page.visits == ["http://git.test/me/plants"]  # the last page was looked at before
     assert [part.name for part in found.parts] == ["url_match", "program_html 0", "program_html 1"]
@@ -168,27 +164,29 @@ async def test_a_page_is_loaded_anew_where_the_episode_stands_on_it_and_the_last
     assert page.visits == ["http://git.test/x"] * 2
 
 
-def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask]) -> None:
-    found = grade(tasks[9004], at=LAST, page=git(text="Issues: none"))
+async def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask]) -> None:
+    found = await grade(tasks[9004], at=LAST, page=git(text="Issues: none"))
     # url_match 1; program_html (1 + 1/2) / 2
     assert found.score == 0.0 and found.partial == pytest.approx((1 + 0.75) / 2)
     assert "lacks 'garden |OR| Garten'" in found.parts[2].evidence
-    assert grade(tasks[9004], at="http://git.test/", page=git()).parts[0].value == 0.0
+    assert (await grade(tasks[9004], at="http://git.test/", page=git())).parts[0].value == 0.0
 
 
-def test_what_is_not_on_the_page_is_a_zero_and_what_does_not_answer_is_none(tasks: dict[int, WebArenaTask]) -> None:
+async def test_what_is_not_on_the_page_is_a_zero_and_what_does_not_answer_is_none(
+    tasks: dict[int, WebArenaTask],
+) -> None:
     for star in (None, PageScriptError("no .star"), 2, ""):
-        assert grade(tasks[9004], at=LAST, page=git(star)).score == 0.0
-    down = grade(tasks[9004], at=LAST, page=git(BrowserError("the page crashed")))
+        assert (await grade(tasks[9004], at=LAST, page=git(star))).score == 0.0
+    down = await grade(tasks[9004], at=LAST, page=git(BrowserError("the page crashed")))
     assert down.score is None and down.abstained == "program_html 0: BrowserError: the page crashed"
-    gone = grade(tasks[9004], at=LAST, page=Page(LAST, {LAST: {"html": "garden issues"}}))
+    gone = await grade(tasks[9004], at=LAST, page=Page(LAST, {LAST: {"html": "garden issues"}}))
     assert gone.score is None and "does not answer" in str(gone.abstained)
-    none = grade(tasks[9004], at=LAST)
+    none = await grade(tasks[9004], at=LAST)
     assert none.score is None and none.partial == 1.0 and "no page" in str(none.abstained)
 
 
-def test_entities_are_read_as_what_they_stand_for(tasks: dict[int, WebArenaTask]) -> None:
-    assert grade(tasks[9004], at=LAST, page=git(text="issues in the g&#97;rden")).score == 1.0
+async def test_entities_are_read_as_what_they_stand_for(tasks: dict[int, WebArenaTask]) -> None:
+    assert (await grade(tasks[9004], at=LAST, page=git(text="issues in the g&#97;rden"))).score == 1.0
 
 
 POST = "http://reddit.test/f/books/77/"
@@ -200,9 +198,9 @@ def reddit() -> Page:
     return Page(LAST_COMMENT, {POST: {"html": "", BOLD: "Upvoted"}, LAST_COMMENT: {"html": ""}})
 
 
-def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, WebArenaTask]) -> None:
+async def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, WebArenaTask]) -> None:
     page = reddit()
-    found = grade(tasks[9005], at=LAST_COMMENT, page=page)
+    found = await grade(tasks[9005], at=LAST_COMMENT, page=page)
     assert found.score is None and found.partial == 1.0 and page.visits == [POST]
     assert "no helper 'gitlab_get_project_memeber_role'; there are reddit_get_post_url" in str(found.abstained)
     assert page.ran == ["document.querySelector('details').open = true", BOLD]  # a failed preparation does not matter
@@ -218,36 +216,36 @@ def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, WebArenaT
         ("func:late('x')", "can do nothing with these arguments: inside"),
     ],
 )
-def test_arguments_that_a_helper_cannot_use_make_it_unavailable(program: str, cause: str) -> None:
+async def test_arguments_that_a_helper_cannot_use_make_it_unavailable(program: str, cause: str) -> None:
     async def late(text: str) -> str:
         raise TypeError("inside")
 
     helpers = {"post": reddit_get_post_url, "late": late}
     with pytest.raises(UnknownHelper, match=cause):
-        asyncio.run(call(program, helpers, page=None, last_url=""))
+        await call(program, helpers, page=None, last_url="")
 
 
-def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
+async def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
     page, seen = reddit(), []
 
     async def role(shown: object, name: str) -> str:
         seen.append((shown, name))
         return "Guest"
 
-    def given(helper: Callable[..., Awaitable[str]]) -> EvaluatorResult:
-        return grade(
+    async def given(helper: Callable[..., Awaitable[str]]) -> EvaluatorResult:
+        return await grade(
             tasks[9005],
             at=LAST_COMMENT,
             page=reddit() if seen else page,
             helpers={"gitlab_get_project_memeber_role": helper},
         )
 
-    assert given(role).score == 1.0 and seen == [(page, "me")]
+    assert (await given(role)).score == 1.0 and seen == [(page, "me")]
 
     async def narrow() -> str:
         return ""
 
-    assert "does not take these arguments" in str(given(narrow).abstained)
+    assert "does not take these arguments" in str((await given(narrow)).abstained)
 
 
 LONG = "start " + "secret " * 3000
@@ -289,16 +287,16 @@ def test_calls_are_read() -> None:
     assert read_helper_call("func:f('a\\'b', 2, __page__, None)") == ("f", ["a'b", 2, PAGE, None])
 
 
-def test_a_last_address_with_quotes_stays_data(tasks: dict[int, WebArenaTask]) -> None:
+async def test_a_last_address_with_quotes_stays_data(tasks: dict[int, WebArenaTask]) -> None:
     at = "http://reddit.test/f/x')or('/77/t"
     page = Page(at, {at: {"html": ""}})
-    grade(tasks[9005], at=at, page=page)
+    await grade(tasks[9005], at=at, page=page)
     assert page.visits == ["http://reddit.test/f/x')or('/77/"]
 
 
-def test_addresses_that_are_not_known_are_unavailable() -> None:
+async def test_addresses_that_are_not_known_are_unavailable() -> None:
     task = read_configs(FILE.read_text(), "x")[3]
-    found = grade(task, at=LAST, page=git())
+    found = await grade(task, at=LAST, page=git())
     assert found.score is None and "the address of __GITLAB__ is not known" in str(found.abstained)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -71,7 +69,7 @@ class Tab:
 
 
 @asynccontextmanager
-async def tab(folder: Path, *, virtual: bool, layers: bool = True) -> AsyncIterator[Tab]:
+async def tab(folder: Path, *, virtual: bool = False, layers: bool = True) -> AsyncIterator[Tab]:
     async with (
         serve(Site()) as site,
         raw_chromium(folder, "--disable-features=IsolateOrigins,site-per-process") as chromium,
@@ -84,20 +82,12 @@ async def tab(folder: Path, *, virtual: bool, layers: bool = True) -> AsyncItera
         yield Tab(page, chromium, await SignalReader.start(page, layers=layers), site, virtual)
 
 
-def in_tab(folder: Path, scenario: Callable[[Tab], Awaitable[None]], *, virtual: bool = False, **options: Any) -> None:
-    async def run() -> None:
-        async with tab(folder, virtual=virtual, **options) as each:
-            await scenario(each)
-
-    asyncio.run(run())
-
-
 both_clocks = pytest.mark.parametrize("virtual", [False, True], ids=["real", "virtual"])
 
 
 @both_clocks
-def test_a_shift_of_known_size(tmp_path: Path, virtual: bool) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_a_shift_of_known_size(tmp_path: Path, virtual: bool) -> None:
+    async with tab(tmp_path, virtual=virtual) as each:
         await each.show(SHIFT)
         assert (await each.read()).layout_shift == 0
         await each.page.evaluate(GROW)
@@ -109,12 +99,10 @@ def test_a_shift_of_known_size(tmp_path: Path, virtual: bool) -> None:
         assert [(shift.sources, shift.after_input) for shift in signals.shifts] == [(("div#block",), False)]
         assert (await each.read()).layout_shift == 0, "it was read"
 
-    in_tab(tmp_path, scenario, virtual=virtual)
-
 
 @both_clocks
-def test_a_shift_after_an_input_is_counted_apart(tmp_path: Path, virtual: bool) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_a_shift_after_an_input_is_counted_apart(tmp_path: Path, virtual: bool) -> None:
+    async with tab(tmp_path, virtual=virtual) as each:
         await each.show(SHIFT + f"<script>document.getElementById('b').onclick = () => {{ {GROW} }}</script>")
         await each.read()
         await each.click(50, 525)
@@ -124,12 +112,10 @@ def test_a_shift_after_an_input_is_counted_apart(tmp_path: Path, virtual: bool) 
         assert signals.layout_shift == 0
         assert signals.input_shift == pytest.approx(EXPECTED_SHIFT, rel=1e-3)
 
-    in_tab(tmp_path, scenario, virtual=virtual)
-
 
 @both_clocks
-def test_the_largest_paint_names_its_element(tmp_path: Path, virtual: bool) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_the_largest_paint_names_its_element(tmp_path: Path, virtual: bool) -> None:
+    async with tab(tmp_path, virtual=virtual) as each:
         await each.show("<p>small</p><h1 id=big style='font-size:60px'>The largest text of this page</h1>")
         await each.settle()  # under a stopped clock the first frame's entries come with the next slice of time
         signals = await each.read()
@@ -142,11 +128,9 @@ def test_the_largest_paint_names_its_element(tmp_path: Path, virtual: bool) -> N
             assert signals.first_paint_ms and signals.first_contentful_paint_ms
             assert 0 < signals.first_paint_ms <= signals.first_contentful_paint_ms <= (signals.largest_paint.ms or 0)
 
-    in_tab(tmp_path, scenario, virtual=virtual)
 
-
-def test_a_long_task_of_known_length_and_the_interaction_that_waits_for_it(tmp_path: Path) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_a_long_task_of_known_length_and_the_interaction_that_waits_for_it(tmp_path: Path) -> None:
+    async with tab(tmp_path) as each:
         await each.show(SHIFT + f"<script>document.getElementById('b').onclick = () => {BUSY}(120)</script>")
         await each.settle()
         await each.read()
@@ -160,13 +144,11 @@ def test_a_long_task_of_known_length_and_the_interaction_that_waits_for_it(tmp_p
         assert signals.script_ms is not None and signals.task_ms is not None
         assert 0 < signals.script_ms <= signals.task_ms
 
-    in_tab(tmp_path, scenario)
 
-
-def test_work_is_timed_under_a_virtual_clock_too(tmp_path: Path) -> None:
+async def test_work_is_timed_under_a_virtual_clock_too(tmp_path: Path) -> None:
     work = "let s = 0; for (let i = 0; i < 1e8; i++) s += i % 7; window.sum = s"
 
-    async def scenario(each: Tab) -> None:
+    async with tab(tmp_path, virtual=True) as each:
         await each.show(SHIFT)
         calm = await each.read()
         await each.page.evaluate(f"setTimeout(() => {{ {work} }}, 10); 0")
@@ -176,12 +158,10 @@ def test_work_is_timed_under_a_virtual_clock_too(tmp_path: Path) -> None:
         assert signals.script_ms > 20 + calm.script_ms
         assert signals.long_task_ms is None and "virtual" in signals.absent["long_task_ms"]
 
-    in_tab(tmp_path, scenario, virtual=True)
-
 
 @both_clocks
-def test_errors_of_scripts_and_requests(tmp_path: Path, virtual: bool) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_errors_of_scripts_and_requests(tmp_path: Path, virtual: bool) -> None:
+    async with tab(tmp_path, virtual=virtual) as each:
         await each.show(SHIFT)
         assert (await each.read()).counts == {}
         await each.page.evaluate(
@@ -204,11 +184,9 @@ def test_errors_of_scripts_and_requests(tmp_path: Path, virtual: bool) -> None:
         assert said[Trouble.FAILED_REQUEST, "net::ERR_UNSAFE_PORT"] == "http://127.0.0.1:9/"
         assert (await each.read()).counts == {}
 
-    in_tab(tmp_path, scenario, virtual=virtual)
 
-
-def test_documents_and_their_status(tmp_path: Path) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_documents_and_their_status(tmp_path: Path) -> None:
+    async with tab(tmp_path) as each:
         await each.show(SHIFT)
         first = await each.read()
         assert first.status == 200
@@ -220,11 +198,9 @@ def test_documents_and_their_status(tmp_path: Path) -> None:
         third = await each.read()
         assert third.document == second.document + 1 and third.layout_shift == 0
 
-    in_tab(tmp_path, scenario)
 
-
-def test_a_frame_of_another_origin_is_read_too(tmp_path: Path) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_a_frame_of_another_origin_is_read_too(tmp_path: Path) -> None:
+    async with tab(tmp_path) as each:
         each.site.pages["/inner"] = SHIFT + f"<script>onmessage = () => {{ {GROW} }}</script>"
         other = each.site.origin.replace("127.0.0.1", "localhost")
         frame = f"<body style='margin:0'><iframe id=f src='{other}/inner' style='border:0;width:800px;height:600px'></iframe>"
@@ -238,11 +214,9 @@ def test_a_frame_of_another_origin_is_read_too(tmp_path: Path) -> None:
         assert signals.layout_shift is not None and signals.layout_shift > 0
         assert signals.shifts[0].sources == ("div#block",)
 
-    in_tab(tmp_path, scenario)
 
-
-def test_the_page_sees_nothing_of_it(tmp_path: Path) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_the_page_sees_nothing_of_it(tmp_path: Path) -> None:
+    async with tab(tmp_path) as each:
         names = "JSON.stringify([Object.getOwnPropertyNames(window), document.documentElement.outerHTML])"
         each.site.pages["/page"] = f"<script>window.seen = {names}</script>"
         plain = await each.chromium.new_page()
@@ -252,12 +226,10 @@ def test_the_page_sees_nothing_of_it(tmp_path: Path) -> None:
         assert await each.page.evaluate("seen") == await plain.evaluate("seen")
         assert await each.page.evaluate("typeof rollwrightSignals") == "undefined"
 
-    in_tab(tmp_path, scenario)
-
 
 @both_clocks
-def test_memory_nodes_and_layers(tmp_path: Path, virtual: bool) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_memory_nodes_and_layers(tmp_path: Path, virtual: bool) -> None:
+    async with tab(tmp_path, virtual=virtual) as each:
         await each.show(SHIFT)
         unwatched = await each.read()
         assert unwatched.layers is None and unwatched.absent["layers"]
@@ -280,11 +252,9 @@ def test_memory_nodes_and_layers(tmp_path: Path, virtual: bool) -> None:
         await each.shoot()
         assert (await each.read()).layers == before.layers, "watched before the first reading"
 
-    in_tab(tmp_path, scenario, virtual=virtual)
 
-
-def test_it_reads_a_document_that_was_there_before(tmp_path: Path) -> None:
-    async def scenario(each: Tab) -> None:
+async def test_it_reads_a_document_that_was_there_before(tmp_path: Path) -> None:
+    async with tab(tmp_path) as each:
         page = await each.chromium.new_page()
         await page.goto(each.site.origin + "/")
         reader = await SignalReader.start(page, layers=False)
@@ -295,5 +265,3 @@ def test_it_reads_a_document_that_was_there_before(tmp_path: Path) -> None:
                 break
         assert signals.largest_paint is not None and signals.largest_paint.element == "h1"
         assert signals.layers is None and signals.absent["layers"]
-
-    in_tab(tmp_path, scenario)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -289,17 +288,14 @@ def test_a_generated_set_is_what_the_generator_gives_whatever_the_shards(tmp_pat
         fingerprint(GenerateSource(name="made", spec=GeneratorSpec(kinds=("dance",))), tmp_path)
 
 
-def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_path: Path) -> None:
+async def test_parts_of_generated_tasks_are_solved_by_the_whole_tasks_solution(tmp_path: Path) -> None:
     spec = GeneratorSpec(count=400, buckets=(Bucket.SOME, Bucket.MANY))
     whole = {task.kind: task for task in generate(spec)}
     pairs = [(task, part) for task in whole.values() for part in decompose(task, DecompositionRules(most=3)).tasks]
     assert len({task.kind for task, _ in pairs}) >= 2 and len(pairs) >= 5
-
-    async def play() -> list[float | None]:
-        async with checker() as check:
-            return [(await check.play(part, solution_of(task))).score for task, part in pairs]
-
-    assert asyncio.run(play()) == [1.0] * len(pairs)
+    async with checker() as check:
+        played = [(await check.play(part, solution_of(task))).score for task, part in pairs]
+    assert played == [1.0] * len(pairs)
 
 
 def test_right_answers_and_horizons() -> None:
