@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -43,6 +43,24 @@ def log_to_task_run(task_run: TaskRun, task: Task[..., Any], line: str) -> None:
     PrefectLogAdapter(_api_only(), extra=task_run_logger(task_run, task).extra).info(line)
 
 
+class FlowWork:
+    """A task's function that does not travel.
+
+    Prefect sends the task that runs around a submitted one to Dask's workers, with all that its function refers to (a
+    connection, a lock); they never call it.
+    """
+
+    def __init__(self, work: Callable[[], Any] | None) -> None:
+        self._work = work
+
+    def __call__(self) -> object:
+        assert self._work is not None, "this copy of a task was sent to another process"
+        return self._work()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FlowWork, (None,)
+
+
 def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
     """Run ``work`` here and now, as a Prefect task of the flow run.
 
@@ -52,9 +70,8 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
     """
     if FlowRunContext.get() is None:
         return work()
-    task = Task(work, name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
-    result: Result = task()
-    return result
+    task = Task(FlowWork(work), name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
+    return cast(Result, task())
 
 
 def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
