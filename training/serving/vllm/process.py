@@ -130,13 +130,13 @@ class ServerProcess:
         return (errors or lines or ["no output"])[-1]
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End every process of the group: SIGTERM, and SIGKILL for what is left after ``seconds``, or at once if the first one is dead."""
+        """End every process of the group: SIGTERM, and SIGKILL for what is left when the first one is dead, or after ``seconds``."""
         if self._process is None:
             return
-        until = time.monotonic() + (seconds if self.alive else 0)
+        until = time.monotonic() + seconds
         self._signal(signal.SIGCONT)  # a stopped process would not notice
         self._signal(signal.SIGTERM)
-        while self._group_lives() and time.monotonic() < until:
+        while self.alive and time.monotonic() < until:  # it ends its workers before itself
             await asyncio.sleep(0.1)
         self._signal(signal.SIGKILL)
         while self._group_lives():
