@@ -107,6 +107,7 @@ def test_a_replica_has_gpus_for_its_tensor_parallelism() -> None:
     command = build_command(options(tensor_parallel=2), Place(8000, gpus=(2, 3)), {"CUDA_VISIBLE_DEVICES": "0"})
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert "VLLM_CPU_KVCACHE_SPACE" not in command.environment
+    assert "--no-enable-chunked-prefill" not in command.argv
     with pytest.raises(ConfigError, match="tensor_parallel is 2"):
         build_command(options(tensor_parallel=2), Place(8000, gpus=(2,)), {})
 
@@ -115,6 +116,7 @@ def test_workers_on_the_cpu_have_cores_of_their_own() -> None:
     places = place_replicas([8000, 8001], cores=range(5))
     bound = [build_command(options(), place, {}).environment["VLLM_CPU_OMP_THREADS_BIND"] for place in places]
     assert bound == ["1,2", "3,4"]
+    assert "--no-enable-chunked-prefill" in build_command(options(), places[0], {}).argv
     two = build_command(options(tensor_parallel=2), Place(8000, cores=(1, 2, 3)), {})
     assert two.environment["VLLM_CPU_OMP_THREADS_BIND"] == "1,2|3"
 

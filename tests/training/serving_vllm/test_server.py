@@ -194,6 +194,16 @@ def _bad_folder(fault: str, policy: Policy, served: Served, tmp_path: Path) -> t
     return folder, "does not hold what its manifest says"
 
 
+async def test_many_long_prompts_at_once_are_answered(
+    client: ServerClient, renderer: Renderer, policy: Policy, differ: Judge
+) -> None:
+    """On the CPU the server would die of a prompt that is taken in pieces."""
+    await publish([client], 1, policy(1))
+    requests = [ask(renderer, probe_picture(100 + index), key=f"many/{index}", tokens=4) for index in range(12)]
+    turns = await asyncio.gather(*(client.generate(request, 1) for request in requests))
+    assert differ(policy(1), requests[-1], turns[-1]).maximum <= EXACT
+
+
 async def test_an_image_by_reference_gives_the_same_turn(
     client: ServerClient, renderer: Renderer, policy: Policy, served: Served
 ) -> None:

@@ -130,6 +130,9 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
         *("--max-num-seqs", str(options.max_num_seqs)),
         *("--limit-mm-per-prompt", json.dumps({"image": options.max_images, "video": 0})),
     ]
+    if not place.gpus:
+        # On the CPU vLLM 0.32 dies of a prompt in pieces whose turn has a seed ("Generator does not use offset").
+        argv.append("--no-enable-chunked-prefill")
     if options.max_model_len is not None:
         argv += ["--max-model-len", str(options.max_model_len)]
     if options.media_root is not None:
