@@ -50,6 +50,8 @@ class FlowWork:
     connection, a lock); they never call it.
     """
 
+    __slots__ = ("_work",)  # Prefect copies what is in an object's __dict__ into its task
+
     def __init__(self, work: Callable[[], Any] | None) -> None:
         self._work = work
 

@@ -6,6 +6,7 @@ import threading
 
 import cloudpickle
 import pytest
+from prefect import Task
 
 from tasks_lib.processes.prefect_run import FlowWork
 
@@ -17,6 +18,7 @@ def test_work_that_holds_a_lock_travels_without_it() -> None:
         cloudpickle.dumps(lambda: lock)
     work = FlowWork(lambda: lock)
     assert work() is lock
+    cloudpickle.dumps(Task(work, name="evaluate"))
     copy = cloudpickle.loads(cloudpickle.dumps(work))
     with pytest.raises(AssertionError, match="sent to another process"):
         copy()

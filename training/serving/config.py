@@ -16,7 +16,7 @@ class ServingConfig(Settings):
         "local", description="transformers in each rollout worker, or vLLM servers (make vllm)."
     )
     patience: float = Field(
-        120.0, ge=0, le=86_400, description="Seconds to wait for a failing engine before an episode abstains."
+        300.0, ge=0, le=86_400, description="Seconds to wait for a failing engine before an episode abstains."
     )
     replicas: int = Field(1, ge=1, le=64, description="vLLM servers that a run starts on its own machine.")
     address: tuple[str, ...] = Field(
