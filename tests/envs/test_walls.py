@@ -17,6 +17,7 @@ from tasks_lib.config import RolloutConfig
 from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tests.loopback import Quiet, serving
+from tests.turns import make_turn
 from training.groups import GroupSpec
 
 DATADOME = "https://geo.captcha-delivery.com/captcha/?initialCid=1"
@@ -78,8 +79,7 @@ def played(host: str) -> dict[str, list[Trajectory]]:
     async def turn(situation: Any) -> Any:
         away = situation.group.task.path == "/" and not situation.steps
         said = f'{{"action": "goto", "url": "{host}/challenge"}}' if away else '{"action": "answer", "text": "x"}'
-        asked = SimpleNamespace(screenshot="0" * 64, prompt="", prompt_ids=())
-        return SimpleNamespace(response=said, response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
+        return make_turn(situation, said)
 
     async def run() -> dict[str, list[Trajectory]]:
         live = LiveOptions({"shop": host})

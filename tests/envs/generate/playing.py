@@ -18,6 +18,7 @@ from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
+from tests.turns import make_turn
 from training.groups import GroupSpec
 from training.policy.prompt import user_text
 
@@ -42,8 +43,7 @@ class Oracles:
         action = self._oracles[situation.group.group_id](seen, [step.action for step in situation.steps])
         said = action.reason if isinstance(action, Invalid) else format_action(self._said(action, seen))
         prompt = user_text(seen, [step.response for step in situation.steps])
-        asked = SimpleNamespace(screenshot="0" * 64, prompt=prompt, prompt_ids=(1,))
-        return SimpleNamespace(response=said, response_ids=(1,), logprobs=(0.0,), policy_version=0, asked=asked)
+        return make_turn(situation, said, prompt=prompt, prompt_ids=(1,))
 
 
 def as_it_is(action: Action, seen: Observation) -> Action:

@@ -23,6 +23,7 @@ from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
+from tests.turns import make_turn
 from training.groups import GroupSpec
 
 from .making import by_kind, something_else, world_seed
@@ -115,10 +116,7 @@ class Scripted:
     async def run(self, situation: Any) -> Any:
         observation = situation.frame.observation
         action = action_of(self.plan.pop(0), observation) if self.plan else Answer(text="done")
-        asked = SimpleNamespace(screenshot="0" * 64, prompt="", prompt_ids=())
-        return SimpleNamespace(
-            response=format_action(action), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked
-        )
+        return make_turn(situation, format_action(action))
 
 
 async def run_episode(task: WebTask, plan: Plan) -> Trajectory:

@@ -17,10 +17,12 @@ from envs.rewards import EpisodeEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.episode.actors import Turn
 from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.loops.run import iteration_line
+from tests.turns import make_turn
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 from .played import DONE, LAMP, SHOP
@@ -77,9 +79,8 @@ class Browser:
         return result
 
 
-async def turn(situation: object) -> SimpleNamespace:
-    asked = SimpleNamespace(screenshot="0" * 64, prompt="", prompt_ids=())
-    return SimpleNamespace(response="click [1]", response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
+async def turn(situation: object) -> Turn:
+    return make_turn(situation, "click [1]")
 
 
 async def play(

@@ -31,10 +31,12 @@ from envs.sites import Design2CodeSite, Site, StaticSite
 from envs.sites.design2code import FOLDER, import_tasks
 from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, Trajectory, WebTask
 from tasks_lib.config import RewardConfig
+from tasks_lib.episode.actors import Turn
 from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.worker.requests import pool_options
+from tests.turns import make_turn
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
@@ -80,13 +82,8 @@ async def play(
             async def one(number: int, task: WebTask, responses: Sequence[str]) -> Trajectory:
                 said = iter(responses)
 
-                async def turn(situation: Any) -> SimpleNamespace:
-                    asked = SimpleNamespace(
-                        screenshot=store.put_blob(situation.frame.screenshot), prompt="", prompt_ids=()
-                    )
-                    return SimpleNamespace(
-                        response=next(said), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked
-                    )
+                async def turn(situation: Any) -> Turn:
+                    return make_turn(situation, next(said), screenshot=store.put_blob(situation.frame.screenshot))
 
                 runner: Any = EpisodeRunner(
                     pool=pool,

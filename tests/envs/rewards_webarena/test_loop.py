@@ -46,6 +46,7 @@ from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.folder.task_sets import with_hashes
 from tests.envs.rewards.played import trajectory
 from tests.loopback import Quiet, serving
+from tests.turns import make_turn
 from training.groups import GroupSpec
 
 FILE = Path(__file__).with_name("configs.json")
@@ -339,8 +340,7 @@ async def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> N
     said = iter([f'{{"action": "goto", "url": "{forge}/late"}}', '{"action": "answer", "text": "paris"}'])
 
     async def turn(situation: Any) -> Any:
-        asked = SimpleNamespace(screenshot="0" * 64, prompt="", prompt_ids=())
-        return SimpleNamespace(response=next(said), response_ids=(1,), logprobs=(-0.1,), policy_version=0, asked=asked)
+        return make_turn(situation, next(said))
 
     task, site = task_of(evaluation), make_site("gitlab", live)
     await site.start()
