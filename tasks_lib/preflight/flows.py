@@ -36,6 +36,7 @@ from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
 from tasks_lib.folder.values import ChangedValuesError, check_values, finished_result
 from tasks_lib.preflight.extensions import check_extensions
+from tasks_lib.preflight.serving import check_serving
 from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
 from tasks_lib.regrading.batches import RegradeConfig, Regrading
 from tasks_lib.rollouts.evaluation import is_outdated
@@ -74,11 +75,11 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
 
     Args:
         in_use: Another process may be working on the run.
-        here: It will run on this machine, with its LLaMA-Factory and, without a cluster elsewhere, its browser.
+        here: It will run on this machine, with its LLaMA-Factory, its vLLM and, without a cluster elsewhere, its browser.
 
     Raises:
-        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, there is no such chat template, or the run was
-            started with other values.
+        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, there is no such chat template, its vLLM servers
+            would not start, or the run was started with other values.
         TaskError: task files that cannot be read.
         PolicyError: no checkpoint.
         BrowserError: no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
@@ -100,6 +101,8 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
         _check_template(config.policy.template)
+        served = resolve_path(config.policy.checkpoint) if version is None else store.policy_path(version)
+        check_serving(config.serving, store, served)
     if refused is not None:
         raise refused
     if here:
@@ -127,6 +130,7 @@ def check_evaluation(config: EvaluateConfig) -> list[str]:
         store.check_policy(version)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
+    check_serving(config.serving, store, checkpoint)
     if refused is not None:
         raise refused
     _check_browser(config.rollout, config.cluster)

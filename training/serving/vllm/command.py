@@ -113,7 +113,7 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
     check_host(options.host, options.api_key)
     if place.gpus and len(place.gpus) != options.tensor_parallel:
         raise ConfigError(
-            f"a replica has the GPUs {list(place.gpus)} and tensor_parallel is {options.tensor_parallel}: give as many GPUs as that"
+            f"serving.gpus: a replica has the GPUs {list(place.gpus)} and serving.tensor_parallel is {options.tensor_parallel}: give as many as that"
         )
     argv = [
         str(options.python),
@@ -187,17 +187,19 @@ def check_host(host: str, api_key: str) -> None:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
         raise ConfigError(
-            f"serving host {host!r} is no address of an interface; give 127.0.0.1 or this machine's private address"
+            f"serving.host {host!r} is no address of an interface; give 127.0.0.1 or this machine's private address"
         ) from None
     if address.is_loopback:
         return
     if not address.is_private or address.is_unspecified:
         raise ConfigError(
-            f"serving host {host} is public, and the servers have routes that change their weights; "
+            f"serving.host {host} is public, and the servers have routes that change their weights; "
             "listen on 127.0.0.1 (and reach it by an SSH tunnel) or on a private address with an API key"
         )
     if not api_key:
-        raise ConfigError(f"serving host {host} is not this machine itself: give an API key, or listen on 127.0.0.1")
+        raise ConfigError(
+            f"serving.host {host} is not this machine itself: give an API key (serving.api_key), or listen on 127.0.0.1"
+        )
 
 
 def passed_through(flags: Mapping[str, Flag]) -> list[str]:
@@ -210,7 +212,9 @@ def passed_through(flags: Mapping[str, Flag]) -> list[str]:
     for name, value in flags.items():
         plain = name.strip().lstrip("-").replace("-", "_")
         if plain.removeprefix("no_") in OURS:
-            raise ConfigError(f"the vLLM flag {name} cannot be passed through: Rollwright sets it (leave it out)")
+            raise ConfigError(
+                f"serving.vllm: the flag {name} cannot be passed through: Rollwright sets it (leave it out)"
+            )
         argv += _argument(plain.replace("_", "-"), value)
     return argv
 
@@ -254,7 +258,7 @@ def place_replicas(
         named = [gpu for group in gpus for gpu in group]
         if len(gpus) != len(ports) or len(set(named)) != len(named):
             raise ConfigError(
-                f"serving GPUs {[list(group) for group in gpus]}: give one list for each of the {len(ports)} replicas, no GPU twice"
+                f"serving.gpus {[list(group) for group in gpus]}: give one list for each of the {len(ports)} replicas, no GPU twice"
             )
         return tuple(Place(port, gpus=tuple(group)) for port, group in zip(ports, gpus, strict=True))
     free = list(cores)[1:] or list(cores)  # the first one is for the servers' HTTP sides, browsers and the flow

@@ -100,12 +100,20 @@ def connect(addresses: Sequence[str], renderer: Renderer, options: ServerOptions
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that nobody listens on now.
+
+    Raises:
+        ConfigError: this machine does not have that address.
+    """
     sockets = [socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) for _ in range(count)]
     try:
         for each in sockets:
             each.bind((host, 0))
         return [int(each.getsockname()[1]) for each in sockets]
+    except OSError as error:
+        raise ConfigError(
+            f"serving.host {host}: nothing can listen there ({error.strerror}); give 127.0.0.1 or an address of this machine"
+        ) from error
     finally:
         for each in sockets:
             each.close()

@@ -1,0 +1,32 @@
+"""Finds out before a run starts that its vLLM servers would not start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasks_lib.processes.serving import server_options
+from training.ledger.store import RunStore
+from training.serving.config import ServingConfig
+
+
+def check_serving(config: ServingConfig, store: RunStore, checkpoint: Path) -> None:
+    """Check the servers that a run would start on this machine; of servers of one's own only the API key.
+
+    Args:
+        checkpoint: Folder that the servers would start with.
+
+    Raises:
+        ConfigError: no serving environment, an API key that is not set, a host that they may not or cannot listen on, a flag that is ours, GPUs
+            that do not fit, or attention heads that vLLM does not know on the CPU.
+    """
+    if config.engine == "local":
+        return
+    options = server_options(config, store, checkpoint)
+    if config.address:
+        return
+    from training.serving.vllm.command import build_command, place_replicas  # imports torch: seconds
+    from training.serving.vllm.service import check_options, free_ports
+
+    check_options(options, gpus=bool(config.gpus))
+    for place in place_replicas(free_ports(config.host, config.replicas), config.gpus):
+        build_command(options, place)

@@ -1,0 +1,104 @@
+"""vLLM servers that would not start are refused before a run begins, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.types import ConfigError
+from flows.train import train
+from tasks_lib.config import EvaluateConfig, TrainConfig, resolve
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.flows import check_evaluation, check_training
+from training.ledger.store import read_json
+
+READER = "datasets/policies/reader"
+KEY = "ROLLWRIGHT_TEST_SERVING_KEY"
+
+
+def check_both(root: Path, serving: dict[str, Any], checkpoint: str = READER) -> list[str]:
+    """What `check_training` and `check_evaluation` raise for the same servers: one error each."""
+    both = {"policy": {"checkpoint": checkpoint}, "serving": serving, "root": str(root / "runs")}
+    training = resolve(TrainConfig, {**both, "preset": "quickstart", "run_id": "r"})
+    evaluation = resolve(EvaluateConfig, {**both, "tasks": {"kinds": ["click-test"]}, "run_id": "e"})
+    errors = []
+    for check, config in ((check_training, training), (check_evaluation, evaluation)):
+        with pytest.raises(ConfigError) as refused:
+            check(config)  # type: ignore[operator]
+        errors.append(str(refused.value))
+    assert not (root / "runs").exists()
+    return errors
+
+
+@pytest.fixture
+def serving_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python where that of the serving environment would be; nothing is started with it."""
+    monkeypatch.setattr("tasks_lib.processes.serving.PYTHON", Path(sys.executable))
+    monkeypatch.delenv(KEY, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("serving", "says"),
+    [
+        ({"host": "0.0.0.0"}, "serving.host 0.0.0.0 is public"),
+        ({"host": "10.0.0.5"}, "give an API key (serving.api_key), or listen on 127.0.0.1"),
+        ({"host": "gpu-3.example"}, "serving.host 'gpu-3.example' is no address"),
+        ({"host": "192.0.2.1", "api_key": "PATH"}, "serving.host 192.0.2.1: nothing can listen there"),
+        ({"api_key": KEY}, f"serving.api_key names the environment variable {KEY}, which is not set"),
+        (
+            {"address": ["http://10.0.0.5:8000"], "api_key": KEY},
+            f"serving.api_key names the environment variable {KEY}, which is not set",
+        ),
+        ({"vllm": {"max_num_seqs": 4}}, "serving.vllm: the flag max_num_seqs cannot be passed through"),
+        ({"gpus": [[0]], "tensor_parallel": 2}, "has the GPUs [0] and serving.tensor_parallel is 2"),
+        ({"gpus": [[0], [0]], "replicas": 2}, "serving.gpus [[0], [0]]: give one list for each of the 2 replicas"),
+    ],
+)
+def test_servers_that_would_not_start_are_refused(
+    serving_environment: None, tmp_path: Path, serving: dict[str, Any], says: str
+) -> None:
+    for error in check_both(tmp_path, {"engine": "vllm", **serving}):
+        assert says in error
+
+
+def test_heads_that_vllm_does_not_know_on_the_cpu_are_refused(serving_environment: None, tmp_path: Path) -> None:
+    narrow = shutil.copytree(READER, tmp_path / "narrow", ignore=shutil.ignore_patterns("recipe.json"))
+    config = read_json(narrow / "config.json")
+    text = config.get("text_config", config)
+    text["num_attention_heads"] = text["hidden_size"] // 16
+    text.pop("head_dim", None)
+    (narrow / "config.json").chmod(0o644)
+    (narrow / "config.json").write_text(json.dumps(config))
+    for error in check_both(tmp_path, {"engine": "vllm"}, str(narrow)):
+        assert "heads of 16 dimensions" in error and "set serving.engine=local" in error
+
+
+def test_a_missing_serving_environment_is_said_by_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tasks_lib.processes.serving.PYTHON", tmp_path / ".venv-vllm/bin/python")
+    for error in check_both(tmp_path, {"engine": "vllm"}):
+        assert "run `make vllm`, or set serving.engine=local" in error
+    settings = ["serving.engine=vllm", f"root={tmp_path / 'runs'}"]
+    arguments = ["--preset", "quickstart", "--dry-run", *(part for each in settings for part in ("--set", each))]
+    assert run_command(train, TrainConfig, check_training, arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and "run `make vllm`" in said.err
+
+
+def test_servers_that_could_start_and_those_of_ones_own_are_not_refused(
+    serving_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for serving in ({"replicas": 2, "vllm": {"seed": 1}}, {"address": ["http://10.0.0.5:8000"]}):
+        values = {"preset": "quickstart", "root": str(tmp_path), "serving": {"engine": "vllm", **serving}}
+        assert check_training(resolve(TrainConfig, values)) == ["8 tasks of 8 kinds on 1 site"]
+    monkeypatch.setattr("tasks_lib.processes.serving.PYTHON", tmp_path / "python")
+    values = {"preset": "quickstart", "root": str(tmp_path), "serving": {"engine": "vllm"}}
+    assert check_training(resolve(TrainConfig, values), here=False) == ["8 tasks of 8 kinds on 1 site"], (
+        "another machine has a serving environment of its own"
+    )
