@@ -140,6 +140,7 @@ class RunStore:
 
     def __init__(self, run_dir: AnyPath) -> None:
         self.root = Path(run_dir)
+        self.blobs_path = self.root / "blobs"
 
     # -- paths
 
@@ -243,11 +244,6 @@ class RunStore:
     def spent_path(self, regrading: str = "") -> Path:
         """What the run's judges have spent together, or those of one regrading."""
         return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
-
-    @property
-    def blobs_path(self) -> Path:
-        """Folder of all blobs."""
-        return self.root / "blobs"
 
     def blob_path(self, sha256: str) -> Path:
         """Where a blob lies; where it would as a picture, if there is none of that name."""
