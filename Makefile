@@ -23,9 +23,9 @@ quickstart: setup
 test: setup
 	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm'
 
-# Without the tests that kill servers, ten minutes more: `pytest -m vllm` runs all.
+# The tests of one running server; `pytest -m vllm` also trains on one and kills servers, fifteen minutes more.
 test-vllm: vllm
-	@$(PYTHON) -m pytest -m vllm --ignore tests/training/serving_vllm/test_server_failures.py --durations 20
+	@$(PYTHON) -m pytest -m 'vllm and not slow' --durations 20
 
 check: setup
 	@scripts/check

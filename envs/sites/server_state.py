@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from envs.egress import AllowList
 from envs.sites.site_http import Server, asked, read_json, shortened
 from envs.types import SiteError
+from envs.types.paths import AnyPath
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class SiteState:
 
     origin: str = ""
     """``http://127.0.0.1:8080``, the start of every address that is asked; empty: HTTP cannot be asked."""
-    databases: Mapping[str, Path | str] = field(default_factory=dict)
+    databases: Mapping[str, AnyPath] = field(default_factory=dict)
     """SQLite files by the name that facts give; ``""`` is the only one, or the main one. A text that begins with ``file:`` is an SQLite
     URI, which may name a database in the memory of this process (``file:shop?mode=memory&cache=shared``)."""
     allow: AllowList | None = None
@@ -98,10 +99,11 @@ class SiteState:
         return read_json(body, asked(path))
 
 
-def _rows(place: Path | str, query: str, seconds: float, stop: threading.Event) -> list[tuple[Any, ...]]:
+def _rows(place: AnyPath, query: str, seconds: float, stop: threading.Event) -> list[tuple[Any, ...]]:
     """In a thread of its own."""
     end = time.monotonic() + seconds
-    uri = place if isinstance(place, str) else f"{place.resolve().as_uri()}?mode=ro"
+    is_uri = isinstance(place, str) and place.startswith("file:")
+    uri = place if is_uri else f"{Path(place).resolve().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=LOCKED_SECONDS, isolation_level=None)) as connection:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)

@@ -179,4 +179,5 @@ def test_stored_reasons_keep_their_names() -> None:
     assert {reason.value for reason in StopReason} == {
         *("done", "answer", "terminated", "horizon", "repetition", "invalid_action", "blocked", "http_error"),
         *("crash", "browser_error", "deadline", "abandoned", "submitted"),
+        *("engine_error", "context_overflow"),
     }

@@ -22,8 +22,11 @@ from training.environment import TORCH_ENVIRONMENT
 from training.trainer.launch import free_port
 
 SCRIPTS = Path(sys.executable).parent
-FAULT = re.compile(r"\bERROR\b|\bCRITICAL\b|^\S*(?:Error|Exception): ")
-"""A line of a server's log that tells of an error, or ends a traceback."""
+ENTRY = re.compile(r"^(?=\d\d:\d\d:\d\d\.\d)", re.MULTILINE)
+"""Where an entry of a server's log begins; a traceback belongs to the line before it."""
+
+FAULT = re.compile(r"\bERROR\b|\bCRITICAL\b|^\S*(?:Error|Exception): ", re.MULTILINE)
+"""In a log entry that tells of an error, or has a traceback."""
 
 BUSY = re.compile(r"database is locked|heartbeat persistence failed")
 """What a server on SQLite says on a busy machine and does again."""
@@ -140,10 +143,10 @@ class PrefectServer:
             return False
 
     def errors(self) -> list[str]:
-        """Lines of the server's log that tell of an error, but for a database that was locked, which the server tries again: a
-        heartbeat of a worker names only what was not written."""
-        lines = self._services.whole_log("server").splitlines()
-        return [line for line in lines if FAULT.search(line) and not BUSY.search(line)]
+        """First lines of the entries of the server's log that tell of an error, but for a database that was locked, which the server
+        tries again: a traceback names it at its end, and a heartbeat of a worker names only what was not written."""
+        entries = ENTRY.split(self._services.whole_log("server"))
+        return [each.partition("\n")[0] for each in entries if FAULT.search(each) and not BUSY.search(each)]
 
     def cli(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
         """``prefect …``: exit status, and output on one line (rich wraps it at any width)."""
