@@ -85,9 +85,8 @@ def serve_policy(
 
     folder = store.policy_path(version)
     renderer = Renderer(folder, policy.template)
-    store.blobs_path.mkdir(
-        parents=True, exist_ok=True
-    )  # a server refuses to read pictures below a folder that is not there
+    # A server refuses to read pictures below a folder that is not there.
+    store.blobs_path.mkdir(parents=True, exist_ok=True)
     supervisor = make_supervisor(
         server_options(config, store, folder),
         renderer,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from safetensors import safe_open
 
-from envs.types import EngineError, PolicyError, RollwrightError
+from envs.types import PolicyError, RollwrightError
 from training.serving.vllm.client import ServerClient, adapter_name
-from training.serving.vllm.publishing import CONTROL_SECONDS, LOAD_SECONDS, Publication
+from training.serving.vllm.publishing import CONTROL_SECONDS, LOAD_SECONDS, Publication, engine_errors, require_one
 
 ADAPTER_CONFIG = "adapter_config.json"
 """Of PEFT: a folder with it holds an adapter, not a whole model."""
@@ -66,14 +66,7 @@ async def publish_adapter(clients: Sequence[ServerClient], version: int, folder:
     check_adapter(folder)
     begun = time.monotonic()
     faults = await asyncio.gather(*(_load(client, version, folder) for client in clients))
-    failed: dict[str, EngineError] = {}
-    for client, fault in zip(clients, faults, strict=True):
-        if isinstance(fault, EngineError):
-            failed[client.address] = fault
-        elif fault is not None:
-            raise fault
-    if len(failed) == len(clients):
-        raise EngineError(f"v{version} reached no server: {'; '.join(map(str, failed.values()))}")
+    failed = require_one(clients, version, engine_errors(clients, faults))
     return Publication(version, time.monotonic() - begun, 0.0, failed)
 
 

@@ -87,14 +87,32 @@ async def publish(
     for group in groups:
         faults, paused = await _switch(group, version, folder, sha256, clear_cache=update == "exact")
         longest = max(longest, paused)
-        for client, fault in zip(group, faults, strict=True):
-            if isinstance(fault, EngineError):
-                failed[client.address] = fault
-            elif fault is not None:
-                raise fault
+        failed |= engine_errors(group, faults)
+    return Publication(version, time.monotonic() - begun, longest, require_one(clients, version, failed))
+
+
+def engine_errors(clients: Sequence[ServerClient], faults: Sequence[RollwrightError | None]) -> dict[str, EngineError]:
+    """The servers that died, by address. Raises the first fault of another kind."""
+    failed: dict[str, EngineError] = {}
+    for client, fault in zip(clients, faults, strict=True):
+        if isinstance(fault, EngineError):
+            failed[client.address] = fault
+        elif fault is not None:
+            raise fault
+    return failed
+
+
+def require_one(
+    clients: Sequence[ServerClient], version: int, failed: dict[str, EngineError]
+) -> dict[str, EngineError]:
+    """``failed``, if a server is left.
+
+    Raises:
+        EngineError: every server failed.
+    """
     if len(failed) == len(clients):
         raise EngineError(f"v{version} reached no server: {'; '.join(map(str, failed.values()))}")
-    return Publication(version, time.monotonic() - begun, longest, failed)
+    return failed
 
 
 async def _switch(
