@@ -80,7 +80,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds["/".join(report.nodeid.split("/")[:2])] += report.duration
+                seconds["/".join(report.nodeid.split("::")[0].split("/")[:2])] += report.duration
     if sum(seconds.values()) > 60:
         terminalreporter.section("minutes of each package")
         for package, spent in sorted(seconds.items(), key=lambda item: -item[1]):

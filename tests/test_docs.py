@@ -31,8 +31,8 @@ CHECKS = {
     "flows.regrade": checks.check_regrading,
     "flows.sweep": checks.check_sweep,
 }
-READERS_OWN = re.compile(r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)")
-"""A file that the reader has: a checkpoint, a run's folder, a task file outside `datasets/`."""
+READERS_OWN = re.compile(r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm")
+"""What the reader has: a checkpoint, a run's folder, a task file outside `datasets/`, the environment of `make vllm`."""
 
 
 def examples(page: Path, *languages: str) -> list[str]:
