@@ -32,7 +32,7 @@ BATCH_SECONDS, TURN_SECONDS = 0.1, 0.01
 """Of the model: each batch, and each turn of it."""
 
 
-def run() -> list[Figure]:
+def figures() -> list[Figure]:
     """Episodes a second of both arms, and their ratio."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for number in range(ROUNDS):
