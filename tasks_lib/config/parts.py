@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -15,6 +16,7 @@ from envs.types import ConfigError
 from tasks_lib.config.reading import resolve_path
 from training.config import Settings
 from training.policy.prompt import MEMORY_BUDGET
+from training.serving.config import LOOPBACK, ServingConfig
 
 
 class TasksConfig(Settings):
@@ -232,6 +234,16 @@ def check_measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:
     if rewards.performance and not rollout.signals:
         raise ValueError(
             f"rewards.performance: {rewards.performance:g} needs rollout.signals=true: without signals no quality is measured"
+        )
+
+
+def check_reached(serving: ServingConfig, cluster: ClusterConfig) -> None:
+    """Raises ``ValueError`` if workers of other machines are to ask servers that only this machine reaches."""
+    scheduler = urlsplit(cluster.address).hostname
+    if serving.own_servers_are_local and scheduler and scheduler not in LOOPBACK:
+        raise ValueError(
+            f"serving.host: the workers of {cluster.address} cannot reach servers on {serving.host}; "
+            "give an address of this machine and serving.api_key, or servers of your own (serving.address)"
         )
 
 

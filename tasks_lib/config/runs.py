@@ -17,6 +17,7 @@ from tasks_lib.config.parts import (
     RolloutConfig,
     TasksConfig,
     check_measured,
+    check_reached,
     describe_split,
 )
 from tasks_lib.config.reading import RUN_NAME, load_preset, merge, presets_of
@@ -124,8 +125,19 @@ class TrainConfig(RunConfig):
     cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
-    def _rewards_can_be_had(self) -> Self:
+    def _parts_fit(self) -> Self:
         check_measured(self.rewards, self.rollout)
+        check_reached(self.serving, self.cluster)
+        return self
+
+    @model_validator(mode="after")
+    def _adapters_can_be_served(self) -> Self:
+        trainer = self.trainer
+        if self.serving.engine == "vllm" and trainer.adapter_rank and trainer.train_vision_tower:
+            raise ValueError(
+                "trainer.train_vision_tower: vLLM leaves out adapters of the vision tower; "
+                "set it to false, or set trainer.lora_export=merged"
+            )
         return self
 
     def plan(self) -> str:
@@ -166,6 +178,7 @@ class EvaluateConfig(Settings):
     @model_validator(mode="after")
     def _checked(self) -> EvaluateConfig:
         check_measured(self.rewards, self.rollout)
+        check_reached(self.serving, self.cluster)
         if not self.run_id:
             object.__setattr__(self, "run_id", f"evaluate-{datetime.now():%Y%m%d-%H%M%S}")
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -64,6 +65,44 @@ def test_servers_that_would_not_start_are_refused(
 ) -> None:
     for error in check_both(tmp_path, {"engine": "vllm", **serving}):
         assert says in error
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (
+            {"serving": {"engine": "vllm", "address": ["10.0.0.5:8000"]}},
+            "no server's address; give it as http://HOST:PORT",
+        ),
+        (
+            {"serving": {"engine": "vllm"}, "cluster": {"address": "tcp://10.0.0.5:8786"}},
+            "serving.host: the workers of tcp://10.0.0.5:8786 cannot reach servers on 127.0.0.1",
+        ),
+        (
+            {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora"}},
+            "trainer.train_vision_tower: vLLM leaves out adapters of the vision tower",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        resolve(TrainConfig, {"preset": "quickstart", **values})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {
+            "serving": {"engine": "vllm", "address": ["http://10.0.0.5:8000/"]},
+            "cluster": {"address": "tcp://10.0.0.5:8786"},
+        },
+        {"serving": {"engine": "vllm"}, "cluster": {"address": "tcp://127.0.0.1:8786"}},
+        {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "lora_export": "merged"}},
+        {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "train_vision_tower": False}},
+    ],
+)
+def test_parts_that_fit_are_not(values: dict[str, Any]) -> None:
+    resolve(TrainConfig, {"preset": "quickstart", **values})
 
 
 def test_heads_that_vllm_does_not_know_on_the_cpu_are_refused(serving_environment: None, tmp_path: Path) -> None:

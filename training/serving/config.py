@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from typing import Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from training.config import Settings
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+"""Hosts that only this machine reaches."""
 
 
 class ServingConfig(Settings):
@@ -42,6 +46,20 @@ class ServingConfig(Settings):
     vllm: dict[str, Any] = Field(
         {}, examples=[{"gpu_memory_utilization": 0.9}], description="Every other flag of vLLM's, by its name."
     )
+
+    @field_validator("address")
+    @classmethod
+    def _addresses(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for address in given:
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+                raise ValueError(f"{address!r} is no server's address; give it as http://HOST:PORT")
+        return tuple(address.rstrip("/") for address in given)
+
+    @property
+    def own_servers_are_local(self) -> bool:
+        """The run starts servers that only this machine can reach."""
+        return self.engine == "vllm" and not self.address and self.host in LOOPBACK
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

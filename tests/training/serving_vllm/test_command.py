@@ -112,6 +112,15 @@ def test_a_replica_has_gpus_for_its_tensor_parallelism() -> None:
         build_command(options(tensor_parallel=2), Place(8000, gpus=(2,)), {})
 
 
+def test_adapters_up_to_the_next_limit_of_vllm_are_served() -> None:
+    assert "--enable-lora" not in build_command(options(), Place(8000), {}).argv
+    for rank, limit in ((1, 8), (8, 8), (9, 16), (200, 256), (512, 512)):
+        argv = build_command(options(lora_rank=rank), Place(8000), {}).argv
+        assert argv[argv.index("--max-lora-rank") + 1] == str(limit)
+    with pytest.raises(ConfigError, match=r"trainer\.lora_rank: 513; .* up to rank 512"):
+        build_command(options(lora_rank=513), Place(8000), {})
+
+
 def test_workers_on_the_cpu_have_cores_of_their_own() -> None:
     places = place_replicas([8000, 8001], cores=range(5))
     bound = [build_command(options(), place, {}).environment["VLLM_CPU_OMP_THREADS_BIND"] for place in places]

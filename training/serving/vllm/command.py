@@ -20,6 +20,8 @@ IN_SERVER = Path(__file__).parent / "in_server"
 """The modules that vLLM imports; the only folder of ours on its path."""
 ADAPTERS_AT_ONCE = 2
 """Of one batch: turns in flight end with the version before, while new ones have the next."""
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The limits on the rank of adapters that vLLM 0.32 takes."""
 KV_CACHE_GIB = 1
 """Of a server on the CPU, where vLLM takes whole GiB only; some 2 million tokens of a policy with less than a million parameters."""
 
@@ -140,11 +142,25 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
     if options.api_key:
         argv += ["--middleware", "rollwright_guard.Guard"]
     if options.lora_rank:
-        argv += ["--enable-lora", "--max-lora-rank", str(options.lora_rank), "--max-loras", str(ADAPTERS_AT_ONCE)]
+        argv += ["--enable-lora", "--max-lora-rank", str(rank_limit(options.lora_rank))]
+        argv += ["--max-loras", str(ADAPTERS_AT_ONCE)]
     argv += passed_through(options.flags)
-    return ServerCommand(
-        tuple(argv), server_environment(options, place, inherited), f"http://{options.host}:{place.port}"
-    )
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return ServerCommand(tuple(argv), server_environment(options, place, inherited), f"http://{host}:{place.port}")
+
+
+def rank_limit(rank: int) -> int:
+    """The least limit on the rank of adapters that vLLM has and that lets ``rank`` in.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if rank > LORA_RANKS[-1]:
+        raise ConfigError(
+            f"trainer.lora_rank: {rank}; vLLM serves adapters up to rank {LORA_RANKS[-1]}: "
+            "give a lower one, or set trainer.lora_export=merged"
+        )
+    return next(limit for limit in LORA_RANKS if limit >= rank)
 
 
 def server_environment(options: ServerOptions, place: Place, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ import anyio
 
 from envs.types import EngineError, PolicyError, RollwrightError
 from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, read_manifest
+from training.ledger.disk import folder_bytes
 from training.serving.vllm.client import ServerClient
 
 UpdateMode = Literal["exact", "fast"]
@@ -29,8 +30,8 @@ Fault = RollwrightError | None
 
 CONTROL_SECONDS = 60.0
 """For a step that does not depend on the model's size."""
-LOAD_SECONDS = 1800.0
-"""For loading the weights: tens of gigabytes from shared storage."""
+SLOWEST_BYTES_PER_SECOND = 50e6
+"""Of the storage that weights are read from: a server that takes longer has stopped."""
 OPEN_UPDATE = "already active"
 """In vLLM's refusal to begin an update when another one was begun and its publisher died."""
 
@@ -91,6 +92,11 @@ async def publish(
     return Publication(version, time.monotonic() - begun, longest, require_one(clients, version, failed))
 
 
+def load_seconds(folder: Path) -> float:
+    """How long loading a folder may take."""
+    return CONTROL_SECONDS + folder_bytes(folder) / SLOWEST_BYTES_PER_SECOND
+
+
 def engine_errors(clients: Sequence[ServerClient], faults: Sequence[RollwrightError | None]) -> dict[str, EngineError]:
     """The servers that died, by address. Raises the first fault of another kind."""
     failed: dict[str, EngineError] = {}
@@ -126,7 +132,9 @@ async def _switch(
     paused = time.monotonic()
     try:
         faults = await _each(clients, faults, lambda client: client.post("/pause", CONTROL_SECONDS, params=keep))
-        faults = await _each(clients, faults, lambda client: client.post("/update_weights", LOAD_SECONDS, json=info))
+        faults = await _each(
+            clients, faults, lambda client: client.post("/update_weights", load_seconds(folder), json=info)
+        )
         faults = await _each(
             clients, faults, lambda client: client.post("/finish_weight_update", CONTROL_SECONDS, json=label)
         )
