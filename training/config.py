@@ -105,9 +105,17 @@ class TrainerConfig(Settings):
     micro_batch_rows: int = Field(32, ge=1, le=4096, description="Rows of one forward pass of one process.")
     finetuning_type: Literal["full", "lora"] = Field("full", description="All weights, or LoRA adapters.")
     lora_rank: int = Field(16, ge=1, le=1024, description="Rank of the adapters.")
+    lora_export: Literal["adapter", "merged"] = Field(
+        "adapter", description="What a LoRA run publishes: the adapter alone, or whole merged weights."
+    )
     train_vision_tower: bool = Field(True, description="Train the image encoder and projector too.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations: slower, less memory.")
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
     bf16: bool = Field(False, description="Train in bfloat16 (GPUs).")
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
     torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch decides.")
+
+    @property
+    def adapter_rank(self) -> int:
+        """Rank of the adapters that a run publishes; 0: it publishes whole weights."""
+        return self.lora_rank if self.finetuning_type == "lora" and self.lora_export == "adapter" else 0

@@ -6,16 +6,21 @@ An evaluation publishes what it evaluates.
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from envs.types import ConfigError, PolicyError, ReadError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
-from training.ledger.store import RunStore
+from training.ledger.disk import folder_bytes, raise_disk_errors
+from training.ledger.store import RunStore, policy_name
+from training.policy.adapters import MODEL_WEIGHTS, base_of, has_whole_model, is_adapter, merge_adapter
 from training.policy.templates import MODEL_TEMPLATES, derive_template, model_type, template_names
 
+MERGED_FROM = "merged_from"
+"""In the manifest of a version that was merged from an adapter: name, size and hash of the adapter's files."""
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Files of which a checkpoint has one at least."""
 
@@ -28,8 +33,6 @@ OWN_FOLDERS = frozenset({"checkpoints", "datasets", "models", "runs"})
 """First parts of relative paths that are taken for folders that are not there, not for owners on a hub."""
 RECIPE_TEMPLATE = "qwen2_vl"
 """Chat template of what a warm start's recipe pre-trains, a tiny Qwen2-VL."""
-WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
-"""Files that transformers reads a model's weights from, one or in shards."""
 
 
 def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
@@ -45,6 +48,9 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         )
     if other := _other_format(checkpoint):
         raise PolicyError(f"{key}: {checkpoint} {other}")
+    if is_adapter(checkpoint):
+        _check_adapter(checkpoint, key)
+        return
     missing = "config.json" if not (checkpoint / "config.json").exists() else ""
     if not missing and not any((checkpoint / name).exists() for name in TOKENIZERS):
         missing = f"tokenizer ({' or '.join(TOKENIZERS)})"
@@ -54,9 +60,9 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
             or f"{key}: {checkpoint} is no Hugging Face checkpoint folder (it has no {missing}); "
             f"give a folder, or make one with: python -m flows.warm_start"
         )
-    if not _has_weights(checkpoint):
+    if not has_whole_model(checkpoint):
         raise PolicyError(
-            f"{key}: {checkpoint} has no weights ({' or '.join(WEIGHTS)}); copy or download the folder again, whole"
+            f"{key}: {checkpoint} has no weights ({' or '.join(MODEL_WEIGHTS)}); copy or download the folder again, whole"
         )
     try:
         check_checkpoint_files(checkpoint)
@@ -72,18 +78,24 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         )
 
 
-def _has_weights(checkpoint: Path) -> bool:
-    return any(any(checkpoint.glob(pattern)) for pattern in WEIGHTS)
+def _check_adapter(folder: Path, key: str) -> None:
+    """Of an adapter: its base is there, and both are whole."""
+    try:
+        base = base_of(folder)
+        check_checkpoint_files(folder)
+    except ReadError:
+        raise
+    except (PolicyError, StorageError) as error:
+        raise PolicyError(f"{key}: {error}") from error
+    check_checkpoint(base, key)
 
 
 def _other_format(checkpoint: Path) -> str:
     """What is there in place of a whole Hugging Face checkpoint, and what to do; empty if nothing of that kind is."""
-    if _has_weights(checkpoint):
+    if has_whole_model(checkpoint):
         return ""
     if (checkpoint.suffix == ".gguf" and checkpoint.is_file()) or any(checkpoint.glob("*.gguf")):
         return "holds GGUF weights, which cannot be trained; give the Hugging Face folder that they were made from"
-    if (checkpoint / "adapter_config.json").exists():
-        return "holds only an adapter (LoRA); merge it into its base with llamafactory-cli export, and give that folder"
     return ""
 
 
@@ -155,14 +167,30 @@ def check_model_template(checkpoint: Path, template: str) -> None:
 
 
 def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:
-    """Publish ``checkpoint`` as the first version of a folder, unless it is there.
+    """Publish ``checkpoint`` as the first version of a folder, unless it is there: a whole model, also of an adapter.
 
     ``StorageError`` when what is there is damaged.
     """
+    details = {"parent": None, "source": checkpoint.name}
     if version not in store.versions():  # else the checkpoint may be gone by now
         check_checkpoint(checkpoint)
-    store.publish_policy(version, checkpoint, {"parent": None, "source": checkpoint.name})
+        if is_adapter(checkpoint):
+            _publish_merged(store, checkpoint, version, details)
+        else:
+            store.publish_policy(version, checkpoint, details)
     store.check_policy(version)
+
+
+def _publish_merged(store: RunStore, adapter: Path, version: int, details: dict[str, Any]) -> None:
+    merged = store.policy_path(version).with_name(f".tmp-merged-{policy_name(version)}")
+    needed = folder_bytes(base_of(adapter))
+    shutil.rmtree(merged, ignore_errors=True)
+    try:
+        with raise_disk_errors(merged, needed=needed):
+            merge_adapter(adapter, merged)
+        store.publish_policy(version, merged, {**details, MERGED_FROM: file_hashes(adapter)})
+    finally:
+        shutil.rmtree(merged, ignore_errors=True)
 
 
 def evaluated_version(store: RunStore, checkpoint: Path) -> int:
@@ -184,7 +212,8 @@ def check_unchanged(store: RunStore, version: int, checkpoint: Path) -> None:
     """
     if version not in store.versions() or not (checkpoint / "config.json").exists():
         return
-    published, found = store.manifest(version)["files"], file_hashes(checkpoint)
+    manifest, found = store.manifest(version), file_hashes(checkpoint)
+    published = manifest.get(MERGED_FROM, manifest["files"])
     if changed := sorted(name for name in published.keys() | found if published.get(name) != found.get(name)):
         raise PolicyError(
             f"policy.checkpoint: {checkpoint} is not what {store.root.name} evaluated: {', '.join(changed[:3])} changed since; "

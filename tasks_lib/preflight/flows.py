@@ -102,7 +102,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
     if here:
         _check_template(config.policy.template)
         served = resolve_path(config.policy.checkpoint) if version is None else store.policy_path(version)
-        check_serving(config.serving, store, served)
+        check_serving(config.serving, store, served, config.trainer.adapter_rank)
     if refused is not None:
         raise refused
     if here:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 from tasks_lib.processes.serving import server_options
 from training.ledger.store import RunStore
+from training.policy.adapters import whole_model_of
 from training.serving.config import ServingConfig
 
 
-def check_serving(config: ServingConfig, store: RunStore, checkpoint: Path) -> None:
+def check_serving(config: ServingConfig, store: RunStore, checkpoint: Path, lora_rank: int = 0) -> None:
     """Check the servers that a run would start on this machine; of servers of one's own only the API key.
 
     Args:
         checkpoint: Folder that the servers would start with.
+        lora_rank: As `serve_policy`.
 
     Raises:
         ConfigError: no serving environment, an API key that is not set, a host that they may not or cannot listen on, a flag that is ours, GPUs
@@ -21,7 +23,7 @@ def check_serving(config: ServingConfig, store: RunStore, checkpoint: Path) -> N
     """
     if config.engine == "local":
         return
-    options = server_options(config, store, checkpoint)
+    options = server_options(config, store, whole_model_of(checkpoint), lora_rank)
     if config.address:
         return
     from training.serving.vllm.command import build_command, place_replicas  # imports torch: seconds

@@ -16,6 +16,7 @@ from envs.types import ConfigError, EngineError
 from tasks_lib.processes.prefect_run import run_as_task
 from training.config import PolicyConfig
 from training.ledger.store import RunStore, policy_name
+from training.policy.adapters import whole_model_of
 from training.serving.config import ServingConfig
 
 if TYPE_CHECKING:  # imports torch: seconds
@@ -69,9 +70,12 @@ class PolicyServers:
 
 @contextmanager
 def serve_policy(
-    config: ServingConfig, policy: PolicyConfig, store: RunStore, version: int
+    config: ServingConfig, policy: PolicyConfig, store: RunStore, version: int, lora_rank: int = 0
 ) -> Iterator[PolicyServers | None]:
     """Serve a version with vLLM inside; ``None`` where the engine is in the workers.
+
+    Args:
+        lora_rank: Largest rank of the adapters that will be published; 0: none.
 
     Raises:
         ConfigError, PolicyError, EngineError: a server cannot serve it, or does not start; none is left running.
@@ -88,7 +92,7 @@ def serve_policy(
     # A server refuses to read pictures below a folder that is not there.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
     supervisor = make_supervisor(
-        server_options(config, store, folder),
+        server_options(config, store, whole_model_of(folder), lora_rank),
         renderer,
         store.root / "serving",
         replicas=config.replicas,
@@ -123,7 +127,7 @@ def connect_engine(
     return VllmEngine(connect(addresses, renderer, server_options(config, store, checkpoint)), busy=busy)
 
 
-def server_options(config: ServingConfig, store: RunStore, model: Path) -> ServerOptions:
+def server_options(config: ServingConfig, store: RunStore, model: Path, lora_rank: int = 0) -> ServerOptions:
     """What all servers of a run have in common.
 
     Raises:
@@ -147,6 +151,7 @@ def server_options(config: ServingConfig, store: RunStore, model: Path) -> Serve
         dtype=_dtype(config, gpu),
         max_num_seqs=config.max_turns,
         tensor_parallel=config.tensor_parallel,
+        lora_rank=lora_rank,
         flags=flags,
     )
 

@@ -47,6 +47,7 @@ from training.ledger.checkpoint_files import MANIFEST, RECIPE, file_hashes
 from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, policy_name, read_json, write_json
+from training.policy.adapters import is_adapter, merge_adapter
 from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
@@ -176,7 +177,10 @@ class WarmStart:
         record = self._record(sampled, greedy)
         with raise_disk_errors(self.output, needed=folder_bytes(source)):
             try:
-                shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE))
+                if is_adapter(source):
+                    merge_adapter(source, temporary)
+                else:
+                    shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE))
                 write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
                 os.replace(temporary, self.output)
             except BaseException:

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from transformers import AutoModelForImageTextToText, GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList
 
 from envs.types import FinishReason, PolicyError
-from training.policy.renderer import Renderer, end_ids, loading
+from training.policy.adapters import load_policy
+from training.policy.renderer import Renderer, end_ids
 from training.serving.batches import Batching, CohortBatches, FreeBatches, ModelThread
 from training.serving.engine import EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.sampling import Sampler
@@ -116,8 +117,7 @@ class LocalModel:
         """
         if version == self._version:
             return
-        with loading(folder):
-            model = AutoModelForImageTextToText.from_pretrained(folder, dtype=self._dtype())
+        model = load_policy(folder, self._dtype())
         if getattr(model.config, "image_token_id", None) != self.renderer.image_token_id:
             raise PolicyError(
                 f"{folder} is a {model.config.model_type} model without the image token of policy.template; Qwen-VL ones are known"

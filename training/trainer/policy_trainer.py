@@ -7,6 +7,7 @@ preparation runs once (optimizer, schedule, DeepSpeed engine, resume), and ``opt
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import warnings
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ import torch
 from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers.trainer_utils import set_seed
 
+from training.ledger.store import policy_name
 from training.losses import (
     LossMetrics,
     behaviour_cloning_loss,
@@ -29,6 +32,7 @@ from training.losses import (
     named_policy_loss,
     token_logprobs,
 )
+from training.policy.adapters import ADAPTER_WEIGHTS
 from training.trainer.collate import MicroBatch
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
@@ -215,7 +219,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             torch.save(get_peft_model_state_dict(self.model), folder / ADAPTER_STATE)
 
     def save_weights(self, folder: Path) -> None:
-        """Write config and weights as a Hugging Face checkpoint, LoRA merged.
+        """Write config and weights as a Hugging Face checkpoint; of LoRA the adapter as PEFT reads it, or merged weights.
 
         Called on every process, writes on the first.
         """
@@ -226,7 +230,9 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         # Tied weights once, as in the checkpoint that we started from: modules list a shared parameter under its first name only.
         names = {name for name, _ in chain(self.model.named_parameters(), self.model.named_buffers())}
         weights = {name: value for name, value in found.items() if name in names}
-        if self.lora:
+        if self.lora and self.spec.trainer.lora_export == "adapter":
+            save_adapter(self.model, weights, folder)
+        elif self.lora:
             self.model.get_base_model().save_pretrained(folder, state_dict=merged_weights(self.model, weights))
         else:
             self.model.save_pretrained(folder, state_dict=weights)
@@ -235,6 +241,15 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 def _check_finite(norm: Tensor | float) -> None:
     if not math.isfinite(norm):
         raise FloatingPointError(f"the gradient norm is {float(norm)}")
+
+
+def save_adapter(model: Any, weights: dict[str, Tensor], folder: Path) -> None:
+    """The adapter of a PEFT model, whose base is the run's first version, beside ``folder``."""
+    adapter = get_peft_model_state_dict(model, state_dict=weights)
+    save_file({name: value.contiguous() for name, value in adapter.items()}, folder / ADAPTER_WEIGHTS, {"format": "pt"})
+    config = copy.copy(model.active_peft_config)
+    config.base_model_name_or_path, config.inference_mode = f"../{policy_name(0)}", True
+    config.save_pretrained(folder)
 
 
 def merged_weights(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from envs.types import ReadError, StorageError, TrainingError
 from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes, state_hashes
 from training.ledger.disk import folder_bytes, raise_disk_errors
 from training.ledger.store import RunStore, policy_name, write_json
+from training.policy.adapters import ADAPTER_CONFIG
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 
@@ -107,8 +108,9 @@ def _empty(folder: Path) -> None:
 
 def _copy_static_files(parent: Path, folder: Path) -> None:
     _empty(folder)
+    written_anew = (MANIFEST, ADAPTER_CONFIG)
     for path in parent.iterdir():
-        if path.is_file() and path.name != MANIFEST and not WEIGHT_FILES.fullmatch(path.name):
+        if path.is_file() and path.name not in written_anew and not WEIGHT_FILES.fullmatch(path.name):
             shutil.copyfile(path, folder / path.name)
 
 

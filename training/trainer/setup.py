@@ -62,7 +62,7 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     """
     settings = spec.trainer
     lora = settings.finetuning_type == "lora"
-    # Adapters sit on the run's first weights (the policies hold merged ones); full fine-tuning goes on from the latest.
+    # Adapters sit on the run's first weights; full fine-tuning goes on from the latest.
     checkpoint = store.policy_path(0) if lora else store.policy_path(version)
     arguments = {
         "model_name_or_path": str(checkpoint),

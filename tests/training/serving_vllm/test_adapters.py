@@ -14,13 +14,19 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForImageTextToText
 
 from envs.types import PolicyError
+from training.policy.adapters import base_of, is_adapter
 from training.policy.renderer import Renderer
 from training.serving.engine import VersionSpan
-from training.serving.vllm.adapters import check_adapter, is_adapter, publish_adapter
+from training.serving.vllm.adapters import check_adapter, publish_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe, probe_picture
 from training.serving.vllm.publishing import publish
+from training.trainer.publish import publish_policy
+from training.trainer.rows import read_rows
+from training.trainer.setup import build_trainer
+from training.trainer.update import Stopwatch, run_update
 
+from ..trainer.conftest import make_run, make_spec
 from .conftest import READER, Policy, copy_policy
 from .judging import EXACT, WRONG, Judge, ask
 
@@ -92,6 +98,24 @@ async def test_the_probe_tells_adapters_apart(
     await Probe(renderer, images=2).check([client], 13, adapter(13))
     with pytest.raises(PolicyError, match="does not serve v12"):
         await Probe(renderer).check([client], 12, adapter(13))
+
+
+@pytest.mark.vllm
+async def test_the_adapter_that_a_run_publishes_is_served(
+    client: ServerClient, renderer: Renderer, policy: Policy, tmp_path: Path
+) -> None:
+    await publish([client], 0, policy(0))
+    run = make_run(tmp_path / "run", READER)
+    batch = run.fill(1, 4)
+    settings = {"finetuning_type": "lora", "lora_rank": 8, "train_vision_tower": False, "learning_rate": 1e-2}
+    trainer = build_trainer(run.store, make_spec(trainer=settings), 0)
+    run_update(trainer, batch, read_rows(run.store, batch), Stopwatch())
+    publish_policy(trainer, run.store, 1, dict)
+    adapter = run.store.policy_path(1)
+    await publish_adapter([client], 1, adapter)
+    await Probe(renderer).check([client], 1, adapter)
+    with pytest.raises(PolicyError, match="does not serve v1"):
+        await Probe(renderer).check([client], 1, base_of(adapter))
 
 
 @pytest.mark.vllm

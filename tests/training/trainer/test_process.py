@@ -45,7 +45,8 @@ PATIENCE = 300
 
 
 def weights_sha256(store: RunStore, version: int) -> str:
-    return hashlib.sha256((store.policy_path(version) / "model.safetensors").read_bytes()).hexdigest()
+    (weights,) = store.policy_path(version).glob("*.safetensors")
+    return hashlib.sha256(weights.read_bytes()).hexdigest()
 
 
 def wait_for_lock(store: RunStore) -> None:

@@ -7,7 +7,6 @@ weights and its version stay as they are, so the version of a turn is in the nam
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,22 +14,21 @@ from pathlib import Path
 from safetensors import safe_open
 
 from envs.types import PolicyError, RollwrightError
+from training.policy.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from training.serving.vllm.client import ServerClient, adapter_name
-from training.serving.vllm.publishing import CONTROL_SECONDS, LOAD_SECONDS, Publication, engine_errors, require_one
+from training.serving.vllm.publishing import (
+    CONTROL_SECONDS,
+    Publication,
+    engine_errors,
+    load_seconds,
+    require_one,
+)
 
-ADAPTER_CONFIG = "adapter_config.json"
-"""Of PEFT: a folder with it holds an adapter, not a whole model."""
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
 KEPT_ADAPTERS = 2
 """The published one and the one before it, to go back to; turns in flight keep theirs in any case."""
 TOWERS = (".visual.", ".vision_tower.", ".vision_model.")
 """In the names of modules that vLLM's adapters leave out without a word."""
 LOADED = "already been loaded"
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether a policy's folder holds an adapter."""
-    return (folder / ADAPTER_CONFIG).exists()
 
 
 def check_adapter(folder: Path) -> None:
@@ -51,11 +49,6 @@ def check_adapter(folder: Path) -> None:
         )
 
 
-def base_of(folder: Path) -> Path:
-    """The checkpoint that an adapter belongs to, as its configuration names it."""
-    return Path(json.loads((folder / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
-
-
 async def publish_adapter(clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
     """Load an adapter as ``version`` on all servers, and drop the ones before the last.
 
@@ -74,7 +67,7 @@ async def _load(client: ServerClient, version: int, folder: Path) -> RollwrightE
     body = {"lora_name": adapter_name(version), "lora_path": str(folder)}
     try:
         try:
-            await client.post("/v1/load_lora_adapter", LOAD_SECONDS, json=body)
+            await client.post("/v1/load_lora_adapter", load_seconds(folder), json=body)
         except PolicyError as error:
             if LOADED not in str(error):
                 raise

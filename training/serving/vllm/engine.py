@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from envs.types import EngineError, PolicyError
+from training.policy.adapters import is_adapter
 from training.serving.engine import EngineStatistics, Generation, GenerationRequest
-from training.serving.vllm.adapters import is_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.router import Router
 

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from peft import PeftModel
 from PIL import Image, ImageDraw
-from transformers import AutoModelForImageTextToText
 
 from envs.types import PolicyError
-from training.policy.renderer import Renderer, loading
+from training.policy.adapters import is_adapter, load_policy
+from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture
-from training.serving.vllm.adapters import base_of, is_adapter
 from training.serving.vllm.client import ServerClient
 
 SIZE = (320, 240)
@@ -164,21 +162,6 @@ def probe_picture(seed: int) -> Picture:
     return Picture(buffer.getvalue(), SIZE)
 
 
-def load_model(folder: Path) -> Any:
-    """The model of a checkpoint folder in float32, or of an adapter's base with the adapter added in.
-
-    Raises:
-        StorageError, ReadError, PolicyError: as `loading`.
-    """
-    base = base_of(folder) if is_adapter(folder) else folder
-    with loading(base):
-        model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32).eval()
-    if base != folder:
-        with loading(folder):
-            model = PeftModel.from_pretrained(model, folder).merge_and_unload()
-    return model
-
-
 class TransformersScorer:
     """A forward pass of transformers, in float32 on the CPU: the model is read each time and let go of."""
 
@@ -187,7 +170,7 @@ class TransformersScorer:
 
     @torch.inference_mode()
     def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
-        model = load_model(folder)
+        model = load_policy(folder, torch.float32).eval()
         return [self._score(model, turn) for turn in turns]
 
     def _score(self, model: Any, turn: Turn) -> list[float]:

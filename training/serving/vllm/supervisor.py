@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envs.types import EngineError, RollwrightError
-from training.serving.vllm.adapters import is_adapter, publish_adapter
+from training.policy.adapters import is_adapter
+from training.serving.vllm.adapters import publish_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe
 from training.serving.vllm.process import START_SECONDS, ServerProcess
