@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from PIL import Image, ImageDraw
 
-from envs.types import PolicyError
+from envs.types import EngineError, PolicyError
 from training.policy.adapters import is_adapter, load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture
 from training.serving.vllm.client import ServerClient
+from training.serving.vllm.publishing import engine_errors, require_one
 
 SIZE = (320, 240)
 """(width, height) of the probes' images."""
@@ -57,6 +58,8 @@ class ProbeResult:
     mean: float
     maximum: float
     tokens: int
+    failed: Mapping[str, EngineError] = field(default_factory=dict)
+    """Servers that did not answer, by address."""
 
 
 class Probe:
@@ -78,20 +81,22 @@ class Probe:
         self._images = images
 
     async def check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> ProbeResult:
-        """Compare every server; the worst of them.
+        """Compare every server that answers; the worst of them.
 
         Raises:
             PolicyError: a server's log-probs are farther off than the limit, or of another version.
-            EngineError: a server failed.
+            EngineError: every server failed.
         """
         requests = probe_requests(self._renderer, version, self._images)
         answers = await asyncio.gather(
             *(self._ask(client, requests, version, is_adapter(folder)) for client in clients)
         )
-        turns = [turn for answer in answers for turn in answer]
+        faults = [answer if isinstance(answer, EngineError) else None for answer in answers]
+        failed = require_one(clients, version, engine_errors(clients, faults))
+        turns = [turn for answer in answers if not isinstance(answer, EngineError) for turn in answer]
         expected = await asyncio.to_thread(self._scorer, folder, turns)
         worst = ProbeResult(0.0, 0.0, 0)
-        for index, client in enumerate(clients):
+        for index, client in enumerate(client for client in clients if client.address not in failed):
             part = slice(index * len(requests), (index + 1) * len(requests))
             result = compare(turns[part], expected[part])
             if not result.mean <= self._limit:  # not a number is no agreement
@@ -100,14 +105,17 @@ class Probe:
                     f"({result.maximum:.1e} at most, {result.tokens} tokens) from those of the checkpoint; allowed is {self._limit:.0e}"
                 )
             worst = max(worst, result, key=lambda each: each.mean)
-        return worst
+        return replace(worst, failed=failed)
 
     async def _ask(
         self, client: ServerClient, requests: Sequence[GenerationRequest], version: int, adapter: bool
-    ) -> list[Turn]:
+    ) -> list[Turn] | EngineError:
         turns = []
         for request in requests:
-            generation = await client.generate(request, version, adapter=adapter)
+            try:
+                generation = await client.generate(request, version, adapter=adapter)
+            except EngineError as error:
+                return error
             if served := sorted({span.version for span in generation.version_spans} - {version}):
                 raise PolicyError(f"{client.address} serves v{served[0]} and not v{version}")
             turns.append(Turn(request, generation))

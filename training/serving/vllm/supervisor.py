@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envs.types import EngineError, RollwrightError
@@ -137,6 +137,10 @@ class Supervisor:
                 raise EngineError(f"v{version} cannot be published: {self.faults()}")
             try:
                 publication = await self._give([replica.client for replica in replicas], version, folder)
+            except EngineError as error:  # none of them answers: they are started again
+                for replica in replicas:
+                    replica.ready, replica.fault = False, str(error)
+                raise
             except RollwrightError:
                 await self._go_back(replicas)
                 raise
@@ -157,6 +161,7 @@ class Supervisor:
                 result.mean,
                 result.maximum,
             )
+            return replace(publication, failed={**publication.failed, **result.failed})
         return publication
 
     async def _publish(self, clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
