@@ -58,19 +58,15 @@ def _logprobs(logits: Any, micro: Any, banned: tuple[int, ...]) -> tuple[Any, An
 
 
 def _loss(logits: Any, micro: Any, banned: tuple[int, ...]) -> Any:
-    from training.losses import decoupled_policy_loss
+    from training.policy_loss import policy_loss
 
     _, logprobs = _logprobs(logits, micro, banned)
-    loss, _ = decoupled_policy_loss(
+    loss, _ = policy_loss(
         logprobs,
         logprobs.detach(),
         micro.behaviour,
         micro.advantages,
         micro.mask,
-        0.2,
-        0.28,
-        3.0,
-        5.0,
         normaliser=float(micro.mask.sum()),
     )
     return loss

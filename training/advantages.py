@@ -20,12 +20,6 @@ StepNormalizer = Literal["constant", "trajectory", "none"]
 episode's own number of steps T (every episode counts alike), or nothing. The values of ``AlgorithmConfig.step_normalizer``."""
 
 
-ADVANTAGES: Extensions[Callable[[Sequence[float]], Sequence[float]]] = Extensions(
-    "advantage", "rollwright.advantages", {}
-)
-"""Of extensions, by name."""
-
-
 def group_advantages(rewards: Sequence[float], std_epsilon: float = 1e-4) -> list[float]:
     """``(r_i - mean) / (std + std_epsilon)`` over a group, with the population standard deviation.
 
@@ -44,11 +38,23 @@ def group_advantages(rewards: Sequence[float], std_epsilon: float = 1e-4) -> lis
     return [float(value) for value in (values - values.mean()) / (values.std() + std_epsilon)]
 
 
+def dr_grpo_advantages(rewards: Sequence[float]) -> list[float]:
+    """``r_i - mean``: Dr. GRPO (Liu et al. 2025, section 3.2), without the bias of a group's standard deviation."""
+    mean = math.fsum(rewards) / len(rewards)
+    return [reward - mean for reward in rewards]
+
+
+def rloo_advantages(rewards: Sequence[float]) -> list[float]:
+    """``r_i`` less the mean of the *other* rewards: REINFORCE leave-one-out (Kool et al. 2019; Ahmadian et al. 2024, eq. 6)."""
+    total, others = math.fsum(rewards), len(rewards) - 1
+    return [reward - (total - reward) / others for reward in rewards]
+
+
 def named_advantages(name: str, rewards: Sequence[float]) -> list[float]:
-    """The advantages that a function of an extension gives the episodes of a group whose rewards differ.
+    """The advantages that a function gives the episodes of a group whose rewards differ.
 
     Args:
-        name: Of an entry point of ``rollwright.advantages``, or ``module:function``.
+        name: ``dr_grpo`` or ``rloo``, of an entry point of ``rollwright.advantages``, or ``module:function``.
         rewards: As of `group_advantages`.
 
     Raises:
@@ -61,6 +67,12 @@ def named_advantages(name: str, rewards: Sequence[float]) -> list[float]:
             f"algorithm.advantages: {name} gave {values} for the rewards {list(rewards)}; expected {len(rewards)} finite numbers"
         )
     return values
+
+
+ADVANTAGES: Extensions[Callable[[Sequence[float]], Sequence[float]]] = Extensions(
+    "advantage", "rollwright.advantages", {"dr_grpo": dr_grpo_advantages, "rloo": rloo_advantages}
+)
+"""By name; ``grpo`` and ``raft`` are not functions of the rewards alone (`training.batches`)."""
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

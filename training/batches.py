@@ -133,16 +133,22 @@ def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list
     if settings.name == "filtered_bc":
         failed = LeftOut(state=EpisodeState.FAILED_FILTER, reason="filtered_bc trains on episodes that passed")
         return [[1.0] * episode.steps or NO_STEP if episode.passed else failed for episode in scored]
+    if settings.advantages == "raft":
+        failed = LeftOut(state=EpisodeState.FAILED_FILTER, reason="raft trains on episodes that passed")
+        return [_per_step(1.0, episode, settings) if episode.passed else failed for episode in scored]
     scores = [_score(episode, settings) for episode in scored]
     if not has_signal(scores):
         reason = f"rewards of its group: {', '.join(f'{score:g}' for score in scores)}"
         return [LeftOut(state=EpisodeState.ZERO_VARIANCE, reason=reason)] * len(scored)
-    named = settings.advantages
-    advantages = named_advantages(named, scores) if named else group_advantages(scores, settings.std_epsilon)
-    return [
-        step_advantages(advantage, episode.steps, settings.step_normalizer, settings.step_constant) or NO_STEP
-        for episode, advantage in zip(scored, advantages, strict=True)
-    ]
+    if settings.advantages in ("", "grpo"):
+        advantages = group_advantages(scores, settings.std_epsilon)
+    else:
+        advantages = named_advantages(settings.advantages, scores)
+    return [_per_step(advantage, episode, settings) for episode, advantage in zip(scored, advantages, strict=True)]
+
+
+def _per_step(advantage: float, episode: EpisodeSummary, settings: AlgorithmConfig) -> list[float] | LeftOut:
+    return step_advantages(advantage, episode.steps, settings.step_normalizer, settings.step_constant) or NO_STEP
 
 
 def _trained_steps(episode: EpisodeSummary, settings: AlgorithmConfig) -> list[int]:

@@ -5,10 +5,12 @@ Shallow pydantic models with bounds and descriptions: they become the parameter 
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from dataclasses import fields
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from training.algorithms import PRESETS, Aggregation, Correction, PolicyLoss, RatioLevel, TrustRegion
 from training.policy.prompt import ObservationMode
 
 
@@ -41,10 +43,11 @@ class AlgorithmConfig(Settings):
         "grpo",
         description="Group advantages with a decoupled clipped loss, or cloning of successful steps (WebGym).",
     )
+    preset: str = Field("", description="Values of a published algorithm under the others (docs/algorithms.md).")
     advantages: str = Field(
-        "",
+        "grpo",
         examples=["my_algorithm:ranks"],
-        description="Advantages in place of GRPO's: module:function, or an installed one (docs/extending.md).",
+        description="grpo, dr_grpo, rloo, raft (successes alone), or one of yours (docs/extending.md).",
     )
     loss: str = Field(
         "",
@@ -64,12 +67,23 @@ class AlgorithmConfig(Settings):
         "constant", description="Divisor of a step's advantage: a constant, the trajectory's steps, or none."
     )
     step_constant: float = Field(10.0, gt=0, le=1000, description="The constant divisor (AsyncWebRL: 10).")
+    ratio: RatioLevel = Field("token", description="Importance ratio: of each token, of a step's response, or none.")
+    trust_region: TrustRegion = Field(
+        "dual_clip", description="PPO's clip, with a bound for A < 0, DPPO's mask, or none."
+    )
     clip_low: float = Field(0.2, gt=0, lt=1, description="Lower clip of the importance ratio: 1 - clip_low.")
     clip_high: float = Field(0.28, gt=0, le=10, description="Upper clip of the importance ratio: 1 + clip_high.")
     dual_clip: float = Field(
         3.0, gt=1, le=100, description="Bound of the loss for negative advantages, in units of |A|."
     )
-    behaviour_cap: float = Field(5.0, gt=1, description="Tokens with a greater pi_proximal / pi_behaviour are masked.")
+    dppo_limit: float = Field(0.2, gt=0, lt=1, description="dppo: change of a token's probability without a mask.")
+    correction: Correction = Field(
+        "mask", description="pi_proximal / pi_behaviour above the cap: mask, clamp; band: mask below the floor too."
+    )
+    behaviour_cap: float = Field(5.0, gt=1, description="Largest pi_proximal / pi_behaviour.")
+    behaviour_floor: float = Field(0.5, gt=0, lt=1, description="band: the smallest.")
+    aggregation: Aggregation = Field("token", description="Mean over tokens, over steps, or over episodes (sequence).")
+    kl_coefficient: float = Field(0.0, ge=0, le=10, description="Weight of KL to the run's first policy.")
     proximal: Literal["recompute", "behaviour"] = Field(
         "recompute",
         description="Proximal log-probs from a forward pass, or from the rollout.",
@@ -77,12 +91,32 @@ class AlgorithmConfig(Settings):
     entropy_coefficient: float = Field(0.0, ge=0, le=1, description="Weight of the entropy bonus.")
     entropy_floor: float = Field(0.25, ge=0, description="The bonus acts below this mean token entropy (nats).")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _expanded(cls, given: Any) -> Any:
+        """The values of the preset under those that are given; a name alone is a preset."""
+        values = {"preset": given} if isinstance(given, str) else given
+        if not isinstance(values, dict) or not (name := values.get("preset")):
+            return values
+        if name not in PRESETS:
+            raise ValueError(f"preset: {name!r} is no algorithm; known: {', '.join(PRESETS)}")
+        return PRESETS[name] | values
+
     @model_validator(mode="after")
     def _used(self) -> Self:
-        for key in ("advantages", "loss"):
-            if self.name == "filtered_bc" and getattr(self, key):
-                raise ValueError(f"{key}: filtered_bc clones successes and uses none; leave it out, or set name=grpo")
+        if self.name == "filtered_bc" and (self.advantages not in ("", "grpo") or self.loss or self.kl_coefficient):
+            key = "loss" if self.loss else "kl_coefficient" if self.kl_coefficient else "advantages"
+            raise ValueError(f"{key}: filtered_bc clones successes and uses none; leave it out, or set name=grpo")
+        if self.loss and self.kl_coefficient:
+            raise ValueError("kl_coefficient: a loss of your own is the whole loss; leave one of the two out")
+        if self.ratio == "none" and self.trust_region != "none":
+            raise ValueError("trust_region: it bounds an importance ratio, and ratio is none; set it to none")
         return self
+
+    @property
+    def choices(self) -> PolicyLoss:
+        """What `training.policy_loss` takes."""
+        return PolicyLoss(**{each.name: getattr(self, each.name) for each in fields(PolicyLoss)})
 
 
 class TrainerConfig(Settings):

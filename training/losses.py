@@ -35,7 +35,9 @@ class LossMetrics:
     clip_high: float = 0.0
     """Tokens with A > 0 whose ratio rose above 1 + clip_high: no gradient."""
     dual_clip: float = 0.0
+    dppo_masked: float = 0.0
     behaviour_masked: float = 0.0
+    behaviour_clamped: float = 0.0
     ratio: float = 0.0
     """pi / pi_proximal."""
     behaviour_weight: float = 0.0
@@ -43,6 +45,8 @@ class LossMetrics:
     kl_behaviour: float = 0.0
     """Estimate of KL(pi_behaviour || pi)."""
     kl_proximal: float = 0.0
+    kl_reference: float = 0.0
+    """Estimate of KL(pi || pi_reference), drawn from the behaviour policy."""
     entropy: float = 0.0
     logprob: float = 0.0
 
@@ -63,12 +67,12 @@ class LossMetrics:
         return means | {"tokens": self.tokens, "loss": self.loss}
 
 
-NOT_OF_EXTENSIONS = frozenset({"clip_low", "clip_high", "dual_clip", "behaviour_masked"})
+NOT_OF_EXTENSIONS = frozenset(
+    {"clip_low", "clip_high", "dual_clip", "dppo_masked", "behaviour_masked", "behaviour_clamped", "kl_reference"}
+)
 """Metrics that ``named_policy_loss`` does not measure: it does not know what the function clips or drops."""
 
-NOT_OF_CLONING = frozenset(
-    {"clip_low", "clip_high", "dual_clip", "behaviour_masked", "ratio", "behaviour_weight", "kl_proximal"}
-)
+NOT_OF_CLONING = NOT_OF_EXTENSIONS | {"ratio", "behaviour_weight", "kl_proximal"}
 """Metrics that ``behaviour_cloning_loss`` does not measure: it has no ratio."""
 
 
@@ -117,94 +121,23 @@ def entropy_bonus(mean_entropy: float, coefficient: float, floor: float) -> floa
     return coefficient if mean_entropy < floor else 0.0
 
 
-def decoupled_policy_loss(
-    logprobs: Tensor,
-    proximal: Tensor,
-    behaviour: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-    dual_clip: float = 3.0,
-    behaviour_cap: float = 5.0,
-    *,
-    normaliser: float,
-    entropy: Tensor | None = None,
-    entropy_coefficient: float = 0.0,
-) -> tuple[Tensor, LossMetrics]:
-    """Decoupled PPO (Hilton et al. 2022) with dual clip (Ye et al. 2020) and masked behaviour weights, as in AsyncWebRL.
-
-    Per token, with ``rho = pi / pi_proximal`` and ``w = pi_proximal / pi_behaviour``::
-
-        pg = max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high));  for A < 0: pg = min(pg, dual_clip |A|)
-        loss = w pg,  and 0 where w > behaviour_cap (dropped, not clipped; still counted in the normaliser)
-
-    Log ratios are clamped to ``MAX_LOG_RATIO`` on both sides, in the metrics too.
-
-    Args:
-        logprobs: ``[B, C]`` of the policy being trained, with gradient.
-        proximal: ``[B, C]`` at the start of the update.
-        behaviour: ``[B, C]`` of sampling.
-        advantages: ``[B]`` or ``[B, C]``.
-        mask: ``[B, C]`` bool.
-        normaliser: Response tokens of the whole minibatch.
-        entropy: ``[B, C]``; needed for the bonus, else only reported.
-        entropy_coefficient: From ``entropy_bonus``.
-    """
-    advantage = _per_token(advantages, mask)
-    zero = torch.zeros_like(behaviour)
-    log_ratio = _clamped(torch.where(mask, logprobs - proximal, zero))
-    ratio = log_ratio.exp()
-    unclipped, clipped = -advantage * ratio, -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)
-    surrogate = torch.maximum(unclipped, clipped)
-    ceiling = dual_clip * advantage.abs()
-    dual = mask & (advantage < 0) & (surrogate > ceiling)
-    surrogate = torch.where(dual, ceiling, surrogate)
-
-    log_weight = torch.where(mask, proximal - behaviour, zero).detach()
-    # Not of the clamped one: a cap above e^20 still drops what is beyond it.
-    kept = mask & (log_weight.exp() <= behaviour_cap)
-    weight = torch.where(kept, _clamped(log_weight).exp(), zero)
-    per_token = torch.where(kept, weight * surrogate, zero)
-    loss = per_token.sum() / normaliser
-    if entropy is not None and entropy_coefficient:
-        loss = loss - entropy_coefficient * torch.where(mask, entropy, zero).sum() / normaliser
-
-    with torch.no_grad():
-        metrics = _sums(
-            tokens=mask,
-            loss=loss,
-            clip_low=mask & (advantage < 0) & (ratio < 1 - clip_low),
-            clip_high=mask & (advantage > 0) & (ratio > 1 + clip_high),
-            dual_clip=dual,
-            behaviour_masked=mask & ~kept,
-            ratio=torch.where(mask, ratio, zero),
-            behaviour_weight=weight,
-            kl_behaviour=_kl(torch.where(mask, logprobs - behaviour, zero)),
-            kl_proximal=_kl(log_ratio),
-            entropy=zero if entropy is None else torch.where(mask, entropy, zero),
-            logprob=torch.where(mask, logprobs, zero),
-        )
-    return loss, metrics
-
-
 def behaviour_cloning_loss(
     logprobs: Tensor,
     behaviour: Tensor,
     mask: Tensor,
     *,
     normaliser: float,
+    row_weights: Tensor | None = None,
     entropy: Tensor | None = None,
 ) -> tuple[Tensor, LossMetrics]:
-    """``-log p`` of the response tokens; shapes and ``normaliser`` as in ``decoupled_policy_loss``."""
+    """``-log p`` of the response tokens; shapes, ``normaliser`` and ``row_weights`` as in ``policy_loss``."""
     zero = torch.zeros_like(behaviour)
-    per_token = torch.where(mask, -logprobs, zero)
-    loss = per_token.sum() / normaliser
+    loss = weighted_sum(torch.where(mask, -logprobs, zero), row_weights) / normaliser
     with torch.no_grad():
-        metrics = _sums(
+        metrics = sum_metrics(
             tokens=mask,
             loss=loss,
-            kl_behaviour=_kl(torch.where(mask, logprobs - behaviour, zero)),
+            kl_behaviour=kl_estimate(torch.where(mask, logprobs - behaviour, zero)),
             entropy=zero if entropy is None else torch.where(mask, entropy, zero),
             logprob=torch.where(mask, logprobs, zero),
         )
@@ -239,57 +172,62 @@ def named_policy_loss(
     mask: Tensor,
     *,
     normaliser: float,
+    row_weights: Tensor | None = None,
     entropy: Tensor | None = None,
     entropy_coefficient: float = 0.0,
 ) -> tuple[Tensor, LossMetrics]:
-    """The loss that a function of an extension gives each token, masked and divided as ``decoupled_policy_loss`` does.
+    """The loss that a function of an extension gives each token, masked and divided as ``policy_loss`` does.
 
     Raises:
         ConfigError: there is no such function, or it cannot be imported in this process.
         TrainingError: it did not give a tensor of the tokens' shape.
     """
     zero = torch.zeros_like(behaviour)
-    advantage = torch.where(mask, _per_token(advantages, mask), zero)
+    advantage = torch.where(mask, per_token(advantages, mask), zero)
     logprobs, proximal, behaviour = (torch.where(mask, each, zero) for each in (logprobs, proximal, behaviour))
     tokens = Tokens(logprobs, proximal, behaviour, advantage, mask)
-    per_token = LOSSES.find(name)(tokens)
-    if not isinstance(per_token, Tensor) or per_token.shape != mask.shape:
-        got = tuple(per_token.shape) if isinstance(per_token, Tensor) else repr(per_token)
+    losses = LOSSES.find(name)(tokens)
+    if not isinstance(losses, Tensor) or losses.shape != mask.shape:
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else repr(losses)
         raise TrainingError(f"algorithm.loss: {name} gave {got}; expected a loss for each token, {tuple(mask.shape)}")
-    per_token = torch.where(mask, per_token, zero)
-    loss = per_token.sum() / normaliser
+    loss = weighted_sum(torch.where(mask, losses, zero), row_weights) / normaliser
     if entropy is not None and entropy_coefficient:
-        loss = loss - entropy_coefficient * torch.where(mask, entropy, zero).sum() / normaliser
+        loss = loss - entropy_coefficient * weighted_sum(torch.where(mask, entropy, zero), row_weights) / normaliser
     with torch.no_grad():
-        log_ratio = _clamped(tokens.logprobs - tokens.proximal)
-        metrics = _sums(
+        log_ratio = clamp_log_ratio(tokens.logprobs - tokens.proximal)
+        metrics = sum_metrics(
             tokens=mask,
             loss=loss,
             ratio=torch.where(mask, log_ratio.exp(), zero),
-            behaviour_weight=torch.where(mask, _clamped(tokens.proximal - tokens.behaviour).exp(), zero),
-            kl_behaviour=_kl(tokens.logprobs - tokens.behaviour),
-            kl_proximal=_kl(log_ratio),
+            behaviour_weight=torch.where(mask, clamp_log_ratio(tokens.proximal - tokens.behaviour).exp(), zero),
+            kl_behaviour=kl_estimate(tokens.logprobs - tokens.behaviour),
+            kl_proximal=kl_estimate(log_ratio),
             entropy=zero if entropy is None else torch.where(mask, entropy, zero),
             logprob=tokens.logprobs,
         )
     return loss, metrics
 
 
-def _kl(log_ratio: Tensor) -> Tensor:
+def weighted_sum(losses: Tensor, row_weights: Tensor | None) -> Tensor:
+    """Sum of ``[B, C]``, each row by its weight ``[B]``; ``None``: all 1."""
+    return losses.sum() if row_weights is None else (losses.sum(1) * row_weights).sum()
+
+
+def kl_estimate(log_ratio: Tensor) -> Tensor:
     """Schulman's k3 estimate of KL(q || p) per token drawn from q, ``log_ratio = log p - log q``: never negative, 0 at equality."""
-    bounded = _clamped(log_ratio)
+    bounded = clamp_log_ratio(log_ratio)
     return bounded.expm1() - bounded
 
 
-def _clamped(log_ratio: Tensor) -> Tensor:
+def clamp_log_ratio(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def _per_token(values: Tensor, mask: Tensor) -> Tensor:
+def per_token(values: Tensor, mask: Tensor) -> Tensor:
     return (values[:, None] if values.dim() == 1 else values).expand(mask.shape)
 
 
-def _sums(**parts: Tensor) -> LossMetrics:
+def sum_metrics(**parts: Tensor) -> LossMetrics:
     """One transfer from the device for all numbers."""
     values = torch.stack([part.detach().sum().double() for part in parts.values()]).tolist()
     return LossMetrics(**dict(zip(parts, values, strict=True)))

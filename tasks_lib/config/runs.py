@@ -140,6 +140,16 @@ class TrainConfig(RunConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _reference_can_be_held(self) -> Self:
+        trainer = self.trainer
+        if self.algorithm.kl_coefficient and trainer.finetuning_type == "full" and trainer.zero_stage == 3:
+            raise ValueError(
+                "algorithm.kl_coefficient: the first policy is held whole beside the trained one, which ZeRO 3 cannot; "
+                "set trainer.zero_stage=2 or trainer.finetuning_type=lora, or leave it at 0"
+            )
+        return self
+
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""
         size = self.algorithm.group_size + self.rollout.spare

@@ -42,7 +42,7 @@ def _of_workers(rollout: RolloutConfig, rewards: RewardConfig) -> Iterator[tuple
 
 
 def _of_training(config: TrainConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
-    if config.algorithm.advantages:
+    if config.algorithm.advantages not in ("", "grpo", "raft"):
         yield "algorithm.advantages", partial(ADVANTAGES.find, config.algorithm.advantages)
     if config.algorithm.loss:
         from training.losses import LOSSES  # imports torch: seconds

@@ -8,27 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.losses import (
-    IGNORE_INDEX,
-    LossMetrics,
-    behaviour_cloning_loss,
-    decoupled_policy_loss,
-    entropy_bonus,
-    token_logprobs,
-)
+from training.losses import IGNORE_INDEX, LossMetrics, behaviour_cloning_loss, entropy_bonus, token_logprobs
+from training.policy_loss import PolicyLoss, policy_loss
 
 
 def loss_of(ratio: float, advantage: float, weight: float = 1.0) -> tuple[float, LossMetrics]:
     """One token with pi / pi_proximal = ratio and pi_proximal / pi_behaviour = weight."""
     proximal = torch.tensor([[-2.0]])
-    loss, metrics = decoupled_policy_loss(
+    loss, metrics = policy_loss(
         proximal + math.log(ratio),
         proximal,
         proximal - math.log(weight),
         torch.tensor([advantage]),
         torch.tensor([[True]]),
-        clip_low=0.2,
-        clip_high=0.2,
+        PolicyLoss(clip_high=0.2),
         normaliser=1,
     )
     return float(loss), metrics
@@ -87,7 +80,7 @@ def test_equals_the_per_token_reference(seed: int) -> None:
     prox = -3 * torch.rand(5, 7)
     lp, beh = prox + torch.randn(5, 7), prox + 1.5 * torch.randn(5, 7)
     adv, mask = torch.randn(5), torch.rand(5, 7) < 0.6
-    loss, metrics = decoupled_policy_loss(lp, prox, beh, adv, mask, normaliser=13)
+    loss, metrics = policy_loss(lp, prox, beh, adv, mask, normaliser=13)
     assert float(loss) == pytest.approx(reference(lp, prox, beh, adv, mask, 13), rel=1e-4, abs=1e-5)
     assert metrics.tokens == mask.sum()
 
@@ -102,10 +95,9 @@ def test_micro_batches_add_up_to_the_minibatch() -> None:
         torch.rand(6, 4) < 0.7,
     )
     tokens = float(mask.sum())
-    whole, of_whole = decoupled_policy_loss(lp, prox, beh, adv, mask, normaliser=tokens)
+    whole, of_whole = policy_loss(lp, prox, beh, adv, mask, normaliser=tokens)
     parts = [
-        decoupled_policy_loss(lp[s], prox[s], beh[s], adv[s], mask[s], normaliser=tokens)
-        for s in (slice(0, 1), slice(1, 6))
+        policy_loss(lp[s], prox[s], beh[s], adv[s], mask[s], normaliser=tokens) for s in (slice(0, 1), slice(1, 6))
     ]
     assert float(sum(loss for loss, _ in parts)) == pytest.approx(float(whole), abs=1e-6)
     summed = parts[0][1] + parts[1][1]
@@ -116,7 +108,7 @@ def test_gradient_at_ratio_one_is_that_of_advantage_times_logprob() -> None:
     torch.manual_seed(1)
     start, adv, mask = -torch.rand(4, 5), torch.randn(4), torch.rand(4, 5) < 0.8
     lp = start.clone().requires_grad_()
-    decoupled_policy_loss(lp, start, start, adv, mask, normaliser=3)[0].backward()
+    policy_loss(lp, start, start, adv, mask, normaliser=3)[0].backward()
     assert torch.allclose(lp.grad, -adv[:, None] * mask / 3, atol=1e-6)
 
 
@@ -124,9 +116,7 @@ def test_clipped_and_masked_tokens_have_no_gradient() -> None:
     prox = torch.full((1, 3), -1.0)
     lp = (prox + torch.tensor([[0.5, 0.0, 0.0]])).requires_grad_()
     beh = prox - torch.tensor([[0.0, 2.0, 0.0]])
-    decoupled_policy_loss(lp, prox, beh, torch.tensor([1.0]), torch.ones(1, 3, dtype=torch.bool), normaliser=1)[
-        0
-    ].backward()
+    policy_loss(lp, prox, beh, torch.tensor([1.0]), torch.ones(1, 3, dtype=torch.bool), normaliser=1)[0].backward()
     assert lp.grad.tolist() == [[0, 0, -1]]
 
 
@@ -134,7 +124,7 @@ def test_positions_outside_the_mask_never_matter() -> None:
     mask = torch.tensor([[True, False]])
     lp = torch.tensor([[-1.0, float("nan")]], requires_grad=True)
     other = torch.tensor([[-1.0, -torch.inf]])
-    loss, metrics = decoupled_policy_loss(lp, other, other, torch.tensor([1.0]), mask, normaliser=1)
+    loss, metrics = policy_loss(lp, other, other, torch.tensor([1.0]), mask, normaliser=1)
     loss.backward()
     assert float(loss.detach()) == -1 and metrics.tokens == 1 and lp.grad[0, 0] == -1
     assert all(math.isfinite(value) for value in metrics.means().values())
@@ -142,7 +132,7 @@ def test_positions_outside_the_mask_never_matter() -> None:
 
 def test_behaviour_weight_overflow_is_masked_without_nan() -> None:
     lp = torch.tensor([[-1.0]], requires_grad=True)
-    loss, metrics = decoupled_policy_loss(
+    loss, metrics = policy_loss(
         lp, torch.tensor([[-1.0]]), torch.tensor([[-500.0]]), torch.tensor([1.0]), torch.tensor([[True]]), normaliser=1
     )
     loss.backward()
@@ -173,7 +163,7 @@ def test_entropy_bonus_lowers_the_loss_only_below_the_floor() -> None:
     assert entropy_bonus(0.3, 0.01, 0.25) == 0
     one = torch.tensor([[-1.0]])
     mask, entropy = torch.tensor([[True]]), torch.tensor([[0.5]])
-    loss, _ = decoupled_policy_loss(
+    loss, _ = policy_loss(
         one, one, one, torch.tensor([0.0]), mask, normaliser=1, entropy=entropy, entropy_coefficient=0.1
     )
     assert float(loss) == pytest.approx(-0.05)
@@ -202,7 +192,7 @@ def test_a_ratio_that_overflows_has_the_value_and_the_gradient_of_its_limit(
     proximal = torch.tensor([[-2.0, -2.0]])
     lp = torch.tensor([[-2.0 + sign * far, -2.0]], requires_grad=True)
     mask = torch.ones(1, 2, dtype=torch.bool)
-    loss, metrics = decoupled_policy_loss(lp, proximal, proximal, torch.tensor([advantage]), mask, normaliser=1)
+    loss, metrics = policy_loss(lp, proximal, proximal, torch.tensor([advantage]), mask, normaliser=1)
     loss.backward()
     limit = {(1, 1.0): -1.28, (1, -1.0): 3.0, (-1, 1.0): 0.0, (-1, -1.0): 0.8}[sign, advantage]
     assert float(loss.detach()) == pytest.approx(limit - advantage, abs=1e-6)
@@ -219,13 +209,13 @@ def test_a_token_that_sampling_could_not_have_drawn_is_masked_and_its_metrics_ar
 ) -> None:
     lp = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     behaviour = torch.tensor([[-1.0 - far, -1.0]])
-    loss, metrics = decoupled_policy_loss(
+    loss, metrics = policy_loss(
         lp,
         lp.detach(),
         behaviour,
         torch.tensor([1.0]),
         torch.ones(1, 2, dtype=torch.bool),
-        behaviour_cap=cap,
+        PolicyLoss(behaviour_cap=cap),
         normaliser=2,
     )
     loss.backward()
@@ -247,7 +237,7 @@ def test_junk_outside_the_mask_reaches_neither_loss_nor_gradient_nor_metrics(jun
         values = torch.where(mask, clean, filler)
         lp = values.clone().requires_grad_()
         made = [
-            decoupled_policy_loss(
+            policy_loss(
                 lp,
                 values - 0.1 * mask,
                 values + 0.1 * mask,
@@ -279,7 +269,7 @@ def test_entropy_of_a_model_that_rules_tokens_out_itself() -> None:
 
 def test_a_mean_over_no_token_is_no_number() -> None:
     one = torch.tensor([[-1.0]])
-    _, nothing = decoupled_policy_loss(one, one, one, torch.tensor([1.0]), torch.tensor([[False]]), normaliser=1)
+    _, nothing = policy_loss(one, one, one, torch.tensor([1.0]), torch.tensor([[False]]), normaliser=1)
     assert nothing.means() == {"tokens": 0, "loss": 0}
-    _, dropped = decoupled_policy_loss(one, one, one - 9, torch.tensor([1.0]), torch.tensor([[True]]), normaliser=1)
+    _, dropped = policy_loss(one, one, one - 9, torch.tensor([1.0]), torch.tensor([[True]]), normaliser=1)
     assert "behaviour_weight" not in dropped.means() and dropped.means()["behaviour_masked"] == 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.losses import decoupled_policy_loss
+from training.policy_loss import PolicyLoss, policy_loss
 
 LOW, HIGH, DUAL, CAP = 0.2, 0.28, 3.0, 5.0
 
@@ -57,16 +57,13 @@ def ours(
     new: Values, proximal: Values, old: Values, advantage: Values, mask: NDArray[np.bool_], cap: float = CAP
 ) -> tuple[float, Values]:
     logprobs = torch.tensor(new, requires_grad=True)
-    loss, _ = decoupled_policy_loss(
+    loss, _ = policy_loss(
         logprobs,
         torch.tensor(proximal),
         torch.tensor(old),
         torch.tensor(advantage[:, 0]),
         torch.tensor(mask),
-        LOW,
-        HIGH,
-        DUAL,
-        cap,
+        PolicyLoss(clip_low=LOW, clip_high=HIGH, dual_clip=DUAL, behaviour_cap=cap),
         normaliser=int(mask.sum()),
     )
     loss.backward()

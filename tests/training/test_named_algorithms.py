@@ -16,7 +16,8 @@ from envs.types import ConfigError, TrainingError
 from tests.conftest import make_group
 from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.losses import decoupled_policy_loss, named_policy_loss
+from training.losses import named_policy_loss
+from training.policy_loss import PolicyLoss, policy_loss
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -91,7 +92,7 @@ def test_the_built_in_loss_can_be_written_as_an_extension(mine: Any) -> None:
     old, mask = -torch.rand(4, 5), torch.rand(4, 5) > 0.3
     new, advantage = old + 0.2 * torch.randn(4, 5), torch.randn(4)
     same = (new, old, old, advantage, mask)
-    expected, sums = decoupled_policy_loss(*same, dual_clip=100.0, normaliser=7.0)
+    expected, sums = policy_loss(*same, PolicyLoss(trust_region="clip"), normaliser=7.0)
     loss, found = named_policy_loss("my_extensions:clipped", *same, normaliser=7.0)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
     assert found.kl_proximal == pytest.approx(sums.kl_proximal) and found.ratio == pytest.approx(sums.ratio)

@@ -39,8 +39,12 @@ class MicroBatch:
     """``[B, C]`` log pi_behaviour."""
     advantages: Tensor
     """``[B]``"""
+    row_weights: Tensor
+    """``[B]``, of each row's tokens in the minibatch's loss (`aggregation_weights`)."""
     proximal: Tensor | None = field(default=None)
     """``[B, C]``, set at the start of an update."""
+    reference: Tensor | None = field(default=None)
+    """``[B, C]`` of the run's first policy, where the loss holds on to it."""
 
     def nbytes(self) -> int:
         """Memory of its tensors."""
@@ -51,8 +55,10 @@ class MicroBatch:
 class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
     """LLaMA-Factory's SFT collator with the columns of reinforcement learning."""
 
-    def micro_batch(self, rows: Sequence[TrainingRow], counts: Sequence[bool]) -> MicroBatch:
-        """Collate rows; those with ``counts`` false are filler that no loss or metric sees."""
+    def micro_batch(
+        self, rows: Sequence[TrainingRow], counts: Sequence[bool], weights: Sequence[float] | None = None
+    ) -> MicroBatch:
+        """Collate rows; those with ``counts`` false are filler that no loss or metric sees. ``weights``: of the rows' tokens, else 1."""
         inputs = self([_features(row) for row in rows])
         labels = inputs.pop("labels")
         # Position t predicts token t + 1.
@@ -69,6 +75,7 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
             mask=(targets != IGNORE_INDEX) & torch.tensor(counts)[:, None],
             behaviour=behaviour,
             advantages=torch.tensor([row.advantage for row in rows], dtype=torch.float32),
+            row_weights=torch.tensor(weights or [1.0] * len(rows), dtype=torch.float32),
         )
 
 

@@ -28,11 +28,11 @@ from training.ledger.store import policy_name
 from training.losses import (
     LossMetrics,
     behaviour_cloning_loss,
-    decoupled_policy_loss,
     named_policy_loss,
     token_logprobs,
 )
 from training.policy.adapters import ADAPTER_WEIGHTS
+from training.policy_loss import policy_loss
 from training.trainer.collate import MicroBatch
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
@@ -50,6 +50,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         self.cloning = False
         """The loss is ``-log p`` instead of the policy loss."""
         self.entropy_coefficient = 0.0
+        self.reference_model: torch.nn.Module | None = None
+        """The run's first policy, frozen, where the loss holds on to it and there is no adapter to switch off."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None
@@ -116,37 +118,33 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """The loss of ``inputs["micro"]``, scaled so that the mean over processes is the minibatch's loss."""
         micro: MicroBatch = inputs["micro"]
         logprobs, entropy = self._forward(model, micro, entropy_grad=self.entropy_coefficient > 0)
+        algorithm, device = self.spec.algorithm, logprobs.device
         mask, behaviour, advantages = self._on_device(micro.mask, micro.behaviour, micro.advantages)
+        proximal = behaviour if micro.proximal is None else micro.proximal.to(device)
+        summed = {"normaliser": self._normaliser, "row_weights": micro.row_weights.to(device), "entropy": entropy}
         if self.cloning:
-            loss, metrics = behaviour_cloning_loss(
-                logprobs, behaviour, mask, normaliser=self._normaliser, entropy=entropy
-            )
-        elif self.spec.algorithm.loss:
+            loss, metrics = behaviour_cloning_loss(logprobs, behaviour, mask, **summed)
+        elif algorithm.loss:
             loss, metrics = named_policy_loss(
-                self.spec.algorithm.loss,
+                algorithm.loss,
                 logprobs,
-                behaviour if micro.proximal is None else micro.proximal.to(behaviour.device),
+                proximal,
                 behaviour,
                 advantages,
                 mask,
-                normaliser=self._normaliser,
-                entropy=entropy,
+                **summed,
                 entropy_coefficient=self.entropy_coefficient,
             )
         else:
-            algorithm = self.spec.algorithm
-            loss, metrics = decoupled_policy_loss(
+            loss, metrics = policy_loss(
                 logprobs,
-                behaviour if micro.proximal is None else micro.proximal.to(behaviour.device),
+                proximal,
                 behaviour,
                 advantages,
                 mask,
-                algorithm.clip_low,
-                algorithm.clip_high,
-                algorithm.dual_clip,
-                algorithm.behaviour_cap,
-                normaliser=self._normaliser,
-                entropy=entropy,
+                algorithm.choices,
+                **summed,
+                reference=None if micro.reference is None else micro.reference.to(device),
                 entropy_coefficient=self.entropy_coefficient,
             )
         self._metrics += metrics
@@ -157,6 +155,15 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     def score(self, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies ``[B, C]`` of the response tokens under the current weights."""
         return self._forward(self.model_wrapped, micro, entropy_grad=False)
+
+    @torch.no_grad()
+    def score_reference(self, micro: MicroBatch) -> Tensor:
+        """Log-probabilities ``[B, C]`` of the response tokens under the run's first policy: the base model of LoRA, else a frozen copy."""
+        if self.lora:
+            with self.accelerator.unwrap_model(self.model_wrapped).disable_adapter():
+                return self._forward(self.model_wrapped, micro, entropy_grad=False)[0]
+        assert self.reference_model is not None, "build_trainer loads it where the loss needs it"
+        return self._forward(self.reference_model, micro, entropy_grad=False)[0]
 
     def _forward(self, model: Any, micro: MicroBatch, *, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         with self.compute_loss_context_manager():
@@ -174,7 +181,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 
         Args:
             micros: As many on every process.
-            normaliser: Response tokens of the whole minibatch, over all processes.
+            normaliser: Of the whole minibatch, over all processes (`aggregation_weights`).
 
         Returns:
             This process's part of the metrics, and the global gradient norm before clipping.

@@ -23,6 +23,7 @@ class TrainingRow:
     screenshot: bytes
     """The JPEG that the policy saw."""
     advantage: float
+    episode_id: str = ""
 
     def __len__(self) -> int:
         """Tokens of prompt and response."""
@@ -73,6 +74,7 @@ def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...]
                 behaviour=step.logprobs,
                 screenshot=screenshot,
                 advantage=row.advantage,
+                episode_id=row.episode_id,
             )
         )
     return rows

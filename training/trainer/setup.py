@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from training.ledger.store import RunStore
 from training.losses import IGNORE_INDEX
+from training.policy.adapters import load_policy
 from training.trainer.collate import PolicyCollator
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
@@ -51,8 +53,16 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
         data_collator=collator,
         **tokenizer_module,
     )
+    if spec.algorithm.kl_coefficient and not trainer.lora:
+        trainer.reference_model = _load_reference(trainer, store.policy_path(0))
     trainer.prepare(state)
     return trainer
+
+
+def _load_reference(trainer: PolicyTrainer, folder: Path) -> Any:
+    """A frozen copy of the run's first policy on this process's device, in the trained model's data type."""
+    dtype = next(trainer.model.parameters()).dtype
+    return load_policy(folder, dtype).to(trainer.args.device).eval().requires_grad_(False)
 
 
 def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from envs.types import TrainingError
 from training.batches import TrainingBatch
 from training.losses import NOT_OF_CLONING, NOT_OF_EXTENSIONS, LossMetrics, entropy_bonus
+from training.policy_loss import aggregation_weights
 from training.trainer.collate import MicroBatch
 from training.trainer.plan import Slot, plan_minibatches
 from training.trainer.policy_trainer import PolicyTrainer
@@ -49,12 +50,23 @@ class MicroBatches:
         watch: Stopwatch,
         cache_bytes: int,
     ) -> None:
+        how = trainer.spec.algorithm.aggregation
+        self._weights, self.normalisers = [], []
+        """Of each minibatch: the weight of each row's tokens, and what their sum is divided by."""
+        for minibatch in plan:
+            counted = [slot.row for micro in minibatch for slot in micro if slot.counts]
+            weights, normaliser = aggregation_weights(
+                how, [len(rows[row].response_ids) for row in counted], [rows[row].episode_id for row in counted]
+            )
+            self._weights.append(dict(zip(counted, weights, strict=True)))
+            self.normalisers.append(normaliser)
         rank, world = trainer.args.process_index, trainer.args.world_size
         self.minibatches = [minibatch[rank::world] for minibatch in plan]
         self._trainer, self._rows, self._watch = trainer, rows, watch
         self._room = cache_bytes
         self._kept: dict[tuple[int, int], MicroBatch] = {}
         self._proximal: dict[tuple[int, int], torch.Tensor] = {}
+        self._reference: dict[tuple[int, int], torch.Tensor] = {}
 
     def of_minibatch(self, minibatch: int) -> list[MicroBatch]:
         """The micro-batches of one optimiser step, proximal log-probabilities included once they were set."""
@@ -72,15 +84,25 @@ class MicroBatches:
                     total += LossMetrics(tokens=float(micro.mask.sum()), entropy=float(entropy.cpu()[micro.mask].sum()))
         return total
 
+    def score_reference(self) -> None:
+        """Set the log-probabilities of all rows under the run's first policy."""
+        for minibatch, micros in enumerate(self.minibatches):
+            for index in range(len(micros)):
+                micro = self._get((minibatch, index))
+                with self._watch.part("reference"):
+                    micro.reference = self._reference[minibatch, index] = self._trainer.score_reference(micro).cpu()
+
     def _get(self, key: tuple[int, int]) -> MicroBatch:
         if key in self._kept:
             return self._kept[key]
         slots = self.minibatches[key[0]][key[1]]
         with self._watch.part("collate"):
             micro: MicroBatch = self._trainer.data_collator.micro_batch(
-                [self._rows[slot.row] for slot in slots], [slot.counts for slot in slots]
+                [self._rows[slot.row] for slot in slots],
+                [slot.counts for slot in slots],
+                [self._weights[key[0]][slot.row] for slot in slots],
             )
-        micro.proximal = self._proximal.get(key)
+        micro.proximal, micro.reference = self._proximal.get(key), self._reference.get(key)
         if micro.nbytes() <= self._room:
             self._room -= micro.nbytes()
             self._kept[key] = micro
@@ -117,17 +139,18 @@ def run_update(
         trainer.entropy_coefficient = entropy_bonus(
             entropy, spec.algorithm.entropy_coefficient, spec.algorithm.entropy_floor
         )
+        if spec.algorithm.kl_coefficient:
+            micros.score_reference()
 
     total = LossMetrics()
     norms: list[float] = []
     losses: list[float] = []
     for epoch in range(settings.epochs):
-        for index, minibatch in enumerate(plan):
-            tokens = sum(len(rows[slot.row].response_ids) for micro in minibatch for slot in micro if slot.counts)
+        for index in range(len(plan)):
             share = micros.of_minibatch(index)
             with watch.part("train"):
                 try:
-                    step, norm = trainer.optimizer_step(share, tokens)
+                    step, norm = trainer.optimizer_step(share, micros.normalisers[index])
                 except FloatingPointError as error:
                     raise TrainingError(
                         f"update v{batch.version}: {error} in minibatch {index + 1} of {len(plan)}, epoch {epoch + 1} of"
@@ -139,8 +162,8 @@ def run_update(
             total += step
             norms.append(norm)
             losses.append(step.loss)
-    named = NOT_OF_EXTENSIONS if spec.algorithm.loss else frozenset[str]()
-    unmeasured = NOT_OF_CLONING if trainer.cloning else named
+    of_loss = NOT_OF_EXTENSIONS if spec.algorithm.loss else spec.algorithm.choices.unmeasured
+    unmeasured = NOT_OF_CLONING if trainer.cloning else of_loss
     return {
         **{name: value for name, value in total.means().items() if name not in unmeasured},
         "loss": _mean(losses),

@@ -202,3 +202,52 @@ def test_recomputed_activations_give_the_same_update_and_a_frozen_tower_stays_as
     same = {name for name in before if torch.equal(before[name], frozen[name])}
     assert same == {name for name in before if ".visual." in name}
     assert any(not torch.equal(before[name], plain[name]) for name in same)
+
+
+@pytest.mark.parametrize("finetuning", ["full", "lora"])
+def test_the_loss_holds_on_to_the_first_policy(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow], finetuning: str
+) -> None:
+    def kl(coefficient: float) -> tuple[float, float]:
+        """Of the last of six epochs' means, and the distance that the policy went by the trainer's own scores."""
+        settings = {"finetuning_type": finetuning, "epochs": 6, "learning_rate": 1e-2}
+        spec = make_spec(trainer=settings, algorithm={"kl_coefficient": coefficient})
+        trainer = build_trainer(run.store, spec, 0)
+        before = torch.cat(scores(trainer, rows))
+        micro = trainer.data_collator.micro_batch(rows, [True] * len(rows))
+        run_update(trainer, batch, rows, Stopwatch())
+        if coefficient:
+            assert torch.equal(trainer.score_reference(micro)[micro.mask], before), "the reference moved"
+        away = before - torch.cat(scores(trainer, rows))
+        return float((away.exp() - 1 - away).mean()), float(away.abs().max())
+
+    free, held = kl(0.0), kl(5.0)
+    assert free[1] > 0.1 and held[0] < free[0] / 2
+
+
+def test_metrics_are_those_of_the_loss(run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]) -> None:
+    def metrics(**algorithm: object) -> set[str]:
+        trainer = build_trainer(run.store, make_spec(algorithm=algorithm), 0)
+        return set(run_update(trainer, batch, rows, Stopwatch()))
+
+    assert {"clip_low", "dual_clip", "behaviour_masked"} <= metrics()
+    assert "kl_reference" not in metrics()
+    found = metrics(preset="dppo", correction="clamp", kl_coefficient=0.1)
+    assert {"dppo_masked", "behaviour_clamped", "kl_reference"} <= found
+    assert not {"clip_low", "clip_high", "dual_clip", "behaviour_masked"} & found
+
+
+def test_steps_count_alike_whatever_the_length_of_their_response(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+) -> None:
+    """The first step's loss is minus the mean of the steps' advantages, as all ratios are 1; of tokens it is weighted by lengths."""
+
+    def first_loss(aggregation: str) -> float:
+        spec = make_spec(algorithm={"aggregation": aggregation, "correction": "none"})
+        return run_update(build_trainer(run.store, spec, 0), batch, rows, Stopwatch())["loss"]
+
+    advantages, tokens = [row.advantage for row in rows], [len(row.response_ids) for row in rows]
+    weighted = sum(a * n for a, n in zip(advantages, tokens, strict=True)) / sum(tokens)
+    assert first_loss("step") == pytest.approx(-sum(advantages) / len(rows), abs=1e-6)
+    assert first_loss("token") == pytest.approx(-weighted, abs=1e-6)
+    assert abs(weighted - sum(advantages) / len(rows)) > 1e-3

@@ -1,0 +1,130 @@
+"""Algorithms as combinations: the choices that make up a loss, and published algorithms as values of ``AlgorithmConfig``. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+RatioLevel = Literal["token", "sequence", "none"]
+TrustRegion = Literal["clip", "dual_clip", "dppo", "none"]
+Correction = Literal["mask", "clamp", "band", "none"]
+Aggregation = Literal["token", "sequence", "step"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyLoss:
+    """The choices that make up a policy loss; ``AlgorithmConfig`` has the same names.
+
+    With ``rho = pi / pi_proximal``, ``w = pi_proximal / pi_behaviour`` and the advantage ``A``.
+    """
+
+    ratio: RatioLevel = "token"
+    """``token``: rho of each token. ``sequence``: the geometric mean over a step's response (GSPO, Zheng et al. 2025, eq. 7). ``none``:
+    the surrogate is ``-A log pi`` (REINFORCE)."""
+    trust_region: TrustRegion = "dual_clip"
+    """``clip``: ``max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))`` (PPO, Schulman et al. 2017, eq. 7). ``dual_clip``: for A < 0 at
+    most ``dual_clip |A|`` (Ye et al. 2020, eq. 5). ``dppo``: ``-A rho``, and no gradient where the token's probability moved more than
+    ``dppo_limit`` in the advantage's direction (Divergence PPO, arXiv 2602.04879, binary total variation). ``none``: ``-A rho``."""
+    correction: Correction = "mask"
+    """``mask``: w, and 0 above ``behaviour_cap`` (AsyncWebRL). ``clamp``: at most ``behaviour_cap`` (truncated importance sampling).
+    ``band``: w, and 0 outside of ``behaviour_floor`` to ``behaviour_cap`` (IcePop). ``none``: 1. A token that is dropped is still counted in
+    the normaliser."""
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    dual_clip: float = 3.0
+    dppo_limit: float = 0.2
+    behaviour_cap: float = 5.0
+    behaviour_floor: float = 0.5
+    kl_coefficient: float = 0.0
+
+    @property
+    def unmeasured(self) -> frozenset[str]:
+        """Metrics that these choices do not have."""
+        clips = self.ratio != "none" and self.trust_region in ("clip", "dual_clip")
+        absent = {
+            "clip_low": not clips,
+            "clip_high": not clips,
+            "dual_clip": not clips or self.trust_region == "clip",
+            "dppo_masked": self.ratio == "none" or self.trust_region != "dppo",
+            "behaviour_masked": self.correction not in ("mask", "band"),
+            "behaviour_clamped": self.correction != "clamp",
+            "kl_reference": not self.kl_coefficient,
+        }
+        return frozenset(name for name, missing in absent.items() if missing)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "grpo": {
+        "clip_low": 0.2,
+        "clip_high": 0.2,
+        "trust_region": "clip",
+        "correction": "none",
+        "proximal": "behaviour",
+        "aggregation": "step",
+        "step_normalizer": "none",
+        "kl_coefficient": 0.04,
+    },
+    "dr_grpo": {
+        "advantages": "dr_grpo",
+        "clip_low": 0.2,
+        "clip_high": 0.2,
+        "trust_region": "clip",
+        "correction": "none",
+        "proximal": "behaviour",
+        "step_normalizer": "none",
+    },
+    "dapo": {
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "trust_region": "clip",
+        "correction": "none",
+        "proximal": "behaviour",
+        "step_normalizer": "none",
+        "length_cut": "mask",
+    },
+    "gspo": {
+        "ratio": "sequence",
+        "clip_low": 3e-4,
+        "clip_high": 4e-4,
+        "trust_region": "clip",
+        "correction": "none",
+        "proximal": "behaviour",
+        "aggregation": "step",
+        "step_normalizer": "none",
+    },
+    "dppo": {
+        "trust_region": "dppo",
+        "dppo_limit": 0.2,
+        "correction": "none",
+        "proximal": "behaviour",
+        "step_normalizer": "none",
+    },
+    "rloo": {
+        "advantages": "rloo",
+        "ratio": "none",
+        "trust_region": "none",
+        "correction": "none",
+        "proximal": "behaviour",
+        "step_normalizer": "none",
+    },
+    "raft": {
+        "advantages": "raft",
+        "clip_low": 0.2,
+        "clip_high": 0.2,
+        "trust_region": "clip",
+        "step_normalizer": "trajectory",
+    },
+    "asyncwebrl": {
+        "clip_low": 0.2,
+        "clip_high": 0.2,
+        "trust_region": "dual_clip",
+        "dual_clip": 3.0,
+        "correction": "mask",
+        "behaviour_cap": 5.0,
+        "proximal": "recompute",
+        "step_normalizer": "constant",
+        "step_constant": 10.0,
+    },
+    "webgym": {"name": "filtered_bc"},
+}
+"""Published algorithms (docs/algorithms.md has the papers); what they do not say is the default."""
