@@ -45,7 +45,7 @@ def dr_grpo_advantages(rewards: Sequence[float]) -> list[float]:
 
 
 def rloo_advantages(rewards: Sequence[float]) -> list[float]:
-    """``r_i`` less the mean of the *other* rewards: REINFORCE leave-one-out (Kool et al. 2019; Ahmadian et al. 2024, eq. 6)."""
+    """``r_i`` less the mean of the *other* rewards: REINFORCE leave-one-out (Kool et al. 2019; Ahmadian et al. 2024)."""
     total, others = math.fsum(rewards), len(rewards) - 1
     return [reward - (total - reward) / others for reward in rewards]
 

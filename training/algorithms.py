@@ -125,6 +125,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "step_normalizer": "constant",
         "step_constant": 10.0,
     },
-    "webgym": {"name": "filtered_bc"},
+    "webgym": {
+        "name": "filtered_bc",
+        "skip_unchanged": True,
+        "replay_iterations": 4,
+        "replay_steps": 1800,
+        "replay_recency": 2.0,
+    },
 }
 """Published algorithms (docs/algorithms.md has the papers); what they do not say is the default."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from envs.types import Record
@@ -24,6 +25,10 @@ NO_STEP = LeftOut(state=EpisodeState.FAILED_FILTER, reason="it has no step")
 ALL_CUT = LeftOut(
     state=EpisodeState.FAILED_FILTER, reason="all its turns were cut at their length limit (algorithm.length_cut)"
 )
+ALL_UNCHANGED = LeftOut(
+    state=EpisodeState.FAILED_FILTER, reason="no step of it changed the screenshot (algorithm.skip_unchanged)"
+)
+NOT_DRAWN = LeftOut(state=EpisodeState.FAILED_FILTER, reason="none of its steps was drawn (algorithm.replay_steps)")
 
 
 class BatchRow(Record):
@@ -52,6 +57,11 @@ class TrainingBatch(Record):
     algorithm: Literal["grpo", "filtered_bc"]
     """Which loss the rows get (``AlgorithmConfig.name``)."""
     rows: tuple[BatchRow, ...]
+    """Of the iteration's own episodes."""
+    replayed: tuple[BatchRow, ...] = ()
+    """Of episodes of earlier iterations, which gave rows to their own batch too."""
+    damaged_earlier: dict[str, str] = Field(default_factory=dict)
+    """Episodes of earlier iterations that would be trained on again and are lost since, and what of them is."""
     groups: int = Field(ge=0)
     """Groups that were looked at."""
     zero_variance_groups: int = Field(ge=0)
@@ -68,6 +78,7 @@ def build_batch(
     groups: Iterable[Sequence[EpisodeSummary]],
     settings: AlgorithmConfig,
     damaged: Mapping[str, str] = MappingProxyType({}),
+    earlier: Iterable[Sequence[EpisodeSummary]] = (),
 ) -> TrainingBatch:
     """The batch that turns version ``version - 1`` into ``version``.
 
@@ -77,38 +88,75 @@ def build_batch(
 
     Args:
         damaged: Episodes whose trajectory or screenshots are lost, and what is: they give no rows, the others keep their advantages.
+        earlier: Groups of the iterations before that are trained on again (``replay_iterations``), oldest first.
     """
-    rows: list[BatchRow] = []
-    left_out: dict[str, LeftOut] = {}
-    seen = zero_variance = used = abstained = 0
+    found, before = _Rows(settings, damaged), _Rows(settings, damaged)
     for group in groups:
-        scored = [episode for episode in group if episode.score is not None]
-        seen += 1
-        abstained += len(group) - len(scored)
-        zero_variance += not has_signal([_score(episode, settings) for episode in scored])
-        for episode, advantages in zip(scored, _advantages(scored, settings), strict=True):
-            if isinstance(advantages, LeftOut):
-                left_out[episode.episode_id] = advantages
-            elif episode.episode_id in damaged:
-                left_out[episode.episode_id] = LeftOut(state=EpisodeState.DAMAGED, reason=damaged[episode.episode_id])
-            elif not (steps := _trained_steps(episode, settings)):
-                left_out[episode.episode_id] = ALL_CUT
-            else:
-                used += 1
-                rows += [
-                    BatchRow(episode_id=episode.episode_id, step=step, advantage=advantages[step]) for step in steps
-                ]
+        found.add(group)
+    for group in earlier:
+        before.add(group)
+    drawn = draw_recent([*before.rows, *found.rows], settings.replay_steps, settings.replay_recency, version)
+    rows = [row for row in drawn if row.episode_id not in before.used]
+    kept = {row.episode_id for row in rows}
     return TrainingBatch(
         version=version,
         policy_version_before=version - 1,
         algorithm=settings.name,
         rows=tuple(rows),
-        groups=seen,
-        zero_variance_groups=zero_variance,
-        episodes=used,
-        abstained_episodes=abstained,
-        left_out=left_out,
+        replayed=tuple(row for row in drawn if row.episode_id in before.used),
+        damaged_earlier=before.damaged,
+        groups=found.groups,
+        zero_variance_groups=found.zero_variance,
+        episodes=len(kept),
+        abstained_episodes=found.abstained,
+        left_out={**found.left_out, **{each: NOT_DRAWN for each in found.used if each not in kept}},
     )
+
+
+class _Rows:
+    """Rows of groups, and what became of their episodes."""
+
+    def __init__(self, settings: AlgorithmConfig, damaged: Mapping[str, str]) -> None:
+        self.rows: list[BatchRow] = []
+        self.used: dict[str, None] = {}
+        """Episodes that gave rows, in order."""
+        self.left_out: dict[str, LeftOut] = {}
+        self.damaged: dict[str, str] = {}
+        self.groups = self.zero_variance = self.abstained = 0
+        self._settings, self._damaged = settings, damaged
+
+    def add(self, group: Sequence[EpisodeSummary]) -> None:
+        settings = self._settings
+        scored = [episode for episode in group if episode.score is not None]
+        self.groups += 1
+        self.abstained += len(group) - len(scored)
+        self.zero_variance += not has_signal([_score(episode, settings) for episode in scored])
+        for episode, advantages in zip(scored, _advantages(scored, settings), strict=True):
+            name = episode.episode_id
+            if isinstance(advantages, LeftOut):
+                self.left_out[name] = advantages
+            elif name in self._damaged:
+                self.damaged[name] = self._damaged[name]
+                self.left_out[name] = LeftOut(state=EpisodeState.DAMAGED, reason=self._damaged[name])
+            elif isinstance(steps := _trained_steps(episode, settings), LeftOut):
+                self.left_out[name] = steps
+            else:
+                self.used[name] = None
+                self.rows += [BatchRow(episode_id=name, step=step, advantage=advantages[step]) for step in steps]
+
+
+def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int) -> list[BatchRow]:
+    """At most ``size`` rows in their order, drawn without replacement: the i-th oldest with weight ``i ** power`` (WebGym).
+
+    Args:
+        size: 0: all.
+        version: Seeds the draw.
+    """
+    if not size or len(rows) <= size:
+        return list(rows)
+    weights = np.arange(1, len(rows) + 1, dtype=np.float64) ** power
+    drawn = np.random.default_rng(version).choice(len(rows), size, replace=False, p=weights / weights.sum())
+    return [rows[index] for index in sorted(drawn)]
 
 
 def explain_left_out(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSummary]]) -> TrainingBatch:
@@ -151,10 +199,12 @@ def _per_step(advantage: float, episode: EpisodeSummary, settings: AlgorithmConf
     return step_advantages(advantage, episode.steps, settings.step_normalizer, settings.step_constant) or NO_STEP
 
 
-def _trained_steps(episode: EpisodeSummary, settings: AlgorithmConfig) -> list[int]:
-    """Its steps without those that ``length_cut: mask`` leaves out."""
-    masked = episode.cut_turns if settings.length_cut == "mask" else ()
-    return [step for step in range(episode.steps) if step not in masked]
+def _trained_steps(episode: EpisodeSummary, settings: AlgorithmConfig) -> list[int] | LeftOut:
+    """Its steps without those that ``length_cut: mask`` and ``skip_unchanged`` leave out; why, if none is left."""
+    cut = episode.cut_turns if settings.length_cut == "mask" else ()
+    uncut = [step for step in range(episode.steps) if step not in cut]
+    unchanged = episode.unchanged_turns if settings.skip_unchanged else ()
+    return [step for step in uncut if step not in unchanged] or (ALL_UNCHANGED if uncut else ALL_CUT)
 
 
 def _score(episode: EpisodeSummary, settings: AlgorithmConfig) -> float:

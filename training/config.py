@@ -88,6 +88,12 @@ class AlgorithmConfig(Settings):
         "recompute",
         description="Proximal log-probs from a forward pass, or from the rollout.",
     )
+    replay_iterations: int = Field(
+        1, ge=1, le=1000, description="Iterations whose episodes are trained on: the newest, and ones before it."
+    )
+    replay_steps: int = Field(0, ge=0, description="Most steps of a batch, drawn by recency; 0: all.")
+    replay_recency: float = Field(2.0, ge=0, le=10, description="A step's weight in the draw: its place to this power.")
+    skip_unchanged: bool = Field(False, description="Leave out steps after which the screenshot was the same.")
     entropy_coefficient: float = Field(0.0, ge=0, le=1, description="Weight of the entropy bonus.")
     entropy_floor: float = Field(0.25, ge=0, description="The bonus acts below this mean token entropy (nats).")
 
@@ -109,6 +115,10 @@ class AlgorithmConfig(Settings):
             raise ValueError(f"{key}: filtered_bc clones successes and uses none; leave it out, or set name=grpo")
         if self.loss and self.kl_coefficient:
             raise ValueError("kl_coefficient: a loss of your own is the whole loss; leave one of the two out")
+        if self.replay_iterations > 1 and self.name != "filtered_bc" and self.advantages != "raft":
+            raise ValueError(
+                "replay_iterations: only successes are trained on again; set name=filtered_bc or advantages=raft"
+            )
         if self.ratio == "none" and self.trust_region != "none":
             raise ValueError("trust_region: it bounds an importance ratio, and ratio is none; set it to none")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 from pydantic import Field
 
@@ -60,6 +61,8 @@ class EpisodeSummary(Record):
     """Why the waits for its pages ended (`envs.settle.SettleReason`), counted over its steps; empty in older runs."""
     cut_turns: tuple[int, ...] = ()
     """Steps whose response was cut at its length limit; empty in older runs, which did not say."""
+    unchanged_turns: tuple[int, ...] = ()
+    """Steps after which the screenshot was the same, byte for byte; empty in older runs, which did not say."""
     cost: Cost = Cost()
     """Of its grading."""
     memory: tuple[MemoryChange, ...] = ()
@@ -84,10 +87,17 @@ class EpisodeSummary(Record):
             action_errors=Counter(str(step.error) for step in trajectory.steps if step.error),
             settled=Counter(step.settled for step in trajectory.steps if step.settled),
             cut_turns=tuple(step.index for step in trajectory.steps if step.finish_reason == "length"),
+            unchanged_turns=unchanged_turns(trajectory),
             cost=trajectory.reward.cost,
             memory=trajectory.memory,
             sha256=sha256,
         )
+
+
+def unchanged_turns(trajectory: Trajectory) -> tuple[int, ...]:
+    """Steps whose next screenshot is the one that the policy had seen; the last step's is the episode's final one, where there is one."""
+    seen = [*(step.screenshot for step in trajectory.steps), trajectory.final_screenshot]
+    return tuple(index for index, (now, after) in enumerate(pairwise(seen)) if now == after)
 
 
 class GroupRecord(Record):

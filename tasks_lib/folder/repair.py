@@ -147,8 +147,19 @@ def batch_of(
     store: RunStore, version: int, settings: AlgorithmConfig, damaged: Mapping[str, str] = MappingProxyType({})
 ) -> TrainingBatch:
     """The batch that the groups of an iteration give; ``StorageError`` if a record cannot be read."""
-    group_ids = sorted(store.group_ids(f"i{version - 1:06d}"), key=play_order)
-    return build_batch(version, [read_group(store, group_id).episodes for group_id in group_ids], settings, damaged)
+    groups = _groups_of(store, version - 1)
+    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings))
+
+
+def earlier_groups(store: RunStore, version: int, settings: AlgorithmConfig) -> list[tuple[EpisodeSummary, ...]]:
+    """The groups of the iterations before that the batch of ``version`` trains on again, oldest first."""
+    first = max(0, version - settings.replay_iterations)
+    return [group for iteration in range(first, version - 1) for group in _groups_of(store, iteration)]
+
+
+def _groups_of(store: RunStore, iteration: int) -> list[tuple[EpisodeSummary, ...]]:
+    group_ids = sorted(store.group_ids(f"i{iteration:06d}"), key=play_order)
+    return [read_group(store, group_id).episodes for group_id in group_ids]
 
 
 def _unfinished(found: list[tuple[Trajectory, str]], size: int, attempts: int) -> list[int]:
@@ -305,14 +316,17 @@ def _forms(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator
     """The files that a batch may have had: with all episodes, without those that are damaged, and as older code wrote it."""
     batch = batch_of(store, version, settings)
     yield json_bytes(batch)
-    yield json_bytes(batch.model_dump(mode="json", exclude={"left_out"}))
+    newer = {"replayed", "damaged_earlier"}
+    yield json_bytes(batch.model_dump(mode="json", exclude=newer))
+    yield json_bytes(batch.model_dump(mode="json", exclude={"left_out", *newer}))
     yield json_bytes(batch_of(store, version, settings, lost_evidence(store, batch)))
 
 
 def damaged_in(batch: TrainingBatch) -> dict[str, str]:
     """The episodes that a batch was made without because they are damaged, and what is."""
     left_out = (batch.left_out or {}).items()
-    return {episode_id: each.reason for episode_id, each in left_out if each.state is EpisodeState.DAMAGED}
+    own = {episode_id: each.reason for episode_id, each in left_out if each.state is EpisodeState.DAMAGED}
+    return own | batch.damaged_earlier
 
 
 def move_damaged_aside(path: Path) -> None:

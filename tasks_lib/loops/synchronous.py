@@ -19,6 +19,7 @@ from tasks_lib.config import describe_split
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
+from tasks_lib.folder.repair import earlier_groups
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -176,7 +177,9 @@ class SynchronousLoop:
 
     def _batch(self, iteration: int, records: Sequence[GroupRecord], damaged: Mapping[str, str]) -> TrainingBatch:
         groups = [record.episodes for record in records]
-        return build_batch(iteration + 1, groups, self.run.config.algorithm, damaged)
+        settings = self.run.config.algorithm
+        earlier = earlier_groups(self.run.store, iteration + 1, settings)
+        return build_batch(iteration + 1, groups, settings, damaged, earlier)
 
     def _draws(self, iteration: int) -> int:
         """How often an iteration may draw: `MAX_DRAWS` more than in the processes that ended because no episode of all their draws got a reward.

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from training.advantages import dr_grpo_advantages, named_advantages, rloo_advantages
 from training.algorithms import PRESETS, PolicyLoss
-from training.batches import build_batch
+from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
 from training.groups import GroupRecord
 from training.losses import behaviour_cloning_loss
@@ -206,3 +206,63 @@ def test_presets_are_values_under_the_others() -> None:
 def test_choices_that_do_not_fit_are_refused(values: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         AlgorithmConfig.model_validate(values)
+
+
+def steps_of(batch: TrainingBatch) -> list[tuple[str, int]]:
+    return [(row.episode_id, row.step) for row in batch.rows]
+
+
+def test_webgym_trains_on_successes_of_four_iterations(synthetic_group: Callable[..., GroupRecord]) -> None:
+    settings = AlgorithmConfig(preset="webgym", replay_steps=0)
+    old = [synthetic_group(f"i00000{number}-g0000", [1.0, 0.0], steps=3).episodes for number in range(3)]
+    new = synthetic_group("i000003-g0000", [0.0, 1.0], steps=2).episodes
+    batch = build_batch(4, [new], settings, earlier=old)
+    assert steps_of(batch) == [("i000003-g0000-s01-a0", 0), ("i000003-g0000-s01-a0", 1)]
+    assert [row.episode_id for row in batch.replayed] == [f"i00000{n}-g0000-s00-a0" for n in range(3) for _ in range(3)]
+    assert {row.advantage for row in (*batch.rows, *batch.replayed)} == {1.0}
+    assert batch.left_out is not None and batch.left_out.keys() == {"i000003-g0000-s00-a0"}
+    assert batch.groups == 1 and batch.episodes == 1, "what is replayed is accounted for in its own batch"
+
+
+def test_steps_that_changed_nothing_are_left_out(synthetic_group: Callable[..., GroupRecord]) -> None:
+    settings = AlgorithmConfig(preset="webgym")
+    group = synthetic_group("i000000-g0000", [1.0, 1.0, 0.0], steps=3)
+    idle, partly, failed = group.episodes
+    episodes = (
+        idle.model_copy(update={"unchanged_turns": (0, 1, 2)}),
+        partly.model_copy(update={"unchanged_turns": (1,)}),
+        failed,
+    )
+    batch = build_batch(1, [episodes], settings)
+    assert steps_of(batch) == [(partly.episode_id, 0), (partly.episode_id, 2)]
+    assert batch.left_out is not None and "changed the screenshot" in batch.left_out[idle.episode_id].reason
+
+
+def test_the_draw_prefers_what_is_recent(synthetic_group: Callable[..., GroupRecord]) -> None:
+    settings = AlgorithmConfig(preset="webgym", replay_steps=40)
+    old = [synthetic_group(f"i000000-g{number:04d}", [1.0], steps=1).episodes for number in range(60)]
+    new = [synthetic_group(f"i000001-g{number:04d}", [1.0], steps=1).episodes for number in range(60)]
+    drawn = [build_batch(version, new, settings, earlier=old) for version in range(2, 202)]
+    assert all(len(batch.rows) + len(batch.replayed) == 40 for batch in drawn)
+    assert all(len({*steps_of(batch)}) == len(batch.rows) for batch in drawn)
+    # Of weights i^2 over 1..120 the newer half has 0.875; without replacement it is somewhat less.
+    share = np.mean([len(batch.rows) / 40 for batch in drawn])
+    assert 0.75 < share < 0.9
+    for batch in drawn:
+        named = {row.episode_id for row in batch.rows} | (batch.left_out or {}).keys()
+        assert named == {episode.episode_id for group in new for episode in group}, "every new episode is accounted for"
+    assert drawn[0] == build_batch(2, new, settings, earlier=old)
+
+
+def test_a_lost_episode_is_not_trained_on_again(synthetic_group: Callable[..., GroupRecord]) -> None:
+    settings = AlgorithmConfig(preset="webgym")
+    old, new = (synthetic_group(f"i00000{number}-g0000", [1.0, 1.0]).episodes for number in range(2))
+    lost = {old[0].episode_id: "its screenshot is gone"}
+    batch = build_batch(2, [new], settings, lost, [old])
+    assert [row.episode_id for row in batch.replayed] == [old[1].episode_id]
+    assert batch.damaged_earlier == lost and batch.left_out == {}
+
+
+def test_only_successes_are_replayed() -> None:
+    with pytest.raises(ValidationError, match="replay_iterations: only successes are trained on again"):
+        AlgorithmConfig(replay_iterations=2)

@@ -53,6 +53,8 @@ def test_grpo_batch() -> None:
         "zero_variance_groups": 2,
         "episodes": 2,
         "abstained_episodes": 2,
+        "replayed": (),
+        "damaged_earlier": {},
     }
     assert [(row.episode_id, row.step) for row in batch.rows] == [("a0", 0), ("a0", 1), ("a1", 0)]
     assert [row.advantage for row in batch.rows] == pytest.approx([0.1, 0.1, -0.1])

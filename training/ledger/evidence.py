@@ -11,7 +11,7 @@ def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:
     """Episodes of a batch whose trajectory, or the screenshot of a row, is missing or damaged, and what is."""
     lost: dict[str, str] = {}
     trajectories: dict[str, Trajectory] = {}
-    for row in batch.rows:
+    for row in (*batch.rows, *batch.replayed):
         if row.episode_id in lost:
             continue
         try:

@@ -117,6 +117,7 @@ def _counts(batch: TrainingBatch) -> dict[str, float]:
         "groups": float(batch.groups),
         "zero_variance_groups": float(batch.zero_variance_groups),
         "episodes": float(batch.episodes),
+        "replayed_rows": float(len(batch.replayed)),
         "abstained_episodes": float(batch.abstained_episodes),
     }
 

@@ -51,7 +51,7 @@ def read_batch_file(store: RunStore, version: int) -> tuple[TrainingBatch, str]:
 
 
 def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...] = ()) -> list[TrainingRow]:
-    """The batch's rows in its order.
+    """The batch's rows in its order, then those of earlier iterations.
 
     Raises:
         TrainingError: A row names an episode, step or screenshot that is not there, or holds ids that sampling cannot have drawn.
@@ -59,7 +59,7 @@ def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...]
     trajectories: dict[str, Trajectory] = {}
     banned = frozenset(banned_ids)
     rows = []
-    for row in batch.rows:
+    for row in (*batch.rows, *batch.replayed):
         try:
             if row.episode_id not in trajectories:
                 trajectories[row.episode_id] = store.trajectory(row.episode_id)
