@@ -50,7 +50,7 @@ def run() -> list[Figure]:
 
 
 def _logprobs(logits: Any, micro: Any, banned: tuple[int, ...]) -> tuple[Any, Any]:
-    from training.losses import token_logprobs
+    from training.algorithms.losses import token_logprobs
 
     leaf = logits.clone().requires_grad_()
     logprobs, _ = token_logprobs(leaf, micro.targets, 1.0, banned)
@@ -58,7 +58,7 @@ def _logprobs(logits: Any, micro: Any, banned: tuple[int, ...]) -> tuple[Any, An
 
 
 def _loss(logits: Any, micro: Any, banned: tuple[int, ...]) -> Any:
-    from training.policy_loss import policy_loss
+    from training.algorithms.policy_loss import policy_loss
 
     _, logprobs = _logprobs(logits, micro, banned)
     loss, _ = policy_loss(

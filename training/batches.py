@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from envs.types import Record
-from training.advantages import group_advantages, has_signal, named_advantages, step_advantages
+from training.algorithms.advantages import group_advantages, has_signal, named_advantages, step_advantages
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
 from training.ledger.states import EpisodeState, LeftOut

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from training.algorithms import PRESETS, Aggregation, Correction, PolicyLoss, RatioLevel, TrustRegion
+from training.algorithms.choices import PRESETS, Aggregation, Correction, PolicyLoss, RatioLevel, TrustRegion
 from training.policy.prompt import ObservationMode
 
 
@@ -125,7 +125,7 @@ class AlgorithmConfig(Settings):
 
     @property
     def choices(self) -> PolicyLoss:
-        """What `training.policy_loss` takes."""
+        """What `training.algorithms.policy_loss` takes."""
         return PolicyLoss(**{each.name: getattr(self, each.name) for each in fields(PolicyLoss)})
 
 

@@ -13,7 +13,7 @@ from envs.actions import as_parsed
 from envs.rewards import reward_source
 from envs.types import ConfigError
 from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TrainConfig, WarmStartConfig
-from training.advantages import ADVANTAGES
+from training.algorithms.advantages import ADVANTAGES
 
 
 def check_extensions(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> None:
@@ -45,6 +45,6 @@ def _of_training(config: TrainConfig) -> Iterator[tuple[str, Callable[[], Any]]]
     if config.algorithm.advantages not in ("", "grpo", "raft"):
         yield "algorithm.advantages", partial(ADVANTAGES.find, config.algorithm.advantages)
     if config.algorithm.loss:
-        from training.losses import LOSSES  # imports torch: seconds
+        from training.algorithms.losses import LOSSES  # imports torch: seconds
 
         yield "algorithm.loss", partial(LOSSES.find, config.algorithm.loss)

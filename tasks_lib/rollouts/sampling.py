@@ -25,7 +25,7 @@ from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
 from tasks_lib.config import TrainConfig
 from tasks_lib.rollouts.planning import training_groups, with_horizon
 from tasks_lib.worker.blocklist import Blocklist
-from training.advantages import has_signal
+from training.algorithms.advantages import has_signal
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, write_json

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.advantages import group_advantages, has_signal, step_advantages
+from training.algorithms.advantages import group_advantages, has_signal, step_advantages
 
 rewards = st.lists(st.floats(0, 1, allow_nan=False), min_size=1, max_size=16)
 

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from training.advantages import dr_grpo_advantages, named_advantages, rloo_advantages
-from training.algorithms import PRESETS, PolicyLoss
+from training.algorithms.advantages import dr_grpo_advantages, named_advantages, rloo_advantages
+from training.algorithms.choices import PRESETS, PolicyLoss
+from training.algorithms.losses import behaviour_cloning_loss
+from training.algorithms.policy_loss import aggregation_weights, policy_loss
 from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
 from training.groups import GroupRecord
-from training.losses import behaviour_cloning_loss
-from training.policy_loss import aggregation_weights, policy_loss
 
 Values = NDArray[np.float64]
 ROWS, COLUMNS = 5, 7

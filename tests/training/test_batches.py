@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from envs.types import StopReason
-from training.advantages import StepNormalizer
+from training.algorithms.advantages import StepNormalizer
 from training.batches import BatchRow, TrainingBatch, build_batch
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary

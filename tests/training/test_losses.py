@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.losses import IGNORE_INDEX, LossMetrics, behaviour_cloning_loss, entropy_bonus, token_logprobs
-from training.policy_loss import PolicyLoss, policy_loss
+from training.algorithms.losses import IGNORE_INDEX, LossMetrics, behaviour_cloning_loss, entropy_bonus, token_logprobs
+from training.algorithms.policy_loss import PolicyLoss, policy_loss
 
 
 def loss_of(ratio: float, advantage: float, weight: float = 1.0) -> tuple[float, LossMetrics]:

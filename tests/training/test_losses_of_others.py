@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.policy_loss import PolicyLoss, policy_loss
+from training.algorithms.policy_loss import PolicyLoss, policy_loss
 
 LOW, HIGH, DUAL, CAP = 0.2, 0.28, 3.0, 5.0
 

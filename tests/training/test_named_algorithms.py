@@ -14,10 +14,10 @@ import torch
 
 from envs.types import ConfigError, TrainingError
 from tests.conftest import make_group
+from training.algorithms.losses import named_policy_loss
+from training.algorithms.policy_loss import PolicyLoss, policy_loss
 from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.losses import named_policy_loss
-from training.policy_loss import PolicyLoss, policy_loss
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 

@@ -15,7 +15,7 @@ from llamafactory.data import SFTDataCollatorWith4DAttentionMask
 from PIL import Image
 from torch import Tensor
 
-from training.losses import IGNORE_INDEX
+from training.algorithms.losses import IGNORE_INDEX
 from training.trainer.rows import TrainingRow
 
 

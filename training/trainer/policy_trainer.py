@@ -24,15 +24,15 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers.trainer_utils import set_seed
 
-from training.ledger.store import policy_name
-from training.losses import (
+from training.algorithms.losses import (
     LossMetrics,
     behaviour_cloning_loss,
     named_policy_loss,
     token_logprobs,
 )
+from training.algorithms.policy_loss import policy_loss
+from training.ledger.store import policy_name
 from training.policy.adapters import ADAPTER_WEIGHTS
-from training.policy_loss import policy_loss
 from training.trainer.collate import MicroBatch
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec

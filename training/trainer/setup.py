@@ -12,8 +12,8 @@ from llamafactory.hparams import get_train_args
 from llamafactory.model import load_model, load_tokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from training.algorithms.losses import IGNORE_INDEX
 from training.ledger.store import RunStore
-from training.losses import IGNORE_INDEX
 from training.policy.adapters import load_policy
 from training.trainer.collate import PolicyCollator
 from training.trainer.policy_trainer import PolicyTrainer

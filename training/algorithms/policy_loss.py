@@ -1,6 +1,6 @@
 """Policy losses as combinations of four choices: ratio, trust region, correction for the behaviour policy, aggregation.
 
-Pure functions of tensors; shapes as in `training.losses`.
+Pure functions of tensors; shapes as in `training.algorithms.losses`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from training.algorithms import Aggregation, PolicyLoss
-from training.losses import LossMetrics, clamp_log_ratio, kl_estimate, per_token, sum_metrics, weighted_sum
+from training.algorithms.choices import Aggregation, PolicyLoss
+from training.algorithms.losses import LossMetrics, clamp_log_ratio, kl_estimate, per_token, sum_metrics, weighted_sum
 
 ASYNCWEBRL = PolicyLoss()
 """Its decoupled loss: the defaults."""
