@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from training.algorithms.choices import PRESETS, Aggregation, Correction, PolicyLoss, RatioLevel, TrustRegion
+from training.policy.context import ContextPolicy
 from training.policy.prompt import ObservationMode
 
 
@@ -32,8 +33,26 @@ class PolicyConfig(Settings):
         "text",
         description="Numbered elements and words; marks on the screenshot; the screenshot alone.",
     )
+    context: ContextPolicy = Field(
+        "present", description="Rounds of the prompt: none; the last ones; or added and dropped in blocks."
+    )
+    context_rounds: int = Field(4, ge=0, le=64, description="Rounds besides the present, each with its screenshot.")
+    context_tokens: int = Field(
+        0, ge=0, description="Tokens of a prompt; older rounds are cut. 0: the model's context."
+    )
+    image_pixels: int = Field(
+        1280 * 768,
+        ge=784,
+        le=2**24,
+        description="Pixels of a screenshot; larger ones are scaled down as they are taken.",
+    )
     temperature: float = Field(1.0, gt=0, le=5, description="Sampling temperature in training.")
     max_new_tokens: int = Field(32, ge=1, le=8192, description="Longest model turn in tokens.")
+
+    @property
+    def max_images(self) -> int:
+        """Most pictures of one prompt."""
+        return 1 if self.context == "present" else self.context_rounds + 1
 
 
 class AlgorithmConfig(Settings):

@@ -82,7 +82,16 @@ from envs.types.rubrics import (
 from envs.types.rubrics.base import FactBase
 from envs.types.tasks import SeedRange, Split, WebTask
 from envs.types.text import break_control_tokens
-from envs.types.trajectories import TRAJECTORY_SCHEMA, FinishReason, Step, StepSeconds, StopReason, Trajectory
+from envs.types.trajectories import (
+    TRAJECTORY_SCHEMA,
+    ContextMessage,
+    FinishReason,
+    Step,
+    StepSeconds,
+    StopReason,
+    TokenSpan,
+    Trajectory,
+)
 from envs.types.webarena import evaluators_hash
 
 __all__ = [
@@ -101,6 +110,7 @@ __all__ = [
     "Click",
     "CloseTab",
     "ConfigError",
+    "ContextMessage",
     "Cost",
     "Dialog",
     "DiskError",
@@ -164,6 +174,7 @@ __all__ = [
     "TaskError",
     "Terminate",
     "TextFact",
+    "TokenSpan",
     "TrainingError",
     "Trajectory",
     "TripleClick",

@@ -16,8 +16,8 @@ from envs.types.record import Record
 from envs.types.rewards import RewardBundle
 from envs.types.signals import EpisodeSignals, PageSignals
 
-TRAJECTORY_SCHEMA = 1
-"""Version of the stored trajectory; a reader refuses any other."""
+TRAJECTORY_SCHEMA = 2
+"""Version of the stored trajectory. Version 1 had one picture and one policy version for each step; a newer one is refused."""
 
 
 FinishReason = Literal["stop", "length", "context_overflow", "aborted"]
@@ -60,6 +60,23 @@ class StopReason(StrEnum):
     """The inference engine failed for longer than it is waited for: an abstention."""
 
 
+class ContextMessage(Record):
+    """A message before the present one in a step's prompt."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    pictures: tuple[str, ...] = ()
+    """Names of the blobs of its pictures, which come before the text."""
+
+
+class TokenSpan(Record):
+    """The tokens ``start`` to ``end - 1`` of a response are of one policy version."""
+
+    version: int
+    start: int
+    end: int
+
+
 class StepSeconds(Record):
     """Wall seconds of a step's parts, as one episode saw them (concurrent episodes overlap)."""
 
@@ -76,7 +93,11 @@ class Step(Record):
     screenshot: str
     """sha256 of the JPEG blob that the policy saw."""
     prompt: str
-    """The user turn's text as rendered (the image's place is implicit: first)."""
+    """The present user turn's text as rendered (the picture's place is implicit: first)."""
+    context: tuple[ContextMessage, ...] = ()
+    """The messages before it, oldest first."""
+    cut_rounds: int = Field(0, ge=0)
+    """Rounds that were left out because the prompt would have had too many tokens."""
     prompt_ids: tuple[int, ...]
     """Token ids of the whole prompt, image placeholders expanded."""
     response: str
@@ -86,6 +107,8 @@ class Step(Record):
     """log pi_behaviour of each response id, under the temperature and token bans of sampling."""
     policy_version: int
     """Oldest version that generated a token of this response."""
+    version_spans: tuple[TokenSpan, ...] = ()
+    """Which version generated which tokens; empty where all are of ``policy_version``, and in older records."""
     finish_reason: FinishReason | None = None
     """Why the response ended; ``None`` in older records, and where no model gave it."""
     action: Action
@@ -103,11 +126,16 @@ class Step(Record):
     """Where the mouse went, in CSS pixels."""
     seconds: StepSeconds = StepSeconds()
 
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """Names of the blobs of all pictures of its prompt, in order; the last one is the screenshot."""
+        return (*(name for message in self.context for name in message.pictures), self.screenshot)
+
 
 class Trajectory(Record):
     """The record of one episode."""
 
-    schema_version: int = TRAJECTORY_SCHEMA
+    schema_version: int = Field(TRAJECTORY_SCHEMA, ge=1, le=TRAJECTORY_SCHEMA)
     episode_id: str
     group_id: str
     task_id: str

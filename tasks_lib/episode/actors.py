@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from envs.actions import format_action
 from envs.browser import PageStep
 from envs.oracles import is_generated, oracle_action, oracle_of
-from envs.types import Action, FinishReason, Invalid, Memory, Step
+from envs.types import Action, ContextMessage, FinishReason, Invalid, Memory, Step, TokenSpan
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.policy.rendered import RenderedPrompt
@@ -49,6 +49,9 @@ class EncodedSituation:
     pictures: tuple[Picture, ...]
     screenshot: str
     """Name of its blob."""
+    context: tuple[ContextMessage, ...] = ()
+    """The messages before the present one."""
+    cut_rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Turn:
     """Oldest version that a token of it is of."""
     finish_reason: FinishReason | None = None
     """``None`` if no model gave it."""
+    version_spans: tuple[TokenSpan, ...] = ()
+    """Where its tokens are of several versions."""
 
 
 class Actor(Protocol):
@@ -110,8 +115,15 @@ class PolicyActor:
         )
         turn = await generate_patiently(self.engine, request, self.patience)
         version = min((span.version for span in turn.version_spans), default=self.policy_version)
+        spans = [TokenSpan(version=span.version, start=span.start, end=span.end) for span in turn.version_spans]
         return Turn(
-            asked, self.renderer.decode(turn.token_ids), turn.token_ids, turn.logprobs, version, turn.finish_reason
+            asked,
+            self.renderer.decode(turn.token_ids),
+            turn.token_ids,
+            turn.logprobs,
+            version,
+            turn.finish_reason,
+            tuple(spans) if len(spans) > 1 else (),
         )
 
 

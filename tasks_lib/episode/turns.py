@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,20 @@ from PIL import Image, UnidentifiedImageError
 from envs.types import BrowserError
 from tasks_lib.episode.actors import Actor, EncodedSituation, Situation, Turn
 from tasks_lib.episode.pipeline import Pipeline, Stage
+from training.config import PolicyConfig
 from training.ledger.store import RunStore
-from training.policy.prompt import MEMORY_BUDGET, ObservationMode, user_text
+from training.policy.context import make_conversation
+from training.policy.prompt import MEMORY_BUDGET, user_text
 from training.serving.engine import Picture
 
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
+
+PICTURES_KEPT = 64
+"""Pictures of earlier steps that are kept in memory, with their sizes: those of the episodes that are played."""
+
+JPEG_QUALITY = 90
+"""Of pictures that are scaled down."""
 
 EncodeStage = Stage[Situation, EncodedSituation]
 TurnPipeline = Pipeline[Situation, Turn]
@@ -32,25 +41,64 @@ TurnPipeline = Pipeline[Situation, Turn]
 def encode_stage(
     renderer: Renderer,
     store: RunStore,
-    mode: ObservationMode,
+    policy: PolicyConfig,
     threads: ThreadPoolExecutor,
     memory_budget: int = MEMORY_BUDGET,
 ) -> EncodeStage:
     """Keeps the screenshot as a blob, writes the prompt, and makes token ids of it: one at a time, tokenizers are not shared by threads."""
+    encoder = PromptEncoder(renderer, store, policy, memory_budget)
+    return Stage.in_threads("encode", encoder.encode, threads)
 
-    def encode(now: Situation) -> EncodedSituation:
-        screenshot = store.put_blob(now.frame.screenshot)
-        prompt = user_text(
+
+class PromptEncoder:
+    """Makes the prompts of one rollout."""
+
+    def __init__(self, renderer: Renderer, store: RunStore, policy: PolicyConfig, memory_budget: int) -> None:
+        self._renderer, self._store, self._policy = renderer, store, policy
+        self._memory_budget = memory_budget
+        self._limit = policy.context_tokens or max(1, renderer.context_tokens - policy.max_new_tokens)
+        self._picture = lru_cache(maxsize=PICTURES_KEPT)(self._read_picture)
+
+    def encode(self, now: Situation) -> EncodedSituation:
+        """The prompt of a situation, with as many rounds as its tokens allow."""
+        policy = self._policy
+        jpeg, size = self._fitted(now.frame.screenshot)
+        screenshot = self._store.put_blob(jpeg)
+        present = Picture(jpeg, size, self._store.blob_path(screenshot))
+        text = user_text(
             now.frame.observation,
-            [step.response for step in now.steps],
-            mode,
+            [step.response for step in now.steps] if policy.context == "present" else [],
+            policy.observation,
             memory=now.memory,
-            memory_budget=memory_budget,
+            memory_budget=self._memory_budget,
         )
-        picture = Picture(now.frame.screenshot, picture_size(now.frame.screenshot), store.blob_path(screenshot))
-        return EncodedSituation(now, prompt, renderer.encode(prompt, [picture.size]), (picture,), screenshot)
+        dropped = 0
+        while True:
+            messages = make_conversation(policy.context, policy.context_rounds, now.steps, text, screenshot, dropped)
+            names = [name for message in messages for name in message.pictures]
+            pictures = (*(self._picture(name) for name in names[:-1]), present)
+            rendered = self._renderer.encode_conversation(messages, [picture.size for picture in pictures])
+            if len(rendered.ids) <= self._limit or len(messages) == 1:
+                break
+            dropped += 1
+        return EncodedSituation(
+            now, text, rendered, pictures, screenshot, tuple(message.record() for message in messages[:-1]), dropped
+        )
 
-    return Stage.in_threads("encode", encode, threads)
+    def _fitted(self, jpeg: bytes) -> tuple[bytes, tuple[int, int]]:
+        """The picture within ``image_pixels``, and its size: the bytes that engine, server, trainer and judge are given."""
+        size = picture_size(jpeg)
+        fitted = self._renderer.fitting_size(size, self._policy.image_pixels)
+        if fitted == size:
+            return jpeg, size
+        with Image.open(BytesIO(jpeg)) as image, BytesIO() as smaller:
+            image.convert("RGB").resize(fitted, Image.Resampling.LANCZOS).save(smaller, "JPEG", quality=JPEG_QUALITY)
+            return smaller.getvalue(), fitted
+
+    def _read_picture(self, name: str) -> Picture:
+        """Of an earlier step."""
+        jpeg = self._store.blob(name)
+        return Picture(jpeg, picture_size(jpeg), self._store.blob_path(name))
 
 
 def picture_size(picture: bytes) -> tuple[int, int]:

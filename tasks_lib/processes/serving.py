@@ -92,7 +92,7 @@ def serve_policy(
     # A server refuses to read pictures below a folder that is not there.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
     supervisor = make_supervisor(
-        server_options(config, store, whole_model_of(folder), lora_rank),
+        server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images),
         renderer,
         store.root / "serving",
         replicas=config.replicas,
@@ -100,7 +100,7 @@ def serve_policy(
         addresses=config.address,
         update=config.update,
         together=not config.one_at_a_time,
-        probe=Probe(renderer, limit=config.probe_limit or default_limit()),
+        probe=Probe(renderer, limit=config.probe_limit or default_limit(), images=policy.max_images),
     )
     with start_blocking_portal() as portal:
         run_as_task(
@@ -127,7 +127,9 @@ def connect_engine(
     return VllmEngine(connect(addresses, renderer, server_options(config, store, checkpoint)), busy=busy)
 
 
-def server_options(config: ServingConfig, store: RunStore, model: Path, lora_rank: int = 0) -> ServerOptions:
+def server_options(
+    config: ServingConfig, store: RunStore, model: Path, lora_rank: int = 0, max_images: int = 1
+) -> ServerOptions:
     """What all servers of a run have in common.
 
     Raises:
@@ -152,6 +154,7 @@ def server_options(config: ServingConfig, store: RunStore, model: Path, lora_ran
         max_num_seqs=config.max_turns,
         tensor_parallel=config.tensor_parallel,
         lora_rank=lora_rank,
+        max_images=max_images,
         flags=flags,
     )
 

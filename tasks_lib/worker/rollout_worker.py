@@ -180,8 +180,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             if request.actor == "policy"
             else OracleActor(renderer, request.version)
         )
-        mode = request.policy.observation if request.actor == "policy" else "text"
-        encode = encode_stage(renderer, store, mode, self._encoding, rollout.memory_budget)
+        policy = request.policy
+        if request.actor == "oracle":
+            policy = policy.model_copy(update={"observation": "text"})
+        encode = encode_stage(renderer, store, policy, self._encoding, rollout.memory_budget)
         turns = turn_pipeline(encode, actor, rollout.concurrency)
         runner = EpisodeRunner(
             pool,

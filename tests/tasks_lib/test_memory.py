@@ -18,8 +18,10 @@ from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
+from training.config import PolicyConfig
 from training.groups import EpisodeSummary, GroupSpec
 from training.ledger.store import RunStore
+from training.policy.context import Message
 from training.policy.rendered import RenderedPrompt
 
 HEAD = 'remember [key] "value", forget [key]):'
@@ -28,8 +30,13 @@ HEAD = 'remember [key] "value", forget [key]):'
 class Letters:
     """Stands for the renderer: a token is a letter."""
 
-    def encode(self, text: str, sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
-        ids = tuple(map(ord, text))
+    context_tokens = 100_000
+
+    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
+        return size
+
+    def encode_conversation(self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+        ids = tuple(ord(letter) for message in messages for letter in message.text)
         return RenderedPrompt(ids, ids, ())
 
 
@@ -65,7 +72,7 @@ async def play(
         with ThreadPoolExecutor(1) as threads:
             async with BrowserPool(max_sessions=len(lines)) as pool:
                 actor = Script(*lines)
-                encode = encode_stage(Letters(), RunStore(folder), "text", threads, config.memory_budget)
+                encode = encode_stage(Letters(), RunStore(folder), PolicyConfig(), threads, config.memory_budget)
                 turns = turn_pipeline(encode, actor, len(lines))
                 clock = ActivityClock(("generate", "browser", "reward", "store"))
                 runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, config)

@@ -20,6 +20,7 @@ from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.tasks_lib.test_memory import Letters
+from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
@@ -57,7 +58,7 @@ async def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: P
         with ThreadPoolExecutor(1) as threads:
             async with BrowserPool(max_sessions=2) as pool:
                 actor = Thinker()
-                encode = encode_stage(Letters(), RunStore(tmp_path), "text", threads, 1000)
+                encode = encode_stage(Letters(), RunStore(tmp_path), PolicyConfig(), threads, 1000)
                 turns = turn_pipeline(encode, actor, 2)
                 clock = ActivityClock(("generate", "browser", "reward", "store"))
                 runner = EpisodeRunner(pool, {"miniwob": site}, actor, turns, clock, RolloutConfig())

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -15,12 +16,14 @@ import pytest
 from PIL import Image
 
 from envs.browser import PageStep
-from envs.types import BrowserError, Observation, WebTask
+from envs.types import BrowserError, Click, Observation, Step, WebTask
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
 from tasks_lib.episode.pipeline import QUEUE
-from tasks_lib.episode.turns import encode_stage, picture_size, stage_metrics, turn_pipeline
+from tasks_lib.episode.turns import PromptEncoder, encode_stage, picture_size, stage_metrics, turn_pipeline
+from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
+from training.policy.context import Message
 from training.policy.rendered import RenderedPrompt
 
 SLOTS = 12
@@ -43,13 +46,18 @@ class SlowEngine:
         yield
         self.seconds[what].append((begun, time.perf_counter()))
 
-    def encode(self, text: str, sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+    context_tokens = 100_000
+
+    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
+        return size
+
+    def encode_conversation(self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
         self.threads.add(threading.get_ident())
         with self.busy("encode"):
             time.sleep(SLOW)
         if self.fails:
             raise ValueError("no such word")
-        ids = (len(text), *sizes[0])
+        ids = (len(messages[-1].text), *sizes[-1])
         return RenderedPrompt(ids, ids, ())
 
 
@@ -84,7 +92,7 @@ def situation(sample: int) -> Situation:
 async def play(engine: SlowEngine, store: RunStore) -> tuple[list[Turn], dict[str, dict[str, float]]]:
     """Turns of twelve slots, and what the stages did."""
     with ThreadPoolExecutor(1) as threads:
-        turns = turn_pipeline(encode_stage(engine, store, "text", threads), SlowActor(engine), SLOTS)
+        turns = turn_pipeline(encode_stage(engine, store, PolicyConfig(), threads), SlowActor(engine), SLOTS)
         made = await asyncio.gather(*(turns.run(situation(sample)) for sample in range(SLOTS)))
         return made, stage_metrics(turns)
 
@@ -119,3 +127,79 @@ def test_a_screenshot_that_is_no_picture_is_the_browser_s_fault(picture: bytes) 
     """So that it becomes an abstention, and not an error of the engine with the turns of a whole batch."""
     with pytest.raises(BrowserError, match=rf"screenshot of {len(picture)} bytes is no picture"):
         picture_size(picture)
+
+
+class Letters:
+    """A renderer for which a token is a letter, and a picture a hundred."""
+
+    context_tokens = 2000
+
+    def encode_conversation(self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+        ids = tuple(range(sum(len(message.text) for message in messages) + 100 * len(sizes)))
+        return RenderedPrompt(ids, ids, tuple((0, 1) for _ in sizes))
+
+    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
+        return size if size[0] * size[1] <= pixels else (80, 104)
+
+
+def played(store: RunStore, count: int) -> list[Step]:
+    """Steps with screenshots of their own, each as wide as its index says."""
+    return [
+        make_step(index).model_copy(
+            update={"screenshot": store.put_blob(situation(index).frame.screenshot), "response": "click(1)"}
+        )
+        for index in range(count)
+    ]
+
+
+def make_step(index: int) -> Step:
+    seen = Observation(instruction="Click.", elements=(), url="", viewport=(160, 210))
+    return Step(
+        index=index,
+        observation=seen,
+        screenshot="",
+        prompt="Task: Click.",
+        prompt_ids=(),
+        response="",
+        response_ids=(),
+        logprobs=(),
+        policy_version=0,
+        action=Click(element=1),
+    )
+
+
+def test_the_prompt_has_the_pictures_of_its_rounds(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    encoder = PromptEncoder(Letters(), store, PolicyConfig(context="window", context_rounds=2), 1000)  # type: ignore[arg-type]
+    steps = played(store, 3)
+    asked = encoder.encode(replace(situation(9), steps=steps))
+    assert [picture.size[0] for picture in asked.pictures] == [161, 162, 169]
+    assert [store.blob(name) for message in asked.context for name in message.pictures] == [
+        picture.jpeg for picture in asked.pictures[:-1]
+    ]
+    assert asked.prompt.startswith("Page:") and "Done:" not in asked.prompt and asked.cut_rounds == 0
+
+
+def test_rounds_are_cut_to_the_budget_of_tokens_and_counted(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    steps = played(store, 4)
+    sizes = {}
+    for tokens in (0, 900, 450, 300, 1):
+        policy = PolicyConfig(context="window", context_rounds=4, context_tokens=tokens)
+        asked = PromptEncoder(Letters(), store, policy, 1000).encode(replace(situation(9), steps=steps))  # type: ignore[arg-type]
+        sizes[tokens] = (len(asked.pictures), asked.cut_rounds)
+        assert len(asked.pictures) + asked.cut_rounds == 5
+        assert not tokens or len(asked.rendered.ids) <= tokens or len(asked.pictures) == 1
+    assert sizes[0] == sizes[900] == (5, 0) and sizes[1] == (1, 4)
+    assert len({*sizes.values()}) >= 3
+
+
+def test_a_large_picture_is_scaled_down_before_it_is_kept(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    asked = PromptEncoder(Letters(), store, PolicyConfig(image_pixels=160 * 210), 1000).encode(situation(9))  # type: ignore[arg-type]
+    (picture,) = asked.pictures
+    assert picture.size == (80, 104) and store.blob(asked.screenshot) == picture.jpeg
+    with Image.open(BytesIO(picture.jpeg)) as image:
+        assert image.size == (80, 104)
+    asked = PromptEncoder(Letters(), store, PolicyConfig(), 1000).encode(situation(9))  # type: ignore[arg-type]
+    assert asked.pictures[0].jpeg == situation(9).frame.screenshot

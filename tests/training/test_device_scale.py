@@ -79,7 +79,7 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
         with ThreadPoolExecutor(1) as threads:
             actor = PolicyActor(engine, renderer, policy, seed=0, policy_version=0, patience=0.0)
             async with actor.session("alone"):
-                return await turn_pipeline(encode_stage(renderer, store, "text", threads), actor, 1).run(now)
+                return await turn_pipeline(encode_stage(renderer, store, policy, threads), actor, 1).run(now)
 
     turns = {scale: asyncio.run(turn(sample, frames[scale])) for sample, scale in enumerate(SCALES)}
     lengths = {scale: len(made.asked.rendered.ids) for scale, made in turns.items()}
@@ -91,7 +91,7 @@ def test_the_prompt_has_as_many_placeholders_as_the_picture_has_patches(
             prompt_ids=made.asked.rendered.ids,
             response_ids=made.response_ids,
             behaviour=made.logprobs,
-            screenshot=store.blob(made.asked.screenshot),
+            screenshots=(store.blob(made.asked.screenshot),),
             advantage=1.0,
         )
         for made in turns.values()

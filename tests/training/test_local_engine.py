@@ -113,7 +113,7 @@ def micro_batch(trainer: PolicyTrainer, asked: list[GenerationRequest], turns: l
             prompt_ids=request.prompt.ids,
             response_ids=turn.token_ids,
             behaviour=turn.logprobs,
-            screenshot=request.pictures[0].jpeg,
+            screenshots=tuple(picture.jpeg for picture in request.pictures),
             advantage=1.0,
         )
         for request, turn in zip(asked, turns, strict=True)

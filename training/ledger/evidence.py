@@ -20,7 +20,8 @@ def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:
             steps = trajectories[row.episode_id].steps
             if row.step >= len(steps):
                 raise StorageError(f"its trajectory has {len(steps)} steps and not the one of index {row.step}")
-            store.blob(steps[row.step].screenshot)
+            for name in steps[row.step].pictures:
+                store.blob(name)
         except StorageError as error:
             # Without the folder's name: the batch holds this, and its bytes are the same wherever the run lies.
             lost[row.episode_id] = str(error).replace(f"{store.root}/", "")

@@ -6,6 +6,7 @@ The rollout renders with this, and the trainer feeds the ids that were kept, so 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -21,9 +22,14 @@ from envs.types import PolicyError
 from training.ledger.checkpoint_files import check_checkpoint_files
 from training.ledger.disk import raise_read_errors, read_fault
 from training.policy.bans import banned_ids
+from training.policy.context import Message
 from training.policy.rendered import RenderedPrompt
 from training.policy.templates import derive_template
 from training.quiet import quiet_model_libraries
+
+UNBOUNDED_PIXELS = 2**30
+"""LLaMA-Factory's ``image_max_pixels``: pictures are fitted once, when they are taken (`Renderer.fitting_size`), and not again by its plugin,
+which servers do not have."""
 
 
 @contextmanager
@@ -75,7 +81,7 @@ class Renderer:
         from llamafactory.hparams import DataArguments, ModelArguments
         from llamafactory.model import load_tokenizer
 
-        modules = load_tokenizer(ModelArguments(model_name_or_path=str(checkpoint)))
+        modules = load_tokenizer(ModelArguments(model_name_or_path=str(checkpoint), image_max_pixels=UNBOUNDED_PIXELS))
         self.tokenizer: Any = modules["tokenizer"]
         self.processor: Any = modules["processor"]
         if self.processor is None:
@@ -89,6 +95,12 @@ class Renderer:
                 f"the chat template {template} shows no images; set policy.template to that of {checkpoint}'s model"
             )
         self.image_token_id: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
+        self._ends = frozenset(end_ids(checkpoint, self.tokenizer))
+        self._turn_close: list[int] = self.template._convert_elements_to_ids(
+            self.tokenizer, self.template.format_assistant.apply(content="")
+        )
+        self.context_tokens = context_length(checkpoint)
+        """Tokens of prompt and turn that the model takes."""
         self.banned_ids = banned_ids(checkpoint)
         """Tokens that a policy must never generate, ascending."""
 
@@ -102,6 +114,53 @@ class Renderer:
         ids, _ = self.template.encode_oneturn(self.tokenizer, messages)
         return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
 
+    def encode_conversation(
+        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = ""
+    ) -> RenderedPrompt:
+        """The whole prompt of a conversation whose last message is the user's.
+
+        Turns of the assistant go in as they were sampled; of one without ids the text is encoded.
+
+        Args:
+            sizes: (width, height) of all pictures, in the order of the messages.
+            system: Text of the system turn; empty: the template's own.
+
+        Raises:
+            PolicyError: there are more pictures than sizes, or fewer, or the template does not fit the processor.
+        """
+        if (named := sum(len(message.pictures) for message in messages)) != len(sizes):
+            raise PolicyError(
+                f"a prompt names {named} pictures, and {len(sizes)} sizes are given: one for each is needed"
+            )
+        images = [self._expand_image(size) for size in sizes]
+        places = iter(images)
+        texts = [
+            {
+                "role": message.role,
+                "content": "".join(next(places) for _ in message.pictures)
+                + ("\n" if message.pictures and message.role == "user" else "")
+                + message.text,
+            }
+            for message in messages
+        ]
+        # One pair of query and response for each user's message; the responses are replaced by what was sampled.
+        pairs = self.template.encode_multiturn(
+            self.tokenizer, [*texts, {"role": "assistant", "content": ""}], system=system or None
+        )
+        turns = [message for message in messages if message.role == "assistant"]
+        ids: list[int] = []
+        for (query, encoded), turn in zip(pairs[:-1], turns, strict=True):
+            ids += [*query, *(self._as_sampled(turn.ids) if turn.ids else encoded)]
+        ids += pairs[-1][0]
+        return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
+
+    def _as_sampled(self, ids: tuple[int, ...]) -> list[int]:
+        """A turn's ids, closed as the template closes the assistant's."""
+        kept = list(ids)
+        while kept and kept[-1] in self._ends:
+            kept.pop()
+        return [*kept, *self._turn_close]
+
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a turn that says ``text``, the end-of-turn token included."""
         return [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
@@ -112,6 +171,21 @@ class Renderer:
         messages = [{"role": "user", "content": "<image>"}, {"role": "assistant", "content": ""}]
         expanded = self.template.mm_plugin.process_messages(messages, [blank], [], [], self.processor)
         return str(expanded[0]["content"])
+
+    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
+        """The size of a picture that engine, server and trainer take as it is: at most ``pixels``, in whole patches.
+
+        Args:
+            size: (width, height); kept where it has no more than ``pixels``.
+        """
+        width, height = size
+        if width * height <= pixels:
+            return size
+        processor = self.processor.image_processor
+        factor = processor.patch_size * processor.merge_size
+        scale = math.sqrt(pixels / (width * height))
+        fitted = [max(factor, int(side * scale) // factor * factor) for side in size]
+        return fitted[0], fitted[1]
 
     def image_inputs(self, images: list[bytes]) -> dict[str, torch.Tensor]:
         """``pixel_values`` and ``image_grid_thw`` of JPEG images in order, made as the trainer's collator makes them."""
@@ -142,6 +216,19 @@ def find_images(ids: Sequence[int], image_token: int, lengths: Sequence[int]) ->
     repeated = set(found) - set(starts)
     short = tuple(token for offset, token in enumerate(ids) if offset not in repeated)
     return RenderedPrompt(tuple(ids), short, tuple(zip(starts, lengths, strict=True)))
+
+
+def context_length(checkpoint: Path) -> int:
+    """``max_position_embeddings`` of a checkpoint's language model.
+
+    Raises:
+        PolicyError: its configuration does not say.
+    """
+    config = json.loads((checkpoint / "config.json").read_bytes())
+    found = config.get("text_config", config).get("max_position_embeddings") or config.get("max_position_embeddings")
+    if not found:
+        raise PolicyError(f"{checkpoint}/config.json names no max_position_embeddings; add it")
+    return int(found)
 
 
 def end_ids(checkpoint: Path, tokenizer: Any) -> list[int]:

@@ -85,5 +85,5 @@ def _features(row: TrainingRow) -> dict[str, Any]:
         "input_ids": ids,
         "attention_mask": [1] * len(ids),
         "labels": [IGNORE_INDEX] * len(row.prompt_ids) + list(row.response_ids),
-        "images": [Image.open(BytesIO(row.screenshot))],
+        "images": [Image.open(BytesIO(screenshot)) for screenshot in row.screenshots],
     }

@@ -20,8 +20,8 @@ class TrainingRow:
     response_ids: tuple[int, ...]
     behaviour: tuple[float, ...]
     """log pi_behaviour of each response id."""
-    screenshot: bytes
-    """The JPEG that the policy saw."""
+    screenshots: tuple[bytes, ...]
+    """The JPEGs that the policy saw, in the order of their placeholders."""
     advantage: float
     episode_id: str = ""
 
@@ -64,7 +64,7 @@ def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...]
             if row.episode_id not in trajectories:
                 trajectories[row.episode_id] = store.trajectory(row.episode_id)
             step = _step(trajectories[row.episode_id], row, banned)
-            screenshot = store.blob(step.screenshot)
+            screenshots = tuple(store.blob(name) for name in step.pictures)
         except StorageError as error:
             raise TrainingError(f"batch v{batch.version}: row {row.episode_id}/{row.step}: {error}") from error
         rows.append(
@@ -72,7 +72,7 @@ def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...]
                 prompt_ids=step.prompt_ids,
                 response_ids=step.response_ids,
                 behaviour=step.logprobs,
-                screenshot=screenshot,
+                screenshots=screenshots,
                 advantage=row.advantage,
                 episode_id=row.episode_id,
             )

@@ -15,6 +15,7 @@ from transformers.utils.logging import disable_progress_bar
 from training.algorithms.losses import IGNORE_INDEX
 from training.ledger.store import RunStore
 from training.policy.adapters import load_policy
+from training.policy.renderer import UNBOUNDED_PIXELS
 from training.trainer.collate import PolicyCollator
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
@@ -80,6 +81,7 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
         "do_train": True,
         "dataset": "unused",
         "template": spec.template,
+        "image_max_pixels": UNBOUNDED_PIXELS,
         "finetuning_type": settings.finetuning_type,
         "freeze_vision_tower": not settings.train_vision_tower,
         "freeze_multi_modal_projector": not settings.train_vision_tower,

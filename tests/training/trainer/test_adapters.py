@@ -70,7 +70,7 @@ def turn_of(renderer: Renderer, row: TrainingRow) -> Turn:
     image = renderer.image_token_id
     request = GenerationRequest(
         prompt=find_images(row.prompt_ids, image, [list(row.prompt_ids).count(image)]),
-        pictures=(Picture(row.screenshot, (0, 0)),),
+        pictures=(Picture(row.screenshots[0], (0, 0)),),
         key="",
         episode="",
         seed=0,

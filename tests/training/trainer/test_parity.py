@@ -54,7 +54,7 @@ def plain_scores(checkpoint: Path, row: TrainingRow) -> torch.Tensor:
     """The same by transformers alone, one row, all logits."""
     model = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
     processor = AutoProcessor.from_pretrained(checkpoint)
-    image = processor.image_processor([Image.open(io.BytesIO(row.screenshot))], return_tensors="pt")
+    image = processor.image_processor([Image.open(io.BytesIO(row.screenshots[0]))], return_tensors="pt")
     ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
     kinds = (ids == model.config.image_token_id).int()
     with torch.no_grad():
@@ -74,7 +74,7 @@ def test_scores_equal_a_plain_forward(trainer: PolicyTrainer, rows: list[Trainin
 
 def test_scores_depend_on_image_and_weights(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
     before = torch.cat(scores(trainer, rows))
-    other_image = [replace(row, screenshot=screenshot(999)) for row in rows]
+    other_image = [replace(row, screenshots=(screenshot(999),)) for row in rows]
     assert (torch.cat(scores(trainer, other_image)) - before).abs().max() > 1e-3
     with torch.no_grad():
         next(p for name, p in trainer.model.named_parameters() if "q_proj.weight" in name).mul_(1.5)
