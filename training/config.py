@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from training.algorithms.choices import PRESETS, Aggregation, Correction, PolicyLoss, RatioLevel, TrustRegion
 from training.policy.context import ContextPolicy
 from training.policy.prompt import ObservationMode
+from training.policy.prompts import PromptName
 
 
 class Settings(BaseModel):
@@ -45,6 +46,10 @@ class PolicyConfig(Settings):
         ge=784,
         le=2**24,
         description="Pixels of a screenshot; larger ones are scaled down as they are taken.",
+    )
+    prompt: PromptName = Field(
+        "plain",
+        description="System turn: the template's; WebGym's answers, short or whole; or tools (docs/contexts.md).",
     )
     temperature: float = Field(1.0, gt=0, le=5, description="Sampling temperature in training.")
     max_new_tokens: int = Field(32, ge=1, le=8192, description="Longest model turn in tokens.")

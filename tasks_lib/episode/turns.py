@@ -23,6 +23,7 @@ from training.config import PolicyConfig
 from training.ledger.store import RunStore
 from training.policy.context import make_conversation
 from training.policy.prompt import MEMORY_BUDGET, user_text
+from training.policy.prompts import system_text, tools_text
 from training.serving.engine import Picture
 
 if TYPE_CHECKING:  # imports torch: seconds
@@ -56,6 +57,8 @@ class PromptEncoder:
     def __init__(self, renderer: Renderer, store: RunStore, policy: PolicyConfig, memory_budget: int) -> None:
         self._renderer, self._store, self._policy = renderer, store, policy
         self._memory_budget = memory_budget
+        self._system = system_text(policy.prompt, policy.observation)
+        self._tools = tools_text(policy.prompt, policy.observation)
         self._limit = policy.context_tokens or max(1, renderer.context_tokens - policy.max_new_tokens)
         self._picture = lru_cache(maxsize=PICTURES_KEPT)(self._read_picture)
 
@@ -77,7 +80,9 @@ class PromptEncoder:
             messages = make_conversation(policy.context, policy.context_rounds, now.steps, text, screenshot, dropped)
             names = [name for message in messages for name in message.pictures]
             pictures = (*(self._picture(name) for name in names[:-1]), present)
-            rendered = self._renderer.encode_conversation(messages, [picture.size for picture in pictures])
+            rendered = self._renderer.encode_conversation(
+                messages, [picture.size for picture in pictures], self._system, self._tools
+            )
             if len(rendered.ids) <= self._limit or len(messages) == 1:
                 break
             dropped += 1

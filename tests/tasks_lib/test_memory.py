@@ -35,7 +35,9 @@ class Letters:
     def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
         return size
 
-    def encode_conversation(self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+    def encode_conversation(
+        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
+    ) -> RenderedPrompt:
         ids = tuple(ord(letter) for message in messages for letter in message.text)
         return RenderedPrompt(ids, ids, ())
 

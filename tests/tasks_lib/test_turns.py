@@ -51,7 +51,9 @@ class SlowEngine:
     def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
         return size
 
-    def encode_conversation(self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+    def encode_conversation(
+        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
+    ) -> RenderedPrompt:
         self.threads.add(threading.get_ident())
         with self.busy("encode"):
             time.sleep(SLOW)
@@ -134,7 +136,9 @@ class Letters:
 
     context_tokens = 2000
 
-    def encode_conversation(self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
+    def encode_conversation(
+        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
+    ) -> RenderedPrompt:
         ids = tuple(range(sum(len(message.text) for message in messages) + 100 * len(sizes)))
         return RenderedPrompt(ids, ids, tuple((0, 1) for _ in sizes))
 

@@ -115,7 +115,7 @@ class Renderer:
         return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
 
     def encode_conversation(
-        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = ""
+        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
     ) -> RenderedPrompt:
         """The whole prompt of a conversation whose last message is the user's.
 
@@ -124,6 +124,7 @@ class Renderer:
         Args:
             sizes: (width, height) of all pictures, in the order of the messages.
             system: Text of the system turn; empty: the template's own.
+            tools: JSON list of the functions that the chat template shows; empty: none.
 
         Raises:
             PolicyError: there are more pictures than sizes, or fewer, or the template does not fit the processor.
@@ -145,7 +146,7 @@ class Renderer:
         ]
         # One pair of query and response for each user's message; the responses are replaced by what was sampled.
         pairs = self.template.encode_multiturn(
-            self.tokenizer, [*texts, {"role": "assistant", "content": ""}], system=system or None
+            self.tokenizer, [*texts, {"role": "assistant", "content": ""}], system=system or None, tools=tools or None
         )
         turns = [message for message in messages if message.role == "assistant"]
         ids: list[int] = []
