@@ -145,8 +145,16 @@ def test_a_worker_runs_the_deployment_to_its_result(
     ]
 
 
-def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
-    base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
+def tiny_base(cluster: DaskCluster) -> dict[str, object]:
+    """Of a sweep whose arms run on a cluster that is warm."""
+    changes = {**TINY, "cluster.address": cluster.address}
+    return {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in changes.items()])}
+
+
+def test_a_worker_runs_a_sweep_and_its_arms(
+    deployed: PrefectServer, dask_cluster: DaskCluster, services: Services, tmp_path: Path
+) -> None:
+    base = tiny_base(dask_cluster)
     pair = {"run_id": "pair", "root": str(tmp_path), "base": base, "grid": {"seed": [0, 1]}, "parallel": 2}
     parameters = given(SweepConfig, {**pair, "deployment": "train/quickstart"})
     services.start("sweeper", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
@@ -168,9 +176,9 @@ def test_a_worker_runs_a_sweep_and_its_arms(deployed: PrefectServer, services: S
 
 
 def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_started_again(
-    deployed: PrefectServer, services: Services, tmp_path: Path
+    deployed: PrefectServer, dask_cluster: DaskCluster, services: Services, tmp_path: Path
 ) -> None:
-    base = {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in TINY.items()])}
+    base = tiny_base(dask_cluster)
     given = {"run_id": "left", "root": str(tmp_path), "base": base, "grid": {"seed": [0]}}
     command = ["python", "-m", "flows.sweep", "--set", "deployment=train/quickstart"]
     command += [part for key, value in given.items() for part in ("--set", f"{key}={orjson.dumps(value).decode()}")]

@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 
 
 @pytest.mark.timeout(900)
-def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, tmp_path) -> None:
+def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, dask_cluster, tmp_path) -> None:
     services = Services(tmp_path)
     try:
         server = PrefectServer(services, tmp_path / "home")
-        run = make_run("outage", prefect=server.environment, iterations=4)
+        run = make_run("outage", prefect=server.environment, iterations=4, **{"cluster.address": dask_cluster.address})
         process = psutil.Process(services._running["server"].pid)
         run.start()
         run.wait_until(lambda: any(run.store.root.glob("trajectories/*/e000000-*")))

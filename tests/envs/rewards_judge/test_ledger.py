@@ -117,11 +117,17 @@ class SlowLimits(Limits):
         return super().refusal(spent)
 
 
+BETWEEN = 0.05
+"""Seconds between the look and the count of a wrong ledger: others look meanwhile, whatever the machine does."""
+
+
 class LooksFirst(Ledger):
     """Looks in one transaction and counts in another, which is wrong."""
 
     def claim(self, limits: Limits) -> str | None:
-        return limits.refusal(self.read()) or super().claim(NONE)
+        refused = limits.refusal(self.read())
+        time.sleep(BETWEEN)
+        return refused or super().claim(NONE)
 
 
 def claim_all(ledger: Ledger, most: int, pause: float, start: Any, said: Path) -> None:
