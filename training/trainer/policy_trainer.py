@@ -121,7 +121,11 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         algorithm, device = self.spec.algorithm, logprobs.device
         mask, behaviour, advantages = self._on_device(micro.mask, micro.behaviour, micro.advantages)
         proximal = behaviour if micro.proximal is None else micro.proximal.to(device)
-        summed = {"normaliser": self._normaliser, "row_weights": micro.row_weights.to(device), "entropy": entropy}
+        summed: dict[str, Any] = {
+            "normaliser": self._normaliser,
+            "row_weights": micro.row_weights.to(device),
+            "entropy": entropy,
+        }
         if self.cloning:
             loss, metrics = behaviour_cloning_loss(logprobs, behaviour, mask, **summed)
         elif algorithm.loss:
