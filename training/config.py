@@ -171,6 +171,9 @@ class TrainerConfig(Settings):
         64, ge=1, le=65536, description="Steps (rows) of one optimiser step, over all processes."
     )
     micro_batch_rows: int = Field(32, ge=1, le=4096, description="Rows of one forward pass of one process.")
+    micro_batch_tokens: int = Field(
+        0, ge=0, description="Most tokens of a forward pass, padding included; 0: by rows alone."
+    )
     finetuning_type: Literal["full", "lora"] = Field("full", description="All weights, or LoRA adapters.")
     lora_rank: int = Field(16, ge=1, le=1024, description="Rank of the adapters.")
     lora_export: Literal["adapter", "merged"] = Field(
@@ -180,6 +183,9 @@ class TrainerConfig(Settings):
     gradient_checkpointing: bool = Field(False, description="Recompute activations: slower, less memory.")
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
     bf16: bool = Field(False, description="Train in bfloat16 (GPUs).")
+    llamafactory: dict[str, Any] = Field(
+        {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
+    )
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
     torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch decides.")
 

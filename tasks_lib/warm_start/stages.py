@@ -29,7 +29,7 @@ from envs.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
-from tasks_lib.folder.checkpoints import check_checkpoint, with_template
+from tasks_lib.folder.checkpoints import check_checkpoint, publish_base, with_template
 from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import format_share, mark_unknown, success, success_by_kind
@@ -96,7 +96,7 @@ class WarmStart:
             check_checkpoint(source, "base")
         else:
             source = run_recipe(self.config.recipe, self.store.root / "pretrain", self.config.seed)
-        self.store.publish_policy(0, source, {"parent": None, "source": source.name})
+        publish_base(self.store, source)
 
     def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""

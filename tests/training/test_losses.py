@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from training.algorithms import losses
 from training.algorithms.losses import IGNORE_INDEX, LossMetrics, behaviour_cloning_loss, entropy_bonus, token_logprobs
 from training.algorithms.policy_loss import PolicyLoss, policy_loss
 
@@ -273,3 +274,24 @@ def test_a_mean_over_no_token_is_no_number() -> None:
     assert nothing.means() == {"tokens": 0, "loss": 0}
     _, dropped = policy_loss(one, one, one - 9, torch.tensor([1.0]), torch.tensor([[True]]), normaliser=1)
     assert "behaviour_weight" not in dropped.means() and dropped.means()["behaviour_masked"] == 1
+
+
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_chunks_give_the_same_log_probs_and_gradients(entropy_grad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, 20, 50)
+    targets = torch.randint(0, 40, (3, 20))
+    targets[torch.rand(3, 20) < 0.3] = IGNORE_INDEX
+
+    def found() -> list[torch.Tensor]:
+        leaf = logits.clone().requires_grad_()
+        logprobs, entropy = token_logprobs(leaf, targets, 0.7, (41, 45), entropy_grad=entropy_grad)
+        (3 * logprobs.sum() + (entropy.sum() if entropy_grad else 0)).backward()
+        assert leaf.grad is not None
+        return [logprobs.detach(), entropy.detach(), leaf.grad]
+
+    whole = found()
+    for numbers in (1, 50, 350, 1999):
+        monkeypatch.setattr(losses, "CHUNK_NUMBERS", numbers)
+        for ours, expected in zip(found(), whole, strict=True):
+            assert torch.allclose(ours, expected, rtol=1e-6, atol=1e-7)

@@ -12,11 +12,15 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from envs.types import Extensions, TrainingError
 
 IGNORE_INDEX = -100
 """Target at positions that are no response token (torch's and LLaMA-Factory's value)."""
+
+CHUNK_NUMBERS = 2**24
+"""Rows times vocabulary that are in float32 at once: 64 MB a tensor, some 110 tokens of a vocabulary of 152k."""
 
 MAX_LOG_RATIO = 20.0
 """Bound of every log ratio before it is exponentiated (verl's value): above 88.7 exp overflows in float32, and its gradient is nan even
@@ -87,7 +91,8 @@ def token_logprobs(
     """Log-probability and entropy of the sampling distribution at response positions, 0 elsewhere.
 
     The distribution is ``softmax(logits / temperature)`` over the ids that are not banned, exactly as in sampling. Only the rows that predict
-    a response token are expanded to float32 over the vocabulary, which is what keeps a 152k vocabulary affordable.
+    a response token are looked at, `CHUNK_NUMBERS` numbers at a time in float32, and each chunk is computed again in the backward pass. So N
+    rows of a vocabulary of V need, besides the logits, at most `loss_bytes` for their gradient and one chunk.
 
     Args:
         logits: ``[B, C, V]``, any float dtype; ``logits[b, c]`` predicts ``targets[b, c]`` (already shifted).
@@ -100,16 +105,49 @@ def token_logprobs(
         log-probabilities and entropies (nats), both ``[B, C]`` float32.
     """
     mask = targets != IGNORE_INDEX
-    rows = logits[mask].float() / temperature
+    rows, wanted = logits[mask], targets[mask]
     banned = torch.zeros(rows.shape[-1], dtype=torch.bool, device=rows.device)
     banned[list(banned_ids)] = True
-    logp = rows.masked_fill(banned, -torch.inf).log_softmax(-1)
-    chosen = logp.gather(-1, targets[mask][:, None])[:, 0]
+    size = max(1, CHUNK_NUMBERS // rows.shape[-1])
+
+    def of(part: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        return _chosen_and_entropy(part, chosen, banned, temperature, entropy_grad)
+
+    if len(rows) <= size:
+        logprobs, entropies = of(rows, wanted)
+    else:
+        parts = [
+            checkpoint(of, part, chosen, use_reentrant=False, preserve_rng_state=False)
+            for part, chosen in zip(rows.split(size), wanted.split(size), strict=True)
+        ]
+        logprobs, entropies = (torch.cat(each) for each in zip(*parts, strict=True))
+    blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)
+    return blank.masked_scatter(mask, logprobs), blank.masked_scatter(mask, entropies)
+
+
+def _chosen_and_entropy(
+    rows: Tensor, targets: Tensor, banned: Tensor, temperature: float, entropy_grad: bool
+) -> tuple[Tensor, Tensor]:
+    logp = (rows.float() / temperature).masked_fill(banned, -torch.inf).log_softmax(-1)
+    chosen = logp.gather(-1, targets[:, None])[:, 0]
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
         # 0 log 0 = 0: for ids that are banned, and for those that the model itself gives no chance.
         entropy = -(logp.exp() * logp.masked_fill(logp.isneginf(), 0.0)).sum(-1)
-    blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)
-    return blank.masked_scatter(mask, chosen), blank.masked_scatter(mask, entropy)
+    return chosen, entropy
+
+
+def loss_bytes(rows: int, vocabulary: int, item_bytes: int) -> int:
+    """Largest memory of `token_logprobs` and its backward pass besides the logits that it is given.
+
+    The rows that predict a response token, their gradient and that of the logits, which have the logits' data type, and one chunk: five
+    float32 tensors of `CHUNK_NUMBERS` in its own backward pass.
+
+    Args:
+        rows: That predict a response token, where the logits have no others.
+        item_bytes: Of one logit.
+    """
+    chunk = min(rows, max(1, CHUNK_NUMBERS // vocabulary)) * vocabulary
+    return 3 * rows * vocabulary * item_bytes + 5 * 4 * chunk
 
 
 def entropy_bonus(mean_entropy: float, coefficient: float, floor: float) -> float:

@@ -50,6 +50,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         self.cloning = False
         """The loss is ``-log p`` instead of the policy loss."""
         self.entropy_coefficient = 0.0
+        self.is_own_proximal = False
+        """The update is one step, so the proximal log-probabilities are those of its own pass."""
         self.reference_model: torch.nn.Module | None = None
         """The run's first policy, frozen, where the loss holds on to it and there is no adapter to switch off."""
         self._normaliser = 1.0
@@ -121,6 +123,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         algorithm, device = self.spec.algorithm, logprobs.device
         mask, behaviour, advantages = self._on_device(micro.mask, micro.behaviour, micro.advantages)
         proximal = behaviour if micro.proximal is None else micro.proximal.to(device)
+        if self.is_own_proximal and algorithm.proximal == "recompute":
+            proximal = logprobs.detach()
         summed: dict[str, Any] = {
             "normaliser": self._normaliser,
             "row_weights": micro.row_weights.to(device),

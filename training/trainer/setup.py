@@ -12,6 +12,7 @@ from llamafactory.hparams import get_train_args
 from llamafactory.model import load_model, load_tokenizer
 from transformers.utils.logging import disable_progress_bar
 
+from envs.types import ConfigError
 from training.algorithms.losses import IGNORE_INDEX
 from training.ledger.store import RunStore
 from training.policy.adapters import load_policy
@@ -20,6 +21,9 @@ from training.trainer.collate import PolicyCollator
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 from training.trainer.spec import TrainerSpec
+
+ADAPTER_ARGUMENTS = frozenset({"lora_target", "lora_dropout"})
+"""Arguments of ours that ``trainer.llamafactory`` may replace."""
 
 
 def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTrainer:
@@ -31,7 +35,10 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
     disable_progress_bar()
     prepare_deepspeed_for_cpu()
     arguments = llamafactory_arguments(store, spec, version)
-    model_args, data_args, training_args, finetuning_args, _ = get_train_args(arguments)
+    try:
+        model_args, data_args, training_args, finetuning_args, _ = get_train_args(arguments)
+    except ValueError as error:
+        raise ConfigError(f"trainer.llamafactory: LLaMA-Factory refuses its arguments: {error}") from error
     tokenizer_module = load_tokenizer(model_args)
     template = get_template_and_fix_tokenizer(tokenizer_module["tokenizer"], data_args)
     model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
@@ -107,7 +114,12 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     # DeepSpeed needs a process group, as every trainer process has (`launch.environment`); a trainer that is built outside of one is plain torch.
     if "RANK" in os.environ:
         arguments["deepspeed"] = deepspeed_config(settings.zero_stage)
-    return arguments
+    if ours := sorted(settings.llamafactory.keys() & {*arguments, "deepspeed"} - ADAPTER_ARGUMENTS):
+        raise ConfigError(
+            f"trainer.llamafactory: {', '.join(ours)} cannot be passed through: Rollwright sets them; "
+            "use the keys of trainer that they have, or leave them out"
+        )
+    return arguments | settings.llamafactory
 
 
 def deepspeed_config(stage: int) -> dict[str, Any]:

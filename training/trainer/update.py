@@ -129,10 +129,18 @@ def run_update(
     learning_rate = trainer.begin_update(batch.version, learning_rate)
     world = trainer.args.world_size
     plan = plan_minibatches(
-        [len(row) for row in rows], settings.minibatch_rows, settings.micro_batch_rows, world, spec.seed, batch.version
+        [len(row) for row in rows],
+        settings.minibatch_rows,
+        settings.micro_batch_rows,
+        world,
+        spec.seed,
+        batch.version,
+        settings.micro_batch_tokens,
     )
     micros = MicroBatches(trainer, rows, plan, watch, CACHE_BYTES)
     trainer.cloning = batch.algorithm == "filtered_bc"
+    # One step is taken from the weights that the proximal pass would be made with.
+    trainer.is_own_proximal = len(plan) == settings.epochs == 1 and not spec.algorithm.entropy_coefficient
     trainer.entropy_coefficient = 0.0
     if not trainer.cloning and rows:
         entropy = _start_entropy(trainer, micros, rows)
@@ -181,7 +189,7 @@ def run_update(
 
 def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches, rows: Sequence[TrainingRow]) -> float:
     """Mean entropy per token before the first step; from the proximal pass, or estimated by -log pi of the sampled tokens."""
-    if trainer.spec.algorithm.proximal == "recompute":
+    if trainer.spec.algorithm.proximal == "recompute" and not trainer.is_own_proximal:
         return _summed(trainer, micros.score()).means()["entropy"]
     return -_mean([value for row in rows for value in row.behaviour])
 

@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from envs.types import TrainingError
+from envs.types import ConfigError, TrainingError
 from training.batches import TrainingBatch
 from training.trainer import update
+from training.trainer.collate import MicroBatch
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow, read_rows
 from training.trainer.setup import build_trainer
@@ -251,3 +252,42 @@ def test_steps_count_alike_whatever_the_length_of_their_response(
     assert first_loss("step") == pytest.approx(-sum(advantages) / len(rows), abs=1e-6)
     assert first_loss("token") == pytest.approx(-weighted, abs=1e-6)
     assert abs(weighted - sum(advantages) / len(rows)) > 1e-3
+
+
+def test_one_step_needs_no_pass_for_its_proximal_policy(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow]
+) -> None:
+    """With the pass that it saves, the update is the same: there the entropy bonus, too small to count, asks for it."""
+
+    def updated(**algorithm: float) -> tuple[dict[str, float], torch.Tensor, int]:
+        trainer = build_trainer(run.store, make_spec(algorithm=algorithm, trainer={"minibatch_rows": 64}), 0)
+        watch, calls = Stopwatch(), 0
+        forward = trainer.score
+
+        def counted(micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+            nonlocal calls
+            calls += 1
+            return forward(micro)
+
+        trainer.score = counted  # type: ignore[method-assign]
+        metrics = run_update(trainer, batch, rows, watch)
+        return metrics, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), calls
+
+    (short, weights, none), (whole, expected, some) = updated(), updated(entropy_coefficient=1e-30)
+    assert none == 0 < some
+    assert torch.equal(weights, expected)
+    assert short["loss"] == pytest.approx(whole["loss"], abs=1e-7) and short["ratio"] == 1
+
+
+def test_arguments_of_llamafactory_are_passed_through(run: HandMadeRun) -> None:
+    def trainer(**arguments: object) -> PolicyTrainer:
+        return build_trainer(run.store, make_spec(trainer={"llamafactory": arguments}), 0)
+
+    assert trainer(adam_epsilon=3e-7).args.adam_epsilon == 3e-7
+    for refused, says in (
+        ({"learning_rate": 1.0}, r"trainer\.llamafactory: learning_rate cannot be passed through"),
+        ({"deepspeed": "x.json"}, "deepspeed cannot be passed through"),
+        ({"flash_atn": "fa2"}, "LLaMA-Factory refuses its arguments: .*flash_atn"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            trainer(**refused)

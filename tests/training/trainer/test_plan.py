@@ -39,3 +39,24 @@ def test_the_shuffle_is_a_function_of_seed_and_version() -> None:
 
     assert plan(0, 1) == plan(0, 1)
     assert plan(0, 1) != plan(0, 2) != plan(1, 2)
+
+
+@given(shapes, st.integers(1, 900))
+def test_micro_batches_keep_to_their_budget_of_tokens(shape: tuple[list[int], int, int, int, int], budget: int) -> None:
+    lengths, minibatch_rows, micro_rows, processes, seed = shape
+    plan = plan_minibatches(lengths, minibatch_rows, micro_rows, processes, seed, 1, budget)
+    counted = sorted(slot.row for minibatch in plan for micro in minibatch for slot in micro if slot.counts)
+    assert counted == list(range(len(lengths)))
+    for minibatch in plan:
+        assert len(minibatch) % processes == 0
+        for micro in minibatch:
+            padded = len(micro) * max(lengths[slot.row] for slot in micro)
+            assert len(micro) <= micro_rows and (padded <= budget or len(micro) == 1)
+
+
+def test_processes_get_about_the_same_tokens_at_the_same_time() -> None:
+    lengths = [30 + 7 * number % 500 for number in range(400)]
+    (minibatch,) = plan_minibatches(lengths, 400, 64, 4, 0, 1, 4096)
+    for start in range(0, len(minibatch), 4):
+        longest = [max(lengths[slot.row] for slot in micro) for micro in minibatch[start : start + 4]]
+        assert max(longest) - min(longest) <= 0.25 * max(longest) + 30
