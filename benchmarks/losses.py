@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import resource
 import statistics
 import tempfile
 import time
@@ -12,7 +14,10 @@ from typing import Any
 from benchmarks import Figure
 from benchmarks.rows import make_spec, make_store, quickstart
 from benchmarks.trainer import load_model_and_micros
+from training.algorithms.losses import loss_bytes, token_logprobs
 
+TOKENS, VOCABULARY = 512, 151_936
+"""Of the measurement of memory."""
 ROUNDS = 7
 """Of each measurement in turn; medians are reported."""
 
@@ -46,7 +51,32 @@ def run() -> list[Figure]:
         Figure("log-probabilities and decoupled loss", 1000 * loss_s, "ms", ""),
         Figure("log-probabilities and loss / model", loss_s / model_s, "ratio", ""),
         Figure("decoupled loss alone / model", (loss_s - logprobs_s) / model_s, "ratio", ""),
+        *_memory(),
     ]
+
+
+def _memory() -> list[Figure]:
+    """Of log-probabilities, forward and backward, with the vocabulary of Qwen: measured in a process of its own, against the formula."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.apply(_peak_bytes)
+    expected = loss_bytes(TOKENS, VOCABULARY, 4)
+    return [
+        Figure(f"memory of log-probabilities, {TOKENS} tokens of {VOCABULARY} ids", found / 1e6, "MB", ""),
+        Figure("the same / formula (loss_bytes)", found / expected, "ratio", "<= 1.2"),
+    ]
+
+
+def _peak_bytes() -> int:
+    """How much the process grows at most while log-probabilities and their gradient are made."""
+    import torch
+
+    torch.set_num_threads(1)
+    logits = torch.randn(1, TOKENS, VOCABULARY).requires_grad_()
+    targets = torch.randint(0, VOCABULARY, (1, TOKENS))
+    token_logprobs(logits[:, :4].detach().requires_grad_(), targets[:, :4])[0].sum().backward()  # libraries are loaded
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    token_logprobs(logits, targets)[0].sum().backward()
+    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def _logprobs(logits: Any, micro: Any, banned: tuple[int, ...]) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ from llamafactory.data import SFTDataCollatorWith4DAttentionMask
 from PIL import Image
 from torch import Tensor
 
+from envs.types import TrainingError
 from training.algorithms.losses import IGNORE_INDEX
 from training.trainer.rows import TrainingRow
 
@@ -60,6 +61,7 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
     ) -> MicroBatch:
         """Collate rows; those with ``counts`` false are filler that no loss or metric sees. ``weights``: of the rows' tokens, else 1."""
         inputs = self([_features(row) for row in rows])
+        self._check_pictures(rows, inputs.get("image_grid_thw"))
         labels = inputs.pop("labels")
         # Position t predicts token t + 1.
         responses = labels[:, 1:] != IGNORE_INDEX
@@ -77,6 +79,23 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
             advantages=torch.tensor([row.advantage for row in rows], dtype=torch.float32),
             row_weights=torch.tensor(weights or [1.0] * len(rows), dtype=torch.float32),
         )
+
+    def _check_pictures(self, rows: Sequence[TrainingRow], grids: Tensor | None) -> None:
+        """Each row has as many placeholders as its pictures have patches.
+
+        Raises:
+            TrainingError: names the first row that has not.
+        """
+        token = self.tokenizer.convert_tokens_to_ids(self.template.mm_plugin.image_token)
+        merged = self.processor.image_processor.merge_size**2
+        patches = iter([] if grids is None else (grids.prod(1) // merged).tolist())
+        for row in rows:
+            wanted = sum(next(patches) for _ in row.screenshots)
+            if (found := row.prompt_ids.count(token)) != wanted:
+                raise TrainingError(
+                    f"a step of {row.episode_id or 'an episode'} has {found} image placeholders, and its {len(row.screenshots)} pictures "
+                    f"have {wanted} patches: its record does not belong to this checkpoint, or a picture was replaced"
+                )
 
 
 def _features(row: TrainingRow) -> dict[str, Any]:

@@ -291,3 +291,11 @@ def test_arguments_of_llamafactory_are_passed_through(run: HandMadeRun) -> None:
     ):
         with pytest.raises(ConfigError, match=says):
             trainer(**refused)
+
+
+def test_a_row_with_other_pictures_than_placeholders_is_named(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
+    twice = replace(rows[1], screenshots=rows[1].screenshots * 2)
+    with pytest.raises(
+        TrainingError, match=rf"a step of {rows[1].episode_id} has 48 image placeholders, and its 2 pictures have 96"
+    ):
+        trainer.data_collator.micro_batch([rows[0], twice], [True, True])
