@@ -52,11 +52,11 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
             return build.manifest()
         progress.log(f"set {config.run_id} in {build.folder}")
         if build.missing_shards():
-            if told := build.spending():
-                progress.log(told)
+            if line := build.spending():
+                progress.log(line)
             with use_cluster(config.cluster, None), progress.phase(f"building {shards} shards"):
                 build.run(progress)
-            if told:
+            if line:
                 progress.log(build.spending())
         with progress.phase("putting the shards together"):
             manifest = build.merge()

@@ -134,8 +134,8 @@ def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
     if not action.html.strip():
         return ActionError(ErrorCode.EMPTY_SUBMISSION, "the submitted page is empty", "write the whole page into html")
     if len(action.html) > MAX_HTML:
-        told = f"the submitted page has {len(action.html)} characters"
-        return ActionError(ErrorCode.SUBMISSION_TOO_LARGE, told, f"write at most {MAX_HTML}")
+        message = f"the submitted page has {len(action.html)} characters"
+        return ActionError(ErrorCode.SUBMISSION_TOO_LARGE, message, f"write at most {MAX_HTML}")
     return None
 
 

@@ -142,8 +142,8 @@ class Browser:
     async def _renderers(self) -> list[int]:
         """Process ids of its renderers."""
         await self.connection.ready()
-        told = await self.connection.browser.send("SystemInfo.getProcessInfo")
-        return [each["id"] for each in told["processInfo"] if each["type"] == "renderer"]
+        found = await self.connection.browser.send("SystemInfo.getProcessInfo")
+        return [each["id"] for each in found["processInfo"] if each["type"] == "renderer"]
 
     def _fail(self, error: BrowserError) -> None:
         for context in self.contexts:

@@ -271,8 +271,8 @@ class FinalPage:
     async def url(self) -> str:
         """Address that is shown, as the page's history has it."""
         tab = self._page.tab
-        told = await self._page.run(OperationKind.EVALUATION, lambda: tab.cdp.send("Page.getNavigationHistory"))
-        return str(told["entries"][told["currentIndex"]]["url"])
+        history = await self._page.run(OperationKind.EVALUATION, lambda: tab.cdp.send("Page.getNavigationHistory"))
+        return str(history["entries"][history["currentIndex"]]["url"])
 
     async def goto(self, url: str) -> None:
         """Load an address anew and wait until the page is at rest.

@@ -66,8 +66,8 @@ class EpisodeMemory:
     def _remember(self, key: str, value: str) -> ActionError | None:
         for what, text, most in (("key", key, MAX_KEY), ("value", value, MAX_VALUE)):
             if len(text) > most:
-                told = f"the {what} has {len(text)} characters, and may have {most}"
-                return ActionError(ErrorCode.TOO_LONG, told, "keep what matters")
+                message = f"the {what} has {len(text)} characters, and may have {most}"
+                return ActionError(ErrorCode.TOO_LONG, message, "keep what matters")
             if not text.strip():
                 return ActionError(ErrorCode.BAD_ACTION, f"remember: the {what} is blank", "write a word")
         if self._contains_secret(key, value):

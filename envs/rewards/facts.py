@@ -270,16 +270,16 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
 
 
 def _js(fact: JsFact, pages: Pages) -> FactResult:
-    told = pages.evidence.scripts.get(fact.expression)
-    if told is not None and told.threw:  # on a page that lacks what it reads, and that is the policy's doing
-        return known_result(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {told.trouble}")
-    if told is not None and told.stopped:
-        return undecided_result(told.trouble)
-    if told is None or told.trouble:
-        return unavailable_result(told.trouble if told else NO_SCRIPT)
-    if not isinstance(told.value, bool):
-        return unavailable_result(f"the expression is {str(told.value)[:SHOWN]!r}; expected true or false")
-    return known_result(told.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(told.value).lower()}")
+    reply = pages.evidence.scripts.get(fact.expression)
+    if reply is not None and reply.threw:  # on a page that lacks what it reads, and that is the policy's doing
+        return known_result(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {reply.trouble}")
+    if reply is not None and reply.stopped:
+        return undecided_result(reply.trouble)
+    if reply is None or reply.trouble:
+        return unavailable_result(reply.trouble if reply else NO_SCRIPT)
+    if not isinstance(reply.value, bool):
+        return unavailable_result(f"the expression is {str(reply.value)[:SHOWN]!r}; expected true or false")
+    return known_result(reply.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(reply.value).lower()}")
 
 
 def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, found: Sequence[str | None], name: str) -> FactResult:

@@ -1,4 +1,4 @@
-"""An episode's rubric before the LLM judge: one hearing answers all of its ``judge`` facts.
+"""An episode's rubric before the LLM judge: one grading answers all of its ``judge`` facts.
 
 grade(rubric, evidence, judge=EpisodeJudge(judge, rubric, instruction=…, screenshot=store.blob))
 """

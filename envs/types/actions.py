@@ -393,8 +393,8 @@ def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        told = "; ".join(_path(each["loc"]) + each["msg"].removeprefix("Value error, ") for each in found[:3])
-        return Invalid(reason=f"{name}: {told}"[:MAX_REASON], code=ErrorCode.BAD_ACTION)
+        problems = "; ".join(_path(each["loc"]) + each["msg"].removeprefix("Value error, ") for each in found[:3])
+        return Invalid(reason=f"{name}: {problems}"[:MAX_REASON], code=ErrorCode.BAD_ACTION)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

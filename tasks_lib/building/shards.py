@@ -108,11 +108,11 @@ class SetBuild:
 
     def spending(self) -> str:
         """The writers' account in a sentence; empty if nothing is written. Raises as `writer_account`."""
-        told = [
+        parts = [
             f"{each['spent']:,} {name} spent" + ("" if each["left"] is None else f" ({each['left']:,} left)")
             for name, each in self.writer_account().items()
         ]
-        return f"writer: {', '.join(told)}" if told else ""
+        return f"writer: {', '.join(parts)}" if parts else ""
 
     @property
     def finished(self) -> bool:
@@ -175,8 +175,8 @@ class SetBuild:
         errors: list[RollwrightError] = []
         for number, (request, future) in enumerate(futures, start=done + 1):
             report = _result(future, errors)
-            told = _describe_report(report) if report else str(errors[-1])
-            progress.iteration(number, f"shard {request.shard} of {request.source.name}: {told}")
+            outcome = _describe_report(report) if report else str(errors[-1])
+            progress.iteration(number, f"shard {request.shard} of {request.source.name}: {outcome}")
         if errors:
             raise _most_lasting_error(errors)
 

@@ -161,21 +161,21 @@ def worker_name() -> str:
 async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[None]:
     """Keep the worker's file up to date inside, and once more at the end."""
     path, over = store.live_path(worker_name()), asyncio.Event()
-    told, refused = False, None
+    reported, refused = False, None
 
     async def write() -> None:
-        nonlocal told, refused
+        nonlocal reported, refused
         data = live.state().model_dump_json().encode()
         try:
             await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
         except DiskError as error:  # said only of a rollout that goes well: otherwise its own error says it
             refused = error
         except OSError as error:  # nothing depends on the file: the rollout goes on without
-            if not told:
+            if not reported:
                 logger.warning("the task monitor cannot show this worker: %s cannot be written: %s", path, error)
-            told = True
+            reported = True
         else:
-            told = False
+            reported = False
 
     async def keep_writing() -> None:
         while not over.is_set():

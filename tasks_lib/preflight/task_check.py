@@ -305,12 +305,12 @@ def _by_oracle(task: WebTask) -> Verdict | list[_Play]:
 def _graded(task: WebTask, reward: RewardBundle, split: str, seed: int) -> Verdict:
     """What the reward of a solution says of its task."""
     missed = [part for part in reward.parts if part.value is not None and part.value < 1]
-    told = "; ".join(f"{part.name}: {part.evidence}" for part in missed) or "; ".join(reward.failed)
+    evidence = "; ".join(f"{part.name}: {part.evidence}" for part in missed) or "; ".join(reward.failed)
     judged = task.rubric is not None and any(isinstance(fact, JudgeFact) for fact in task.rubric.facts())
     if reward.abstained is not None:
         return JUDGED if judged else UNAVAILABLE
     if not reward.passed:
-        return Fault(task.task_id, f"its solution does not pass: {told}", split, seed)
+        return Fault(task.task_id, f"its solution does not pass: {evidence}", split, seed)
     if any(part.value is None for part in reward.parts):
         return JUDGED if judged else UNAVAILABLE
     return None

@@ -252,15 +252,15 @@ def _graded_later(
         found = regrading.read(trajectory.episode_id)
         if found is None:
             continue
-        told = _reward(found.reward)
-        told["missing"] = None
-        if not evidence.room(sum(len(part["evidence"]) for part in told["parts"])):
-            told |= {"parts": [], "missing": LEFT_OUT}
-        for part in told["parts"]:
+        values = _reward(found.reward)
+        values["missing"] = None
+        if not evidence.room(sum(len(part["evidence"]) for part in values["parts"])):
+            values |= {"parts": [], "missing": LEFT_OUT}
+        for part in values["parts"]:
             part["first"] = [first[part["name"]]] if part["name"] in first else []
         graded = trajectory.model_copy(update={"reward": found.reward})
         later.append(
-            told
+            values
             | {
                 "name": regrading.name,
                 "when": regrading.when,
@@ -320,8 +320,8 @@ def _describe_action(action: Action, label: str | None) -> str:
     """The action in words, e.g. ``click 3 “Submit”``."""
     if isinstance(action, Invalid):
         return f"no action: {action.reason}"
-    told = action.model_dump(mode="json", exclude={"type"})
-    element = told.get("element")
+    values = action.model_dump(mode="json", exclude={"type"})
+    element = values.get("element")
     name = f"{element} “{label}”" if label else str(element)
     match action:
         case Click() if element is not None:
@@ -330,7 +330,7 @@ def _describe_action(action: Action, label: str | None) -> str:
             return f"type “{action.text}” into {name}"
         case Select() if element is not None:
             return f"select “{action.text}” in {name}"
-    return " ".join([action.type, *(f"{key} {value}" for key, value in told.items())])
+    return " ".join([action.type, *(f"{key} {value}" for key, value in values.items())])
 
 
 def _bounded(text: str) -> str:

@@ -188,12 +188,12 @@ def _recorded(recorded: Recorded) -> Iterable[tuple[str, str, str]]:
     for file in recorded.downloads or ():
         digest = f", sha256 {file.sha256[:12]}…" if file.sha256 else ""
         yield "download", file.name, f"{file.size:,} bytes{digest}"
-    for expression, told in recorded.scripts.items():
-        value = _json(told.value)
+    for expression, result in recorded.scripts.items():
+        value = _json(result.value)
         yield (
             "JavaScript",
             expression,
-            f"{'threw' if told.threw else 'no value'}: {told.trouble}" if told.trouble else value,
+            f"{'threw' if result.threw else 'no value'}: {result.trouble}" if result.trouble else value,
         )
     for answer in recorded.server or ():
         sql = answer.database is not None

@@ -75,5 +75,5 @@ def _row(group: str, fact: Fact, weight: float | None, part: RewardPart | None, 
 def _asked(fact: Fact) -> str:
     """Its own fields, without those that every fact has and those left at their defaults; the description first."""
     own = fact.model_dump(mode="json", exclude_defaults=True, exclude={*FactBase.model_fields} - {"negate", "holds_at"})
-    told = [fact.description] if fact.description else []
-    return " ".join([*told, *([orjson.dumps(own).decode()] if own else [])])
+    words = [fact.description] if fact.description else []
+    return " ".join([*words, *([orjson.dumps(own).decode()] if own else [])])

@@ -235,7 +235,7 @@ def change(before: RewardBundle, after: RewardBundle) -> str:
 def decided(regraded: Regraded) -> list[str]:
     """What made the later reward another one: the parts that differ with their evidence, else weights, else what else is known."""
     first, known = {part.name: part for part in regraded.before.parts}, _available_values(regraded.before)
-    told = [] if regraded.reward.abstained is None else [f"no reward: {cut_text(regraded.reward.abstained, 300)}"]
+    lines = [] if regraded.reward.abstained is None else [f"no reward: {cut_text(regraded.reward.abstained, 300)}"]
     values = [
         f"{part.name} {_value(first.get(part.name))} → {_value(part)}: {cut_text(part.evidence, 200)}"
         for part in regraded.reward.parts
@@ -243,11 +243,11 @@ def decided(regraded: Regraded) -> list[str]:
     ]
     gone = known.keys() - {part.name for part in regraded.reward.parts}
     values += [f"{name} {_value(first[name])} → no part" for name in sorted(gone)]
-    told += values[:MAX_DECIDED]
+    lines += values[:MAX_DECIDED]
     if len(values) > MAX_DECIDED:
-        told.append(f"and {len(values) - MAX_DECIDED} more parts")
-    if told:
-        return told
+        lines.append(f"and {len(values) - MAX_DECIDED} more parts")
+    if lines:
+        return lines
     weights = [
         f"{part.name} weighs {part.weight:.3g}, not {first[part.name].weight:.3g}"
         for part in regraded.reward.parts

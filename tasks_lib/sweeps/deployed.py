@@ -268,14 +268,14 @@ def _record_end(sweep: Sweep, ended: _WaitedRun, log: Log) -> None:
 
 def _waiting_for(each: _WaitedRun, deployment: DeploymentResponse, seconds: float) -> str:
     """What is waited for, and what to do about it if no worker has it yet."""
-    told = f"arm {each.arm.run_id}: {each.state} for {format_duration(seconds)}"
+    line = f"arm {each.arm.run_id}: {each.state} for {format_duration(seconds)}"
     if each.leaving:
-        return f"{told}; is its worker running? Where it is gone for good: prefect flow-run delete {each.flow_run.id}"
+        return f"{line}; is its worker running? Where it is gone for good: prefect flow-run delete {each.flow_run.id}"
     if not _is_unclaimed(each.flow_run):
-        return told
+        return line
     pool = deployment.work_pool_name
     start = f"prefect worker start --pool {pool}" if pool else f"a process that serves {deployment.name}"
     return (
-        f"{told}; no worker has taken it: is one running ({start}), and is there room within its --limit, the work pool's and the "
+        f"{line}; no worker has taken it: is one running ({start}), and is there room within its --limit, the work pool's and the "
         "deployment's concurrency limit?"
     )

@@ -89,9 +89,9 @@ def memory_lines(memory: Memory, budget: int) -> list[str]:
         budget -= len(line)
         shown.append(line)
     left_out = len(memory) - len(shown)
-    told = "" if not left_out else f", {left_out} older not shown"
+    hidden = "" if not left_out else f", {left_out} older not shown"
     count = f"{len(memory)} kept" if memory else "empty"
-    return [f'Memory ({count}{told}; remember [key] "value", forget [key]):', *reversed(shown)]
+    return [f'Memory ({count}{hidden}; remember [key] "value", forget [key]):', *reversed(shown)]
 
 
 def _entry_line(entry: MemoryEntry) -> str:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from envs.rewards.judge.records import Check, Judgement
-from envs.rewards.judge.votes import Hearing
+from envs.rewards.judge.votes import Grading
 
 
-def abstain(hearing: Hearing, cause: str, *, blocked: bool = False) -> Judgement:
+def abstain(grading: Grading, cause: str, *, blocked: bool = False) -> Judgement:
     """No verdict, with the cause and all that was asked so far."""
     return Judgement(
         state="abstained",
         score=None,
         reason=cause,
         blocked=blocked,
-        checks=tuple(hearing.checks),
-        calls=tuple(hearing.calls),
+        checks=tuple(grading.checks),
+        calls=tuple(grading.calls),
     )
 
 
-def rule(hearing: Hearing, deciding: Sequence[Check], *, asked_all: bool = True) -> Judgement:
+def rule(grading: Grading, deciding: Sequence[Check], *, asked_all: bool = True) -> Judgement:
     """All checks must hold. One that fails is a failure whatever the others say; without one, an abstention abstains.
 
     The score is the share that holds, and ``None`` if one abstained or was not asked for (``asked_all`` false).
@@ -30,20 +30,20 @@ def rule(hearing: Hearing, deciding: Sequence[Check], *, asked_all: bool = True)
     failed = next((check for check in deciding if check.holds is False), None)
     lost = next((check for check in deciding if check.holds is None), None)
     if failed is not None:
-        return _judgement(hearing, "failed", score, f"{_name(failed)}: {failed.reason}")
+        return _judgement(grading, "failed", score, f"{_name(failed)}: {failed.reason}")
     if lost is not None:
-        return abstain(hearing, f"{_name(lost)}: {lost.reason}")
-    return _judgement(hearing, "passed", score, "; ".join(f"{_name(check)}: {check.reason}" for check in deciding))
+        return abstain(grading, f"{_name(lost)}: {lost.reason}")
+    return _judgement(grading, "passed", score, "; ".join(f"{_name(check)}: {check.reason}" for check in deciding))
 
 
-def reject(hearing: Hearing, reason: str) -> Judgement:
+def reject(grading: Grading, reason: str) -> Judgement:
     """Nothing of it counts: no answer, or one that claims what was never seen."""
-    return _judgement(hearing, "failed", 0.0, reason)
+    return _judgement(grading, "failed", 0.0, reason)
 
 
-def _judgement(hearing: Hearing, state: str, score: float | None, reason: str) -> Judgement:
+def _judgement(grading: Grading, state: str, score: float | None, reason: str) -> Judgement:
     return Judgement.model_validate(
-        {"state": state, "score": score, "reason": reason, "checks": hearing.checks, "calls": hearing.calls}
+        {"state": state, "score": score, "reason": reason, "checks": grading.checks, "calls": grading.calls}
     )
 
 

@@ -13,11 +13,11 @@ from envs.rewards.judge.decision import abstain, rule
 from envs.rewards.judge.ledger import DamagedLedger, Ledger
 from envs.rewards.judge.prompts import same_answer
 from envs.rewards.judge.records import CallRecord, JudgeEpisode, Judgement
-from envs.rewards.judge.votes import Hearing
+from envs.rewards.judge.votes import Grading
 from envs.rewards.judge.webgym import webgym
 from envs.rewards.judge.webjudge import webjudge, webvoyager
 
-STYLES: dict[JudgeStyle, Callable[[Hearing], Awaitable[Judgement]]] = {
+STYLES: dict[JudgeStyle, Callable[[Grading], Awaitable[Judgement]]] = {
     JudgeStyle.WEBGYM: webgym,
     JudgeStyle.WEBJUDGE: webjudge,
     JudgeStyle.WEBVOYAGER: webvoyager,
@@ -77,15 +77,15 @@ class Judge:
         Args:
             calls: Gets every call when it is over, for a caller that may give up waiting.
         """
-        hearing = Hearing(self._client, episode, calls if calls is not None else [])
+        grading = Grading(self._client, episode, calls if calls is not None else [])
         if not episode.steps:
-            return abstain(hearing, "the episode has no screenshots")
+            return abstain(grading, "the episode has no screenshots")
         async with self._places:  # the deadline begins when it is this episode's turn
             try:
                 async with asyncio.timeout(self.config.deadline):
-                    return await STYLES[self.config.style](hearing)
+                    return await STYLES[self.config.style](grading)
             except TimeoutError:
-                return abstain(hearing, f"not judged within {self.config.deadline:g} s (deadline)")
+                return abstain(grading, f"not judged within {self.config.deadline:g} s (deadline)")
 
     async def compare(self, question: str, reference: str, answer: str, *, unachievable: bool = False) -> Judgement:
         """Does an answer say what the reference says? For WebArena's fuzzy_match; raises as little as `judge`.
@@ -93,11 +93,11 @@ class Judge:
         Args:
             unachievable: The reference is the reason why the task cannot be done.
         """
-        hearing = Hearing(self._client, JudgeEpisode(instruction=question, steps=(), answer=answer))
+        grading = Grading(self._client, JudgeEpisode(instruction=question, steps=(), answer=answer))
         async with self._places:
             try:
                 async with asyncio.timeout(self.config.deadline):
                     asked = same_answer(question, reference, answer, unachievable=unachievable)
-                    return rule(hearing, [await hearing.decide(asked)])
+                    return rule(grading, [await grading.decide(asked)])
             except TimeoutError:
-                return abstain(hearing, f"not judged within {self.config.deadline:g} s (deadline)")
+                return abstain(grading, f"not judged within {self.config.deadline:g} s (deadline)")

@@ -181,8 +181,8 @@ def cost_of_nothing(data: bytes, request: dict[str, Any]) -> Reply:
         found = json.loads(data)
     except (ValueError, RecursionError):
         return Reply("", 0, 0)
-    told = isinstance(found, dict) and ("usage" in found or "choices" in found)
-    return with_cost(found, request, "") if told else Reply("", 0, 0)
+    is_answer = isinstance(found, dict) and ("usage" in found or "choices" in found)
+    return with_cost(found, request, "") if is_answer else Reply("", 0, 0)
 
 
 def estimate(request: dict[str, Any]) -> int:

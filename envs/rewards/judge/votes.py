@@ -19,7 +19,7 @@ Vote = tuple[Opinion | None, CallRecord]
 
 
 @dataclass
-class Hearing:
+class Grading:
     """Collects what is asked and answered; what it has so far survives a deadline."""
 
     client: JudgeClient

@@ -13,32 +13,32 @@ from envs.rewards.judge.decision import abstain, reject, rule
 from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.prompts import about_pictures, reference
 from envs.rewards.judge.records import Check, JudgeFact, Judgement, Purpose
-from envs.rewards.judge.votes import Hearing
+from envs.rewards.judge.votes import Grading
 
 WHOLE_TASK = "task"
 """Id of the fact that stands for a task without any: it is done as it is written."""
 
 
-async def webgym(hearing: Hearing) -> Judgement:
+async def webgym(grading: Grading) -> Judgement:
     """Judge an episode of at least one step."""
-    episode, config = hearing.episode, hearing.config
+    episode, config = grading.episode, grading.config
     chars = config.page_text_chars
-    sampled = hearing.sample(config.blocking_images)
-    blocking = await hearing.decide(
+    sampled = grading.sample(config.blocking_images)
+    blocking = await grading.decide(
         about_pictures(Purpose.BLOCKING, episode, sampled, page_text_chars=chars, with_answer=False)
     )
     if blocking.holds is None:
-        return abstain(hearing, f"blocking: {blocking.reason}")
+        return abstain(grading, f"blocking: {blocking.reason}")
     if blocking.holds:
-        return abstain(hearing, f"blocked: {blocking.reason}", blocked=True)
+        return abstain(grading, f"blocked: {blocking.reason}", blocked=True)
     if episode.answer is None:
-        return reject(hearing, "the episode gave no answer")
-    shown = await keyframes(hearing)
-    honest = await hearing.decide(about_pictures(Purpose.CRITERION_B, episode, shown, page_text_chars=chars))
+        return reject(grading, "the episode gave no answer")
+    shown = await keyframes(grading)
+    honest = await grading.decide(about_pictures(Purpose.CRITERION_B, episode, shown, page_text_chars=chars))
     if honest.holds is None:
-        return abstain(hearing, f"criterion_b: {honest.reason}")
+        return abstain(grading, f"criterion_b: {honest.reason}")
     if not honest.holds:
-        return reject(hearing, f"criterion_b: {honest.reason}")
+        return reject(grading, f"criterion_b: {honest.reason}")
     facts = episode.facts
     if not facts and episode.reference_answer is None:
         facts = (JudgeFact(fact_id=WHOLE_TASK, text=episode.instruction),)
@@ -47,36 +47,36 @@ async def webgym(hearing: Hearing) -> Judgement:
     ]
     if episode.reference_answer is not None:
         questions.append(reference(episode))
-    deciding = await _decide(hearing, questions)
-    return rule(hearing, deciding, asked_all=len(deciding) == len(questions))
+    deciding = await _decide(grading, questions)
+    return rule(grading, deciding, asked_all=len(deciding) == len(questions))
 
 
-async def keyframes(hearing: Hearing) -> list[int]:
+async def keyframes(grading: Grading) -> list[int]:
     """Indices of the screenshots that matter: those called relevant, those nothing is known of, and the last."""
-    episode = hearing.episode
+    episode = grading.episode
     last = len(episode.steps) - 1
     async with asyncio.TaskGroup() as group:
         asked = [
             group.create_task(
-                hearing.decide(
+                grading.decide(
                     about_pictures(Purpose.KEYFRAME, episode, [each], page_text_chars=0, with_answer=False), votes=1
                 )
             )
             for each in range(last)
         ]
     kept = [number for number, task in enumerate(asked) if task.result().holds is not False]
-    return [*kept, last][-hearing.config.max_images :]
+    return [*kept, last][-grading.config.max_images :]
 
 
-async def _decide(hearing: Hearing, questions: list[Question]) -> list[Check]:
+async def _decide(grading: Grading, questions: list[Question]) -> list[Check]:
     """All at once, or one by one up to the first that fails."""
-    if not hearing.config.early_exit:
+    if not grading.config.early_exit:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(hearing.decide(question)) for question in questions]
+            running = [group.create_task(grading.decide(question)) for question in questions]
         return [each.result() for each in running]
     decided: list[Check] = []
     for question in questions:
-        decided.append(await hearing.decide(question))
+        decided.append(await grading.decide(question))
         if decided[-1].holds is False:
             break
     return decided

@@ -8,7 +8,7 @@ from envs.rewards.judge.decision import abstain, reject, rule
 from envs.rewards.judge.prompts import about_pictures, key_points
 from envs.rewards.judge.records import Judgement, Purpose
 from envs.rewards.judge.verdict import read_points, read_score
-from envs.rewards.judge.votes import Hearing
+from envs.rewards.judge.votes import Grading
 
 KEEP_FROM = 3
 """Score from which a screenshot is shown (Online-Mind2Web)."""
@@ -17,13 +17,13 @@ MAX_KEPT = 50
 """Screenshots of a WebJudge verdict (Online-Mind2Web); ``max_images`` may lower it."""
 
 
-async def webjudge(hearing: Hearing) -> Judgement:
+async def webjudge(grading: Grading) -> Judgement:
     """Key points, a score 1 to 5 for each screenshot, and a verdict on those of 3 and more. An answer is not needed."""
-    episode, config = hearing.episode, hearing.config
-    asked = await hearing.client.ask(key_points(episode), read_points, hearing.calls.append)
+    episode, config = grading.episode, grading.config
+    asked = await grading.client.ask(key_points(episode), read_points, grading.calls.append)
     if asked.value is None:
-        return abstain(hearing, f"key_points: {asked.record.error}: {asked.record.trouble}")
-    scores = await _scores(hearing)
+        return abstain(grading, f"key_points: {asked.record.error}: {asked.record.trouble}")
+    scores = await _scores(grading)
     shown = chosen([score for score, _ in scores], min(MAX_KEPT, config.max_images))
     # A page may have dictated what a model wrote about it, so it is data.
     notes = [(f"what a model saw in screenshot {each + 1}", scores[each][1]) for each in shown if scores[each][1]]
@@ -35,18 +35,18 @@ async def webjudge(hearing: Hearing) -> Judgement:
         points=asked.value,
         notes=notes,
     )
-    return rule(hearing, [await hearing.decide(question)])
+    return rule(grading, [await grading.decide(question)])
 
 
-async def webvoyager(hearing: Hearing) -> Judgement:
+async def webvoyager(grading: Grading) -> Judgement:
     """A verdict on the last screenshots and the answer; without an answer a failure, and no call."""
-    episode, config = hearing.episode, hearing.config
+    episode, config = grading.episode, grading.config
     if episode.answer is None:
-        return reject(hearing, "the episode gave no answer")
+        return reject(grading, "the episode gave no answer")
     count = len(episode.steps)
     shown = list(range(max(0, count - config.last_images), count))
     question = about_pictures(Purpose.VERDICT, episode, shown, page_text_chars=config.page_text_chars)
-    return rule(hearing, [await hearing.decide(question)])
+    return rule(grading, [await grading.decide(question)])
 
 
 def chosen(scores: list[int | None], most: int) -> list[int]:
@@ -62,16 +62,16 @@ def chosen(scores: list[int | None], most: int) -> list[int]:
     return sorted(sorted(wanted, key=rank, reverse=True)[:most])
 
 
-async def _scores(hearing: Hearing) -> list[tuple[int | None, str]]:
+async def _scores(grading: Grading) -> list[tuple[int | None, str]]:
     """Score and remark for each screenshot; no score where the call failed."""
-    episode = hearing.episode
+    episode = grading.episode
     questions = [
         about_pictures(Purpose.RELEVANCE, episode, [each], page_text_chars=0, with_answer=False)
         for each in range(len(episode.steps))
     ]
     async with asyncio.TaskGroup() as group:
         running = [
-            group.create_task(hearing.client.ask(question, read_score, hearing.calls.append)) for question in questions
+            group.create_task(grading.client.ask(question, read_score, grading.calls.append)) for question in questions
         ]
     values = [each.result().value for each in running]
     return [value if value is not None else (None, "") for value in values]

@@ -146,9 +146,9 @@ def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem,
                 yield Candidate(number * source.shards + shard, task)
         case ImportSource():
             # Every shard reads everything (ids are checked across shards); problems are told by the first alone.
-            told = on_problem if shard == 0 else _ignore_problem
+            handler = on_problem if shard == 0 else _ignore_problem
             items = import_tasks(
-                source.format, base / source.path, split=source.split, on_problem=told, judged=source.judged
+                source.format, base / source.path, split=source.split, on_problem=handler, judged=source.judged
             )
             for row, item in enumerate(items):
                 if row % source.shards == shard:

@@ -176,8 +176,8 @@ class RubricWriter:
         if lost is not None:
             return Writing(None, calls, unanswered=lost, share=agreement.share)
         why = Counter(sample.refused for sample in samples if sample.refused)
-        told = [f"{count} of {len(samples)} samples refused: {reason}" for reason, count in why.most_common(1)]
-        reason = "; ".join([*([agreement.reason] if drafts else []), *told])
+        counted = [f"{count} of {len(samples)} samples refused: {reason}" for reason, count in why.most_common(1)]
+        reason = "; ".join([*([agreement.reason] if drafts else []), *counted])
         return Writing(None, calls, refused=f"rubric: {reason}", share=agreement.share)
 
 

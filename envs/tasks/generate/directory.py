@@ -49,7 +49,7 @@ def _ask(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person = source.choice(world.people)
     field, words = source.choice([*ASKED.items()])
     value = getattr(person, field)
-    told = (
+    expected = (
         number_fact("answer", value, f"It is {value}")
         if isinstance(value, int)
         else answer_fact("answer", value, description=f"It is {value}")
@@ -59,7 +59,7 @@ def _ask(world: DirectoryWorld, source: random.Random) -> TaskDraft:
             f"What is the {words} of {person.name}? Answer with nothing else.",
             f"Look up {person.name} and answer with their {words} only.",
         ),
-        groups=(group("answer", f"The {words} of {person.name} is told", told),),
+        groups=(group("answer", f"The {words} of {person.name} is told", expected),),
         plan=(*to_person(person, source), Say(str(value))),
         gates=UNTOUCHED,
     )
@@ -94,7 +94,7 @@ def _managed(world: DirectoryWorld, source: random.Random) -> tuple[Person, Pers
 
 def _manager_page(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person, manager = _managed(world, source)
-    told = number_fact("answer", manager.extension, f"It is {manager.extension}")
+    expected = number_fact("answer", manager.extension, f"It is {manager.extension}")
     return TaskDraft(
         wordings=(
             f"Open the page of the manager of {person.name} and answer with the manager's extension.",
@@ -106,7 +106,7 @@ def _manager_page(world: DirectoryWorld, source: random.Random) -> TaskDraft:
                 f"The page of the manager of {person.name} is open",
                 at("at", f"/people/{manager.id}", f"At {manager.name}"),
             ),
-            group("answer", "The manager's extension is told", told),
+            group("answer", "The manager's extension is told", expected),
         ),
         plan=(*to_person(person, source), Follow(manager.name), Say(str(manager.extension))),
         gates=UNTOUCHED,

@@ -59,14 +59,14 @@ def _ask(world: ShopWorld, source: random.Random) -> TaskDraft:
     product = source.choice(world.products)
     name, (words, value) = source.choice([*ASKED.items()])
     wanted = value(product)
-    told = number_fact("answer", wanted, f"The {words} is {wanted:g}")
+    expected = number_fact("answer", wanted, f"The {words} is {wanted:g}")
     return TaskDraft(
         wordings=(
             f"What is the {words} of the {product.name}? Answer with the number.",
             f"Look up the {product.name} and tell its {words}, as a number.",
             f"Tell me the {words} of the {product.name} (only the number).",
         ),
-        groups=(group("answer", f"The {name} of the {product.name} is told", told),),
+        groups=(group("answer", f"The {name} of the {product.name} is told", expected),),
         plan=(*to_product(product, source), Say(f"{wanted:g}")),
         gates=UNTOUCHED,
     )
@@ -74,14 +74,14 @@ def _ask(world: ShopWorld, source: random.Random) -> TaskDraft:
 
 def _extreme(world: ShopWorld, source: random.Random) -> TaskDraft:
     category, criterion, best, sort = _best(world, source)
-    told = answer_fact("answer", best.name, description=f"It is the {best.name}")
+    expected = answer_fact("answer", best.name, description=f"It is the {best.name}")
     return TaskDraft(
         wordings=(
             f"Which product in {category} is the {criterion}? Answer with its name only.",
             f"Name the {criterion} product of the category {category}. Answer with the name alone.",
             f"Find out which {category} product is the {criterion} and answer with its name.",
         ),
-        groups=(group("answer", f"The {criterion} product in {category} is named", told),),
+        groups=(group("answer", f"The {criterion} product in {category} is named", expected),),
         plan=(Follow(category), Choose("Sort by", sort), Push("Apply"), Say(best.name)),
         gates=UNTOUCHED,
     )

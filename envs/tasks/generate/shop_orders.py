@@ -140,23 +140,23 @@ def _address(
 ) -> tuple[FactGroup, FactGroup]:
     """An order has these only if something is ordered."""
 
-    def told(field: str, value: str | int, description: str) -> HttpFact:
+    def expected(field: str, value: str | int, description: str) -> HttpFact:
         return HttpFact(id=field, path=f"/api/orders/{NEW}", at=(field,), value=value, description=description)
 
-    wrapped = [told("gift", 1, "It is wrapped as a gift")] if gift else []
+    wrapped = [expected("gift", 1, "It is wrapped as a gift")] if gift else []
     return (
         group(
             "address",
             f"The order goes to {name}, {street}, {city}",
-            told("name", name, f"It is for {name}"),
-            told("street", street, f"It goes to {street}"),
-            told("city", city, f"It goes to {city}"),
+            expected("name", name, f"It is for {name}"),
+            expected("street", street, f"It goes to {street}"),
+            expected("city", city, f"It goes to {city}"),
             after=items,
         ),
         group(
             "delivery",
             f"It is delivered: {delivery}",
-            told("delivery", delivery, f"Delivery: {delivery}"),
+            expected("delivery", delivery, f"Delivery: {delivery}"),
             *wrapped,
             after=items,
         ),

@@ -56,14 +56,14 @@ def _ask(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
     field = source.choice(["assignee", "priority", "status"])
     value = str(getattr(ticket, field))
-    told = answer_fact("answer", value, description=f"Its {field} is {value}")
+    expected = answer_fact("answer", value, description=f"Its {field} is {value}")
     asked = "Who is the assignee" if field == "assignee" else f"What is the {field}"
     return TaskDraft(
         wordings=(
             f'{asked} of the ticket "{ticket.title}"? Answer with nothing else.',
             f'Look up the ticket "{ticket.title}" and answer with its {field} only.',
         ),
-        groups=(group("answer", f'The {field} of the ticket "{ticket.title}" is told', told),),
+        groups=(group("answer", f'The {field} of the ticket "{ticket.title}" is told', expected),),
         plan=(*to_ticket(ticket, source), Say(value)),
         gates=UNTOUCHED,
     )
@@ -73,14 +73,14 @@ def _count(world: TrackerWorld, source: random.Random) -> TaskDraft:
     project = source.choice(world.projects)
     first, second = _two_filters(world, source)
     found = _agree(world.of_project(project), first, second)
-    told = number_fact("answer", len(found), f"There are {len(found)}")
+    expected = number_fact("answer", len(found), f"There are {len(found)}")
     words = f"with {first[0]} {first[1]} and {second[0]} {second[1]}"
     return TaskDraft(
         wordings=(
             f"How many tickets {words} are there in the project {project}? Answer with the number.",
             f"Count the tickets of {project} {words} and answer with the number.",
         ),
-        groups=(group("answer", f"The number of tickets in {project} {words} is told", told),),
+        groups=(group("answer", f"The number of tickets in {project} {words} is told", expected),),
         plan=(Follow(project), *_filtering([first, second]), Say(str(len(found)))),
         gates=UNTOUCHED,
     )

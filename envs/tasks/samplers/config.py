@@ -80,8 +80,8 @@ class SamplerConfig(Record):
             and getattr(self, key) != type(self).model_fields[key].default  # a run's config.json has all
         ]
         if foreign:
-            told = ", ".join(f"{key} ({_OWN[key]})" for key in sorted(foreign))
-            raise ValueError(f"the sampler {self.name} has no {told}; leave it out, or name the other sampler")
+            names = ", ".join(f"{key} ({_OWN[key]})" for key in sorted(foreign))
+            raise ValueError(f"the sampler {self.name} has no {names}; leave it out, or name the other sampler")
         if self.name is SamplerName.RATIO and not any(weight > 0 for weight in self.weights.values()):
             raise ValueError("the sampler ratio needs weights, for example {1: 2, 2-3: 1, 4-6: 1}")
         return self

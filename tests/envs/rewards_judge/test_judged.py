@@ -1,4 +1,4 @@
-"""A rubric before the judge: one hearing for all facts, partial credit, the gate, abstentions, costs."""
+"""A rubric before the judge: one grading for all facts, partial credit, the gate, abstentions, costs."""
 
 from __future__ import annotations
 

@@ -272,8 +272,8 @@ def test_steps_are_told_by_their_differences(ordered: tuple[RunStore, list[Traje
 
 def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Trajectory]]) -> None:
     store, (ended, *_) = ordered
-    hearing = EpisodeJudge(None, LIKE, instruction="Order.", screenshot=store.blob)  # type: ignore[arg-type]
-    episode = hearing._episode(EpisodeEvidence.of(ended))
+    grading = EpisodeJudge(None, LIKE, instruction="Order.", screenshot=store.blob)  # type: ignore[arg-type]
+    episode = grading._episode(EpisodeEvidence.of(ended))
     assert 'attr:value of input[1]: "" -> "Ada"' in episode.steps[0].changes
     assert 'added p: "Ordered by Ada"' in episode.steps[1].changes and episode.steps[2].changes == ""
     asked = about_pictures(Purpose.VERDICT, episode, [0, 1, 2], page_text_chars=1000)
