@@ -53,7 +53,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
             if config.cloning_updates:
                 with progress.phase(f"collecting {config.demonstrations} demonstrations"):
                     shown = run.demonstrate(workers)
-                progress.log(f"oracles succeeded in {shown['mean']:.3f} of {shown['n']}")
+                progress.log(f"{shown['mean']:.3f} of {shown['n']} demonstrations succeeded")
                 with progress.phase(f"cloning in {config.cloning_updates} updates"):
                     run.clone()
             with progress.phase(f"measuring on {config.gate_episodes} validation episodes, sampled"):

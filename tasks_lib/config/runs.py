@@ -224,7 +224,12 @@ class WarmStartConfig(RunConfig):
         PolicyConfig(), description="How turns are rendered and sampled; policy.checkpoint is not read (see base)."
     )
     rollout: RolloutConfig = RolloutConfig()
-    demonstrations: int = Field(490, ge=1, le=100_000, description="Scripted episodes to clone, shared over the kinds.")
+    episodes: list[str] = Field(
+        [], description="Folders of runs whose successful episodes are cloned in place of scripted ones."
+    )
+    demonstrations: int = Field(
+        490, ge=1, le=100_000, description="Episodes to clone at most; scripted ones are shared over the kinds."
+    )
     cloning_updates: int = Field(0, ge=0, le=100_000, description="Updates, each on all demonstrations; 0: no cloning.")
     trainer: TrainerConfig = Field(TrainerConfig(), description="Optimiser of cloning.")
     gate: float = Field(0.25, ge=0, le=1, description="Least sampled validation success to publish.")

@@ -44,6 +44,7 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
+from tasks_lib.warm_start.successes import check_runs
 from training.config import Settings
 from training.ledger.store import RunStore
 from training.policy.templates import template_names, template_source
@@ -154,6 +155,7 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
     refused, store = _check_resumable(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
     check_extensions(config)
+    check_runs([resolve_path(run) for run in config.episodes])
     tasks = select_demonstrable(config)
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:

@@ -39,6 +39,7 @@ from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.evaluation import evaluate_version, prepare_evaluation
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollout, Rollouts
+from tasks_lib.warm_start.successes import take_successes
 from tasks_lib.worker.requests import RolloutRequest
 from training.batches import build_batch
 from training.config import AlgorithmConfig
@@ -103,17 +104,14 @@ class WarmStart:
         return self.rollouts.warm_request(self.tasks[0], 0)
 
     def demonstrate(self, workers: int) -> dict[str, Any]:
-        """Have the oracles' episodes on demonstration seeds; ``{mean, low, high, n, by_kind, seconds}``.
+        """Have the oracles' episodes on demonstration seeds, or stored successes; ``{mean, low, high, n, by_kind, seconds}``.
 
         Raises:
             TrainingError: None of them succeeded.
         """
         path = self.store.root / "demonstrations.json"
         if not path.exists():
-            groups = evaluation_groups(
-                self.tasks, phase=DEMONSTRATIONS, episodes=self.config.demonstrations, split=Split.DEMO
-            )
-            write_json(path, _summary(self.rollouts.run(groups, version=0, workers=workers, actor="oracle")))
+            write_json(path, _summary(self._demonstrations(workers)))
         result: dict[str, Any] = read_json(path)
         if not result["n"]:
             raise TrainingError(
@@ -124,6 +122,14 @@ class WarmStart:
                 f"none of {result['n']} demonstrations succeeded, so there is nothing to clone; see {self.store.root / 'groups'}"
             )
         return result
+
+    def _demonstrations(self, workers: int) -> Rollout:
+        config = self.config
+        if config.episodes:
+            runs = [resolve_path(run) for run in config.episodes]
+            return take_successes(self.store, runs, config.policy, DEMONSTRATIONS, config.demonstrations)
+        groups = evaluation_groups(self.tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
+        return self.rollouts.run(groups, version=0, workers=workers, actor="oracle")
 
     def clone(self) -> list[dict[str, Any]]:
         """Have the versions of cloning; their manifests. Every update passes over all successful demonstrations."""
@@ -254,6 +260,8 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
         ConfigError: There is cloning to do, and a task of a named kind cannot be demonstrated, or no task at all.
     """
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
+    if config.episodes:
+        return tasks
     silent = {task.task_id: reason for task in tasks if (reason := explain_missing_oracle(task))}
     if config.cloning_updates and silent and (config.tasks.kinds or len(silent) == len(tasks)):
         kinds = sorted({task.kind for task in tasks if task.task_id in silent})
@@ -271,7 +279,7 @@ def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
     Raises:
         ConfigError: There are too few of demonstration or of validation.
     """
-    if config.cloning_updates:
+    if config.cloning_updates and not config.episodes:
         evaluation_groups(tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
     evaluation_groups(tasks, phase="s000000", episodes=config.gate_episodes, split=Split.VALIDATION)
 

@@ -1,0 +1,107 @@
+"""Takes stored successful episodes of other runs as demonstrations: encoded anew for the policy that is warmed up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envs.types import ConfigError, Step, TrainingError, Trajectory
+from tasks_lib.episode.turns import picture_size
+from tasks_lib.rollouts.shards import Rollout
+from training.config import PolicyConfig
+from training.groups import EpisodeSummary, GroupRecord
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore, write_json
+from training.policy.context import Message
+from training.policy.prompts import system_text, tools_text
+
+if TYPE_CHECKING:  # imports torch: seconds
+    from training.policy.renderer import Renderer
+
+
+def check_runs(runs: Sequence[Path]) -> None:
+    """``ConfigError`` if a folder holds no groups of training episodes."""
+    for run in runs:
+        if not RunStore(run).group_ids("i*"):
+            raise ConfigError(f"episodes: {run} holds no training episodes; give the folder of a run")
+
+
+def take_successes(store: RunStore, runs: Sequence[Path], policy: PolicyConfig, phase: str, most: int) -> Rollout:
+    """Store the successes of ``runs`` as groups of a phase, one episode each.
+
+    Prompts and turns are encoded by the tokenizer of version 0 from their recorded text; a turn's thought is trained on, those of earlier
+    turns are not shown. What is already there is written again, the same.
+
+    Args:
+        store: Holds version 0.
+        most: Episodes that are taken, in the order of the runs and their groups.
+
+    Raises:
+        TrainingError: there is none.
+        StorageError: an episode or a picture of one is damaged.
+    """
+    from training.policy.renderer import Renderer
+
+    began = time.perf_counter()
+    renderer = Renderer(store.policy_path(0), policy.template)
+    records = []
+    for number, (source, trajectory) in zip(range(most), _successes(runs), strict=False):
+        group_id = f"{phase}-g{number:04d}"
+        copied = _copy(source, store, trajectory, renderer, policy, group_id)
+        summary = EpisodeSummary.of(copied, store.put_trajectory(copied))
+        records.append(
+            GroupRecord(
+                group_id=group_id, task_id=copied.task_id, kind=copied.kind, policy_version=0, episodes=(summary,)
+            )
+        )
+        write_json(store.group_path(group_id), records[-1])
+    if not records:
+        raise TrainingError(
+            f"episodes: no training episode of {', '.join(map(str, runs))} passed, so there is nothing to clone"
+        )
+    return Rollout(records, {"wall": time.perf_counter() - began})
+
+
+def _successes(runs: Sequence[Path]) -> Iterator[tuple[RunStore, Trajectory]]:
+    for run in runs:
+        source = RunStore(run)
+        for group_id in sorted(source.group_ids("i*")):
+            for episode in read_group(source, group_id).episodes:
+                if episode.passed and episode.steps:
+                    yield source, source.trajectory(episode.episode_id)
+
+
+def _copy(
+    source: RunStore, store: RunStore, found: Trajectory, renderer: Renderer, policy: PolicyConfig, group_id: str
+) -> Trajectory:
+    """An episode under its new name, with its pictures."""
+    steps = tuple(_encoded(source, store, step, renderer, policy) for step in found.steps)
+    changes = {"group_id": group_id, "sample": 0, "attempt": 0, "policy_version": 0, "steps": steps}
+    not_copied = {"final_dom": "", "final_screenshot": "", "judgement": ""}
+    return found.model_copy(update={"episode_id": f"{group_id}-s00-a0", **changes, **not_copied})
+
+
+def _encoded(source: RunStore, store: RunStore, step: Step, renderer: Renderer, policy: PolicyConfig) -> Step:
+    sizes = []
+    for name in step.pictures:
+        jpeg = source.blob(name)
+        store.put_blob(jpeg)
+        sizes.append(picture_size(jpeg))
+    messages = [*(Message(each.role, each.text, each.pictures) for each in step.context)]
+    messages.append(Message("user", step.prompt, (step.screenshot,)))
+    system, tools = system_text(policy.prompt, policy.observation), tools_text(policy.prompt, policy.observation)
+    prompt = renderer.encode_conversation(messages, sizes, system, tools)
+    response = tuple(renderer.encode_response(step.response))
+    return step.model_copy(
+        update={
+            "prompt_ids": prompt.ids,
+            "response_ids": response,
+            "logprobs": (0.0,) * len(response),
+            "policy_version": 0,
+            "version_spans": (),
+            "finish_reason": None,
+            "dom_diff": "",
+        }
+    )
