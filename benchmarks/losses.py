@@ -73,9 +73,11 @@ def _peak_bytes() -> int:
     torch.set_num_threads(1)
     logits = torch.randn(1, TOKENS, VOCABULARY).requires_grad_()
     targets = torch.randint(0, VOCABULARY, (1, TOKENS))
-    token_logprobs(logits[:, :4].detach().requires_grad_(), targets[:, :4])[0].sum().backward()  # libraries are loaded
+    torch.autograd.backward(
+        token_logprobs(logits[:, :4].detach().requires_grad_(), targets[:, :4])[0].sum()
+    )  # loads libraries
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    token_logprobs(logits, targets)[0].sum().backward()
+    torch.autograd.backward(token_logprobs(logits, targets)[0].sum())
     return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 

@@ -118,7 +118,7 @@ def token_logprobs(
     else:
         parts = [
             checkpoint(of, part, chosen, use_reentrant=False, preserve_rng_state=False)
-            for part, chosen in zip(rows.split(size), wanted.split(size), strict=True)
+            for part, chosen in zip(torch.split(rows, size), torch.split(wanted, size), strict=True)
         ]
         logprobs, entropies = (torch.cat(each) for each in zip(*parts, strict=True))
     blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)
