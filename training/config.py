@@ -187,6 +187,9 @@ class TrainerConfig(Settings):
         {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
     )
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
+    silence: float = Field(
+        60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is started again; 0: never."
+    )
     torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch decides.")
 
     @property

@@ -68,7 +68,8 @@ class Trainer:
             except TrainingError as error:
                 if self._refused() or restart == RESTARTS:
                     raise
-                get_run_logger().warning("the trainer died and is started again: %s", error)
+                get_run_logger().warning("the trainer is started again: %s", error)
+                self._process.stop()
         raise AssertionError("unreachable")
 
     def _refused(self) -> bool:

@@ -20,6 +20,7 @@ from training.environment import TORCH_ENVIRONMENT
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.disk import raise_disk_errors, temporary_name
 from training.ledger.store import RunStore, read_json, write_json
+from training.trainer.heartbeat import HEARTBEAT, Silence
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 
@@ -39,9 +40,10 @@ class TrainerProcess:
     Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager.
     """
 
-    def __init__(self, store: RunStore, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, store: RunStore, process: subprocess.Popen[bytes], silence: float = 0.0) -> None:
         self._store = store
         self._process = process
+        self._silence = silence
 
     @classmethod
     def start(cls, run_dir: Path, spec: TrainerSpec) -> TrainerProcess:
@@ -60,7 +62,7 @@ class TrainerProcess:
             logger.warning("%s; updates after v%d are done again from their batches", point.damage, point.version)
         with raise_disk_errors(store.trainer_path):
             store.trainer_path.mkdir(parents=True, exist_ok=True)
-        for name in ("ready.json", "error.json"):
+        for name in ("ready.json", "error.json", HEARTBEAT):
             (store.trainer_path / name).unlink(missing_ok=True)
         if spec.owner_pid is None:
             owner = psutil.Process()
@@ -80,7 +82,7 @@ class TrainerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return cls(store, process)
+        return cls(store, process, spec.trainer.silence)
 
     @property
     def pid(self) -> int:
@@ -104,7 +106,7 @@ class TrainerProcess:
         """Wait until a version is published; its manifest.
 
         Raises:
-            TrainingError: The trainer died (its error, or the end of its log), or the time is over.
+            TrainingError: The trainer died (its error, or the end of its log), gives no sign of progress, or the time is over.
             StorageError: It ended because of a damaged file.
             DiskError: It ended because the run's folder cannot be written to.
         """
@@ -128,7 +130,7 @@ class TrainerProcess:
         self.stop()
 
     def _wait_for(self, path: Path, timeout: float, poll_seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + timeout
+        deadline, silence = time.monotonic() + timeout, Silence(self._store.trainer_path)
         while True:
             # The process first: what it wrote before it ended is seen by the look that follows.
             alive = self.alive
@@ -139,6 +141,10 @@ class TrainerProcess:
                 self._raise_storage_error()
                 raise TrainingError(
                     f"the trainer ended (exit code {self._process.returncode}) before {path} was there: {self._cause()}"
+                )
+            if 0 < self._silence < silence.seconds():
+                raise TrainingError(
+                    f"the trainer (pid {self.pid}) has made no progress for {self._silence:g} s (trainer.silence), see {self._log}"
                 )
             if time.monotonic() > deadline:
                 raise TrainingError(

@@ -12,6 +12,7 @@ from typing import Any
 from envs.types import TrainingError
 from training.batches import TrainingBatch
 from training.ledger.store import RunStore, write_json
+from training.trainer.heartbeat import Heartbeat
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point
@@ -38,6 +39,8 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
     trainer = build_trainer(store, spec, version)
     # After the trainer: accelerate sets its own number while it is made.
     set_threads(spec.trainer.torch_threads)
+    if trainer.args.should_save:
+        trainer.heartbeat = Heartbeat(store.trainer_path)
     version = _replay(trainer, store, version)
     if trainer.args.should_save:
         write_json(
@@ -46,6 +49,7 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
     _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
     while version < spec.total_updates:
         version += 1
+        trainer.beat("wait")
         waited = wait_for_batch(store, version, POLL_SECONDS)
         _update(trainer, store, version, waited)
 
@@ -58,6 +62,7 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
         rows = read_rows(store, batch, trainer.spec.banned_ids)
         run_update(trainer, batch, rows, Stopwatch(), store.manifest(again)["metrics"]["learning_rate"])
         _log(trainer, f"v{again} is done again from {store.batch_path(again).name}")
+    trainer.beat("save")
     if latest > version:
         check_replay(trainer, store, latest)
         publish_state(trainer, store, latest)
@@ -88,6 +93,7 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
         batch, sha256 = read_batch_file(store, version)
         rows = read_rows(store, batch, trainer.spec.banned_ids)
     metrics = run_update(trainer, batch, rows, watch)
+    trainer.beat("save")
     with watch.part("save_state"):
         publish_state(trainer, store, version)
     before_policy = time.perf_counter()

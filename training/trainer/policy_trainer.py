@@ -34,6 +34,7 @@ from training.algorithms.policy_loss import policy_loss
 from training.ledger.store import policy_name
 from training.policy.adapters import ADAPTER_WEIGHTS
 from training.trainer.collate import MicroBatch
+from training.trainer.heartbeat import Heartbeat, Phase
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
 
@@ -54,9 +55,16 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """The update is one step, so the proximal log-probabilities are those of its own pass."""
         self.reference_model: torch.nn.Module | None = None
         """The run's first policy, frozen, where the loss holds on to it and there is no adapter to switch off."""
+        self.heartbeat: Heartbeat | None = None
+        """Of the first process, where somebody looks at it."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None
+
+    def beat(self, phase: Phase) -> None:
+        """Give a sign of progress."""
+        if self.heartbeat is not None:
+            self.heartbeat.beat(phase)
 
     # -- life cycle
 
@@ -162,11 +170,13 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     @torch.no_grad()
     def score(self, micro: MicroBatch) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies ``[B, C]`` of the response tokens under the current weights."""
+        self.beat("train")
         return self._forward(self.model_wrapped, micro, entropy_grad=False)
 
     @torch.no_grad()
     def score_reference(self, micro: MicroBatch) -> Tensor:
         """Log-probabilities ``[B, C]`` of the response tokens under the run's first policy: the base model of LoRA, else a frozen copy."""
+        self.beat("train")
         if self.lora:
             with self.accelerator.unwrap_model(self.model_wrapped).disable_adapter():
                 return self._forward(self.model_wrapped, micro, entropy_grad=False)[0]
@@ -199,6 +209,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """
         self._normaliser, self._metrics = normaliser, LossMetrics()
         for index, micro in enumerate(micros):
+            self.beat("train")
             last = index == len(micros) - 1
             # DeepSpeed reads this to know its boundary, where it clips, steps and clears by itself inside backward.
             self.accelerator.gradient_state._set_sync_gradients(last)

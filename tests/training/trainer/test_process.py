@@ -30,6 +30,7 @@ from training.ledger.store import RunStore, atomic_write_bytes
 from training.policy.renderer import Renderer
 from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
+from training.trainer.heartbeat import HEARTBEAT, Heartbeat, Silence
 from training.trainer.launch import TrainerProcess
 from training.trainer.publish import _commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
@@ -425,3 +426,36 @@ def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
         trainer.update(1)
     assert len(starts) == 1 and "\n" not in str(said.value)
     assert not list(run.store.root.rglob(".tmp-*")) and run.store.versions() == [0]
+
+
+@pytest.mark.slow
+def test_an_update_that_hangs_is_noticed(run: HandMadeRun) -> None:
+    run.fill(1, 40)
+    with TrainerProcess.start(run.store.root, make_spec(trainer={"silence": 3.0, "epochs": 16})) as trainer:
+        heartbeat = run.store.trainer_path / HEARTBEAT
+        until = time.monotonic() + PATIENCE
+        while not heartbeat.exists() or heartbeat.read_text() != "train":
+            assert time.monotonic() < until and trainer.alive
+            time.sleep(0.01)
+        psutil.Process(trainer.pid).suspend()
+        began = time.monotonic()
+        with pytest.raises(TrainingError, match=r"has made no progress for 3 s \(trainer\.silence\)"):
+            trainer.wait_for_policy(1, PATIENCE)
+        assert 3.0 <= time.monotonic() - began < 10
+        pid = trainer.pid
+    assert not psutil.pid_exists(pid), "it is stopped like one that runs"
+
+
+def test_silence_counts_only_while_it_computes(tmp_path: Path) -> None:
+    silence = Silence(tmp_path)
+    assert silence.seconds() == 0
+    beats = Heartbeat(tmp_path)
+    for phase in ("wait", "save"):
+        beats.beat(phase)  # type: ignore[arg-type]
+        silence.seconds()
+        time.sleep(0.05)
+        assert silence.seconds() < 0.04
+    beats.beat("train")
+    silence.seconds()
+    time.sleep(0.05)
+    assert silence.seconds() >= 0.05
