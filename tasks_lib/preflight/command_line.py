@@ -32,6 +32,7 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.config.parameters import parameters_of
+from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
@@ -56,19 +57,22 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         print(f"error: nothing is given; {_beginning(model)}", file=sys.stderr)
         return 2
     options = parser.parse_args(arguments)
+    needs: list[str] = []
     try:
         raise_on_interrupt()
         config = _resolved(model, options)
+        needs = estimate(config) if isinstance(config, TrainConfig) and options.dry_run else []
         found = check(config)  # before a server is started
     except KeyboardInterrupt:
         print(NOTHING_HAS_BEGUN, file=sys.stderr)
         return STATUS
     except RollwrightError as error:
+        print("".join(f"# {line}\n" for line in needs), end="")  # also of a checkpoint that is not there yet
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.dry_run:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-        print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found)), end="")
+        print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found, *needs)), end="")
         return 0
     try:
         check_api()

@@ -1,0 +1,155 @@
+"""What the processes of a run will need: memory, disk and hours, by formulas and stated assumptions. Nothing is measured here."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks_lib.config import TrainConfig, resolve_path
+
+GIB = 2**30
+SMALL = 50e6
+"""Parameters below which a run needs nothing worth saying."""
+BROWSER_BYTES = 0.3e9
+"""Of one page with its share of Chromium."""
+STEP_SECONDS = 6.0
+"""Of one step on a live site: page, turn of a model of some billions of parameters, action."""
+TOKENS_PER_SECOND = 15_000.0
+"""Trained on one GPU, per billion parameters, forward and backward with recomputed activations."""
+STEP_TOKENS = 3000
+"""Prompt and response of a step whose screenshots have some 960 tokens each."""
+ADAPTED_WIDTHS = 18
+"""Inputs and outputs of a layer's seven matrices together, in units of its width (about, with an inner width of three)."""
+STEPS = 0.6
+"""Of an episode, as a share of its horizon."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of a policy."""
+
+    parameters: float
+    layers: int
+    hidden: int
+    vocabulary: int
+    kv_width: int
+    """Numbers that a token's keys take in one layer."""
+
+
+def model_of(checkpoint: Path) -> Model | None:
+    """From the checkpoint's configuration and weights; of a folder that is not there by the size in its name (Qwen3-VL's)."""
+    if (checkpoint / "config.json").exists():
+        config = json.loads((checkpoint / "config.json").read_bytes())
+        text = config.get("text_config", config)
+        heads = int(text.get("num_attention_heads", 1))
+        width = int(text.get("head_dim") or int(text["hidden_size"]) // heads)
+        found = sum(map(_parameters, checkpoint.glob("*.safetensors")))
+        return Model(
+            found,
+            int(text["num_hidden_layers"]),
+            int(text["hidden_size"]),
+            int(text["vocab_size"]),
+            int(text.get("num_key_value_heads", heads)) * width,
+        )
+    named = re.search(r"(?<![\d.])(2|4|8)b\b", checkpoint.name, re.IGNORECASE)
+    layers, hidden, parameters = {"2": (28, 2048, 2.1e9), "4": (36, 2560, 4.4e9), "8": (36, 4096, 8.8e9)}.get(
+        named[1] if named else "", (0, 0, 0.0)
+    )
+    return Model(parameters, layers, hidden, 151_936, 1024) if layers else None
+
+
+def _parameters(file: Path) -> int:
+    """Numbers in a safetensors file, from its header."""
+    with open(file, "rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    total = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            size = 1
+            for side in tensor["shape"]:
+                size *= side
+            total += size
+    return total
+
+
+def trainer_bytes(model: Model, config: TrainConfig) -> float:
+    """Largest memory of one trainer process.
+
+    Weights, gradients and Adam's state by ZeRO stage (Rajbhandari et al. 2020, section 3, with 2 + 2 + 12 bytes in bfloat16), activations
+    at the layers' borders with recomputing, else ten times that, and logits with their gradient.
+    """
+    trainer = config.trainer
+    item = 2 if trainer.bf16 else 4
+    trained = trained_parameters(model, config)
+    share = [1.0] * 3
+    for stage, part in ((3, 0), (2, 1), (1, 2)):
+        if trainer.zero_stage >= stage:
+            share[part] = 1 / trainer.processes
+    state = item * model.parameters * share[0] + item * trained * share[1] + 12 * trained * share[2]
+    tokens = micro_batch_tokens(config)
+    activations = item * tokens * model.hidden * model.layers * (1 if trainer.gradient_checkpointing else 10)
+    responses = min(tokens, trainer.micro_batch_rows * config.policy.max_new_tokens)
+    return state + activations + 4 * item * responses * model.vocabulary
+
+
+def trained_parameters(model: Model, config: TrainConfig) -> float:
+    """Numbers that training changes: all, or those of the adapters on a layer's seven matrices."""
+    if config.trainer.finetuning_type == "full":
+        return model.parameters
+    return ADAPTED_WIDTHS * config.trainer.lora_rank * model.hidden * model.layers
+
+
+def micro_batch_tokens(config: TrainConfig) -> int:
+    """Tokens of a forward pass."""
+    longest = config.policy.context_tokens or STEP_TOKENS * config.policy.max_images
+    return config.trainer.micro_batch_tokens or config.trainer.micro_batch_rows * longest
+
+
+def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
+    """Weights on one GPU of a server, and keys and values of all turns that it generates at once."""
+    serving = config.serving
+    turn = (config.policy.context_tokens or STEP_TOKENS * config.policy.max_images) + config.policy.max_new_tokens
+    cache = 2 * 2 * model.kv_width * model.layers * turn * serving.max_turns
+    return 2 * model.parameters / serving.tensor_parallel, cache / serving.tensor_parallel
+
+
+def hours(model: Model, config: TrainConfig) -> tuple[float, float]:
+    """Of all rollouts and of all updates."""
+    episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
+    horizon = getattr(config.rollout.horizon, "train", None) or 20
+    steps = STEPS * (horizon if isinstance(horizon, int) else 20) * episodes
+    browsers = config.rollout.concurrency * config.cluster.workers
+    tokens = steps * STEP_TOKENS * config.policy.max_images * config.trainer.epochs
+    rate = TOKENS_PER_SECOND * config.trainer.processes / (model.parameters / 1e9)
+    return config.iterations * steps * STEP_SECONDS / browsers / 3600, config.iterations * tokens / rate / 3600
+
+
+def estimate(config: TrainConfig) -> list[str]:
+    """What each process will need, one line each; none for small policies and for those whose size is not known."""
+    model = model_of(resolve_path(config.policy.checkpoint))
+    if model is None or model.parameters < SMALL:
+        return []
+    weights, cache = server_bytes(model, config)
+    version = 2 if config.trainer.bf16 else 4
+    trained = trained_parameters(model, config)
+    disk = version * (trained if config.trainer.adapter_rank else model.parameters)
+    rolling, training = hours(model, config)
+    browsers = config.rollout.concurrency
+    lines = [
+        f"estimated for {model.parameters / 1e9:.1f} billion parameters, by formulas and not measured:",
+        f"each of {config.trainer.processes} trainer processes: {trainer_bytes(model, config) / GIB:.0f} GiB",
+    ]
+    if config.serving.engine == "vllm":
+        lines.append(
+            f"each GPU of {config.serving.replicas} servers x {config.serving.tensor_parallel}: {weights / GIB:.0f} GiB of weights, "
+            f"{cache / GIB:.0f} GiB for {config.serving.max_turns} turns"
+        )
+    return [
+        *lines,
+        f"each of {config.cluster.workers} rollout workers: {browsers} pages, {browsers * BROWSER_BYTES / GIB:.0f} GiB of host memory",
+        f"disk: {disk / GIB:.2f} GiB a version, {config.iterations + 1} of them; trainer state {12 * trained / GIB:.1f} GiB, twice",
+        f"time: {rolling:.0f} h of rollouts at {STEP_SECONDS:g} s a step, {training:.0f} h of updates at "
+        f"{TOKENS_PER_SECOND:.0f} tokens/s a GPU and billion parameters",
+    ]

@@ -1,0 +1,64 @@
+"""What a run of a real size will need is said before it begins, also where its checkpoint is not there yet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from flows.train import train
+from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.estimate import Model, estimate, hours, model_of, server_bytes, trainer_bytes
+from tasks_lib.preflight.flows import check_training
+
+READER = Path(__file__).parents[2] / "datasets/policies/reader"
+BILLION = Model(parameters=1e9, layers=0, hidden=0, vocabulary=0, kv_width=0)
+"""Nothing but parameters: no activations, no logits."""
+RECIPES = ["qwen3-vl-2b-1gpu", "qwen3-vl-4b-openwebrl", "qwen3-vl-8b-8gpu"]
+
+
+def config(**trainer: object) -> TrainConfig:
+    found: TrainConfig = resolve(TrainConfig, {"preset": "quickstart", "trainer": {"bf16": True, **trainer}})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stage", "bytes_a_parameter"),
+    [(0, 16.0), (1, 2 + 2 + 12 / 4), (2, 2 + (2 + 12) / 4), (3, 16 / 4)],
+)
+def test_a_process_holds_what_the_paper_of_zero_says(stage: int, bytes_a_parameter: float) -> None:
+    found = trainer_bytes(BILLION, config(zero_stage=stage, processes=4))
+    assert found == pytest.approx(bytes_a_parameter * 1e9)
+
+
+def test_sizes_are_those_of_the_checkpoint() -> None:
+    model = AutoModelForImageTextToText.from_pretrained(READER, dtype=torch.float32)
+    found = model_of(READER)
+    assert found is not None and found.parameters == sum(each.numel() for each in model.parameters())
+    text = model.config.get_text_config()
+    assert (found.layers, found.hidden, found.vocabulary) == (text.num_hidden_layers, text.hidden_size, text.vocab_size)
+    assert model_of(Path("models/Qwen3-VL-8B-Instruct")) == Model(8.8e9, 36, 4096, 151_936, 1024)
+    assert model_of(Path("models/policy-12b")) is None
+    assert estimate(config()) == [], "a small policy needs nothing worth saying"
+
+
+@pytest.mark.parametrize("preset", RECIPES)
+def test_a_recipe_fits_its_gpus_and_says_so_without_its_checkpoint(
+    preset: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_lib.processes.serving.PYTHON", Path(sys.executable))
+    recipe: TrainConfig = resolve(TrainConfig, {"preset": preset})
+    model = model_of(Path(recipe.policy.checkpoint))
+    assert model is not None
+    weights, cache = server_bytes(model, recipe)
+    used = trainer_bytes(model, recipe) if preset.endswith("1gpu") else 0.0
+    assert trainer_bytes(model, recipe) < 75e9 and weights + cache + used < 80e9
+    assert all(value > 0 for value in hours(model, recipe))
+    assert run_command(train, TrainConfig, check_training, ["--preset", preset, "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert "by formulas and not measured" in said.out and "trainer process" in said.out
+    assert f"policy.checkpoint: {Path(recipe.policy.checkpoint)}" in said.err.replace(f"{Path.cwd()}/", "")
