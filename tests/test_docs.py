@@ -31,7 +31,9 @@ CHECKS = {
     "flows.regrade": checks.check_regrading,
     "flows.sweep": checks.check_sweep,
 }
-READERS_OWN = re.compile(r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-")
+READERS_OWN = re.compile(
+    r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"
+)
 """What the reader has: a checkpoint, a run's folder, a task file outside `datasets/`, the environment of `make vllm`."""
 
 

@@ -67,7 +67,9 @@ class AlgorithmConfig(Settings):
         "grpo",
         description="Group advantages with a decoupled clipped loss, or cloning of successful steps (WebGym).",
     )
-    preset: str = Field("", description="Values of a published algorithm under the others (docs/algorithms.md).")
+    preset: Literal["", *PRESETS] = Field(  # type: ignore[valid-type]
+        "", description="Values of a published algorithm under the others (docs/algorithms.md)."
+    )
     advantages: str = Field(
         "grpo",
         examples=["my_algorithm:ranks"],
@@ -93,7 +95,7 @@ class AlgorithmConfig(Settings):
     step_constant: float = Field(10.0, gt=0, le=1000, description="The constant divisor (AsyncWebRL: 10).")
     ratio: RatioLevel = Field("token", description="Importance ratio: of each token, of a step's response, or none.")
     trust_region: TrustRegion = Field(
-        "dual_clip", description="PPO's clip, with a bound for A < 0, DPPO's mask, or none."
+        "dual_clip", description="PPO's clip, the same with a bound for negative advantages, DPPO's mask, or none."
     )
     clip_low: float = Field(0.2, gt=0, lt=1, description="Lower clip of the importance ratio: 1 - clip_low.")
     clip_high: float = Field(0.28, gt=0, le=10, description="Upper clip of the importance ratio: 1 + clip_high.")
@@ -124,13 +126,9 @@ class AlgorithmConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _expanded(cls, given: Any) -> Any:
-        """The values of the preset under those that are given; a name alone is a preset."""
-        values = {"preset": given} if isinstance(given, str) else given
-        if not isinstance(values, dict) or not (name := values.get("preset")):
-            return values
-        if name not in PRESETS:
-            raise ValueError(f"preset: {name!r} is no algorithm; known: {', '.join(PRESETS)}")
-        return PRESETS[name] | values
+        """The values of the preset under those that are given."""
+        name = given.get("preset") if isinstance(given, dict) else None
+        return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
     @model_validator(mode="after")
     def _used(self) -> Self:

@@ -340,7 +340,7 @@ def test_storage_that_fails_while_a_policy_loads_is_not_the_checkpoint_s_fault(
         raise fault
 
     with monkeypatch.context() as patch:
-        patch.setattr("training.serving.local.AutoModelForImageTextToText.from_pretrained", fail)
+        patch.setattr("transformers.AutoModelForImageTextToText.from_pretrained", fail)
         with pytest.raises(kind, match=re.escape(str(copy))) as said:
             served.engine.load(1, copy)
     assert type(said.value) is kind and served.engine.policy_version == 0

@@ -160,7 +160,9 @@ def test_processes_that_claim_at_once_get_exactly_the_budget(tmp_path: Path) -> 
 
 def test_without_one_transaction_the_budget_would_be_exceeded(tmp_path: Path) -> None:
     """The test above fails for a ledger that looks and counts apart."""
-    assert sum(claims(LooksFirst(tmp_path / "spent"), 20)) > 20
+    assert (
+        sum(claims(LooksFirst(tmp_path / "spent"), 18)) > 18
+    )  # no multiple of the five processes, which may keep step
 
 
 def test_a_process_killed_at_any_moment_loses_no_claim_and_counts_none_twice(tmp_path: Path) -> None:

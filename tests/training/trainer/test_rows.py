@@ -26,7 +26,7 @@ def test_rows_are_as_stored(run: HandMadeRun) -> None:
         step.response_ids,
         step.logprobs,
     )
-    assert found.screenshot == run.store.blob(step.screenshot)
+    assert found.screenshots == (run.store.blob(step.screenshot),)
 
 
 def test_unknown_episode(run: HandMadeRun) -> None:
