@@ -67,8 +67,8 @@ class AlgorithmConfig(Settings):
         "grpo",
         description="Group advantages with a decoupled clipped loss, or cloning of successful steps (WebGym).",
     )
-    preset: Literal["", *PRESETS] = Field(  # type: ignore[valid-type]
-        "", description="Values of a published algorithm under the others (docs/algorithms.md)."
+    preset: Literal[*PRESETS] | None = Field(  # type: ignore[valid-type]
+        None, description="Values of a published algorithm under the others (docs/algorithms.md)."
     )
     advantages: str = Field(
         "grpo",

@@ -90,7 +90,8 @@ def test_presets_are_offered_where_there_are_some(capsys: pytest.CaptureFixture[
         (
             TrainConfig,
             ["--preset", "reader"],
-            "preset: reader is a preset of flows.warm_start, not of flows.train, whose presets are: quickstart",
+            "preset: reader is a preset of flows.warm_start, not of flows.train, whose presets are: "
+            "quickstart, qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu",
         ),
         (
             WarmStartConfig,
@@ -101,12 +102,13 @@ def test_presets_are_offered_where_there_are_some(capsys: pytest.CaptureFixture[
             SweepConfig,
             ["--set", "base.preset=reader", "--set", "grid.seed=[0]"],
             "the configuration is not valid:\n  arm sweep-reader-seed0 (seed=0): preset: reader is a preset of flows.warm_start, not of "
-            "flows.train, whose presets are: quickstart",
+            "flows.train, whose presets are: quickstart, qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu",
         ),
         (
             EvaluateConfig,
             ["--preset", "nix"],
-            "there is no preset 'nix'; the presets are: bundled-tasks, quickstart, quickstart-seeds, reader",
+            "there is no preset 'nix'; the presets are: bundled-tasks, quickstart, quickstart-seeds, "
+            "qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu, reader",
         ),
     ],
 )

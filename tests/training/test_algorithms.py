@@ -198,7 +198,7 @@ def test_presets_are_values_under_the_others() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"preset": "ppo2"}, "Input should be '', 'grpo', 'dr_grpo'"),
+        ({"preset": "ppo2"}, "Input should be 'grpo', 'dr_grpo'"),
         ({"ratio": "none"}, "trust_region: it bounds an importance ratio"),
         ({"loss": "my:loss", "kl_coefficient": 0.1}, "a loss of your own is the whole loss"),
         ({"name": "filtered_bc", "kl_coefficient": 0.1}, "kl_coefficient: filtered_bc clones successes"),
