@@ -27,7 +27,6 @@ from training.serving.local import LocalModel
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions
 from training.serving.vllm.probe import TransformersScorer, Turn, compare, probe_picture
-from training.serving.vllm.publishing import publish
 from training.serving.vllm.service import make_supervisor
 from training.serving.vllm.supervisor import Supervisor
 
@@ -65,7 +64,7 @@ async def _figures(folder: Path) -> list[Figure]:
         for turns in TURNS:
             found += await _rates(local, client, renderer, turns)
         found += await _log_probs(local, client, renderer, policies[0])
-        return found + await _publications(client, renderer, policies)
+        return found + await _publications(supervisor, renderer, policies)
 
 
 def _policy(root: Path, version: int) -> Path:
@@ -150,15 +149,16 @@ async def _log_probs(local: LocalModel, client: ServerClient, renderer: Renderer
     return found
 
 
-async def _publications(client: ServerClient, renderer: Renderer, policies: Sequence[Path]) -> list[Figure]:
+async def _publications(supervisor: Supervisor, renderer: Renderer, policies: Sequence[Path]) -> list[Figure]:
     """Seconds from the call to a token of the new version, and the server's pause, while turns are in flight."""
+    client = supervisor.replicas[0].client
     first_token, pauses = [], []
     for number in range(1, ROUNDS + 1):
         in_flight = asyncio.create_task(_ask(client, _requests(renderer, f"in-flight/{number}", 8), number - 1))
         await asyncio.sleep(0.1)
         (short,) = (replace(each, max_new_tokens=1) for each in _requests(renderer, f"first/{number}", 1))
         begun = time.perf_counter()
-        publication = await publish([client], number, policies[number % 2])
+        publication = await supervisor.publish(number, policies[number % 2])
         (generation,) = await _ask(client, [short], number)
         first_token.append(time.perf_counter() - begun)
         assert [span.version for span in generation.version_spans] == [number]

@@ -114,7 +114,7 @@ async def test_the_adapter_that_a_run_publishes_is_served(
     adapter = run.store.policy_path(1)
     await publish_adapter([client], 1, adapter)
     await Probe(renderer).check([client], 1, adapter)
-    with pytest.raises(PolicyError, match="does not serve v1"):
+    with pytest.raises(PolicyError, match="serves v0 and not v1"):
         await Probe(renderer).check([client], 1, base_of(adapter))
 
 
