@@ -29,8 +29,8 @@ from training.serving.engine import Picture
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
-PICTURES_KEPT = 64
-"""Pictures of earlier steps that are kept in memory, with their sizes: those of the episodes that are played."""
+PICTURES_KEPT = 256
+"""Pictures of earlier steps that are kept in memory, with their sizes: four each of 64 episodes, some 25 MB."""
 
 JPEG_QUALITY = 90
 """Of pictures that are scaled down."""
@@ -59,13 +59,14 @@ class PromptEncoder:
         self._memory_budget = memory_budget
         self._system = system_text(policy.prompt, policy.observation)
         self._tools = tools_text(policy.prompt, policy.observation)
-        self._limit = policy.context_tokens or max(1, renderer.context_tokens - policy.max_new_tokens)
+        most = max(1, renderer.context_tokens - policy.max_new_tokens)
+        self._limit = min(policy.context_tokens or most, most)
         self._picture = lru_cache(maxsize=PICTURES_KEPT)(self._read_picture)
 
     def encode(self, now: Situation) -> EncodedSituation:
         """The prompt of a situation, with as many rounds as its tokens allow."""
         policy = self._policy
-        jpeg, size = self._fitted(now.frame.screenshot)
+        jpeg, size = fit_picture(now.frame.screenshot, self._renderer, policy.image_pixels)
         screenshot = self._store.put_blob(jpeg)
         present = Picture(jpeg, size, self._store.blob_path(screenshot))
         text = user_text(
@@ -90,20 +91,25 @@ class PromptEncoder:
             now, text, rendered, pictures, screenshot, tuple(message.record() for message in messages[:-1]), dropped
         )
 
-    def _fitted(self, jpeg: bytes) -> tuple[bytes, tuple[int, int]]:
-        """The picture within ``image_pixels``, and its size: the bytes that engine, server, trainer and judge are given."""
-        size = picture_size(jpeg)
-        fitted = self._renderer.fitting_size(size, self._policy.image_pixels)
-        if fitted == size:
-            return jpeg, size
-        with Image.open(BytesIO(jpeg)) as image, BytesIO() as smaller:
-            image.convert("RGB").resize(fitted, Image.Resampling.LANCZOS).save(smaller, "JPEG", quality=JPEG_QUALITY)
-            return smaller.getvalue(), fitted
-
     def _read_picture(self, name: str) -> Picture:
         """Of an earlier step."""
         jpeg = self._store.blob(name)
         return Picture(jpeg, picture_size(jpeg), self._store.blob_path(name))
+
+
+def fit_picture(jpeg: bytes, renderer: Renderer, pixels: int) -> tuple[bytes, tuple[int, int]]:
+    """A screenshot within ``pixels``, and its size: the bytes that engine, server, trainer and judge are given.
+
+    Raises:
+        BrowserError: as `picture_size`.
+    """
+    size = picture_size(jpeg)
+    fitted = renderer.fitting_size(size, pixels)
+    if fitted == size:
+        return jpeg, size
+    with Image.open(BytesIO(jpeg)) as image, BytesIO() as smaller:
+        image.convert("RGB").resize(fitted, Image.Resampling.LANCZOS).save(smaller, "JPEG", quality=JPEG_QUALITY)
+        return smaller.getvalue(), fitted
 
 
 def picture_size(picture: bytes) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from envs.ends import FixedHorizon
 from tasks_lib.config import TrainConfig, resolve_path
 
 GIB = 2**30
@@ -22,6 +23,8 @@ STEP_TOKENS = 3000
 """Prompt and response of a step whose screenshots have some 960 tokens each."""
 ADAPTED_WIDTHS = 18
 """Inputs and outputs of a layer's seven matrices together, in units of its width (about, with an inner width of three)."""
+HORIZON = 20
+"""Of a training episode whose horizon its task decides."""
 STEPS = 0.6
 """Of an episode, as a share of its horizon."""
 
@@ -78,7 +81,8 @@ def trainer_bytes(model: Model, config: TrainConfig) -> float:
     """Largest memory of one trainer process.
 
     Weights, gradients and Adam's state by ZeRO stage (Rajbhandari et al. 2020, section 3, with 2 + 2 + 12 bytes in bfloat16), activations
-    at the layers' borders with recomputing, else ten times that, and logits with their gradient.
+    at the layers' borders with recomputing, else ten times that, logits with their gradient, and the first policy where the loss holds on
+    to it.
     """
     trainer = config.trainer
     item = 2 if trainer.bf16 else 4
@@ -87,7 +91,8 @@ def trainer_bytes(model: Model, config: TrainConfig) -> float:
     for stage, part in ((3, 0), (2, 1), (1, 2)):
         if trainer.zero_stage >= stage:
             share[part] = 1 / trainer.processes
-    state = item * model.parameters * share[0] + item * trained * share[1] + 12 * trained * share[2]
+    reference = item * model.parameters if config.algorithm.kl_coefficient and trained == model.parameters else 0
+    state = reference + item * model.parameters * share[0] + item * trained * share[1] + 12 * trained * share[2]
     tokens = micro_batch_tokens(config)
     activations = item * tokens * model.hidden * model.layers * (1 if trainer.gradient_checkpointing else 10)
     responses = min(tokens, trainer.micro_batch_rows * config.policy.max_new_tokens)
@@ -118,8 +123,8 @@ def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
 def hours(model: Model, config: TrainConfig) -> tuple[float, float]:
     """Of all rollouts and of all updates."""
     episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
-    horizon = getattr(config.rollout.horizon, "train", None) or 20
-    steps = STEPS * (horizon if isinstance(horizon, int) else 20) * episodes
+    horizon = config.rollout.horizon
+    steps = STEPS * (horizon.train if isinstance(horizon, FixedHorizon) else HORIZON) * episodes
     browsers = config.rollout.concurrency * config.cluster.workers
     tokens = steps * STEP_TOKENS * config.policy.max_images * config.trainer.epochs
     rate = TOKENS_PER_SECOND * config.trainer.processes / (model.parameters / 1e9)

@@ -37,7 +37,7 @@ from tasks_lib.episode.clip import load_clip
 from tasks_lib.episode.live import LiveState, update_live_file
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
-from tasks_lib.episode.turns import encode_stage, stage_metrics, turn_pipeline
+from tasks_lib.episode.turns import encode_stage, fit_picture, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
@@ -194,7 +194,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             rollout,
             request.live,
             PageEvidence(store.put_blob) if rollout.dom_diffs else None,
-            store.put_blob,
+            lambda jpeg: store.put_blob(fit_picture(jpeg, renderer, policy.image_pixels)[0]),
             self._helpers,
             as_parsed(rollout.parser),
         )

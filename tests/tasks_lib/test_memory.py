@@ -18,28 +18,12 @@ from tasks_lib.episode.live import SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
+from tests.turns import Letters
 from training.config import PolicyConfig
 from training.groups import EpisodeSummary, GroupSpec
 from training.ledger.store import RunStore
-from training.policy.context import Message
-from training.policy.rendered import RenderedPrompt
 
 HEAD = 'remember [key] "value", forget [key]):'
-
-
-class Letters:
-    """Stands for the renderer: a token is a letter."""
-
-    context_tokens = 100_000
-
-    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
-        return size
-
-    def encode_conversation(
-        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
-    ) -> RenderedPrompt:
-        ids = tuple(ord(letter) for message in messages for letter in message.text)
-        return RenderedPrompt(ids, ids, ())
 
 
 class Script:

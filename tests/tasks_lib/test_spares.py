@@ -19,7 +19,7 @@ from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from tests.tasks_lib.test_memory import Letters
+from tests.turns import Letters
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.journal import read_group

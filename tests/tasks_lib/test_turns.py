@@ -20,6 +20,7 @@ from envs.types import BrowserError, Click, Observation, Step, WebTask
 from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
 from tasks_lib.episode.pipeline import QUEUE
 from tasks_lib.episode.turns import PromptEncoder, encode_stage, picture_size, stage_metrics, turn_pipeline
+from tests.turns import Letters
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
@@ -31,10 +32,11 @@ SLOW = 0.02
 """Seconds of one encoding, and of one turn of the model."""
 
 
-class SlowEngine:
+class SlowEngine(Letters):
     """Encodes and answers slowly, one at a time, and knows the threads that it was called in."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.threads: set[int] = set()
         self.fails = False
         self.seconds: dict[str, list[tuple[float, float]]] = {"encode": [], "act": []}
@@ -45,11 +47,6 @@ class SlowEngine:
         begun = time.perf_counter()
         yield
         self.seconds[what].append((begun, time.perf_counter()))
-
-    context_tokens = 100_000
-
-    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
-        return size
 
     def encode_conversation(
         self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
@@ -131,21 +128,6 @@ def test_a_screenshot_that_is_no_picture_is_the_browser_s_fault(picture: bytes) 
         picture_size(picture)
 
 
-class Letters:
-    """A renderer for which a token is a letter, and a picture a hundred."""
-
-    context_tokens = 2000
-
-    def encode_conversation(
-        self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
-    ) -> RenderedPrompt:
-        ids = tuple(range(sum(len(message.text) for message in messages) + 100 * len(sizes)))
-        return RenderedPrompt(ids, ids, tuple((0, 1) for _ in sizes))
-
-    def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
-        return size if size[0] * size[1] <= pixels else (80, 104)
-
-
 def played(store: RunStore, count: int) -> list[Step]:
     """Steps with screenshots of their own, each as wide as its index says."""
     return [
@@ -190,7 +172,7 @@ def test_rounds_are_cut_to_the_budget_of_tokens_and_counted(tmp_path: Path) -> N
     sizes = {}
     for tokens in (0, 900, 450, 300, 1):
         policy = PolicyConfig(context="window", context_rounds=4, context_tokens=tokens)
-        asked = PromptEncoder(Letters(), store, policy, 1000).encode(replace(situation(9), steps=steps))  # type: ignore[arg-type]
+        asked = PromptEncoder(Letters(100), store, policy, 1000).encode(replace(situation(9), steps=steps))  # type: ignore[arg-type]
         sizes[tokens] = (len(asked.pictures), asked.cut_rounds)
         assert len(asked.pictures) + asked.cut_rounds == 5
         assert not tokens or len(asked.rendered.ids) <= tokens or len(asked.pictures) == 1
@@ -200,7 +182,9 @@ def test_rounds_are_cut_to_the_budget_of_tokens_and_counted(tmp_path: Path) -> N
 
 def test_a_large_picture_is_scaled_down_before_it_is_kept(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    asked = PromptEncoder(Letters(), store, PolicyConfig(image_pixels=160 * 210), 1000).encode(situation(9))  # type: ignore[arg-type]
+    asked = PromptEncoder(Letters(fitted=(80, 104)), store, PolicyConfig(image_pixels=160 * 210), 1000).encode(
+        situation(9)
+    )  # type: ignore[arg-type]
     (picture,) = asked.pictures
     assert picture.size == (80, 104) and store.blob(asked.screenshot) == picture.jpeg
     with Image.open(BytesIO(picture.jpeg)) as image:

@@ -183,6 +183,17 @@ def test_turns_go_in_as_they_were_sampled(renderer_of: Callable[[str], Renderer]
     assert "<think>" not in renderer.decode(encoded(renderer, "window", 2, [thought], "Page: now").ids)
 
 
+def test_earlier_turns_of_a_thinking_model_have_no_thought_not_even_an_empty_one(
+    tiny_checkpoint: Callable[[str], Path],
+) -> None:
+    renderer = Renderer(tiny_checkpoint("qwen3_vl"), "qwen3_vl")
+    (step,) = make_steps(renderer, 1)
+    thought = step.model_copy(update={"response": "<think>where?</think>\n\nclick(0)"})
+    plain, stripped = (encoded(renderer, "window", 2, [each], "Page: now").ids for each in (step, thought))
+    assert plain == stripped
+    assert "think" not in renderer.tokenizer.decode(plain)
+
+
 # -- the trainer scores what the engine generated, with several pictures
 
 TOKENS = 6

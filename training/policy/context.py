@@ -53,9 +53,9 @@ def make_conversation(
     present = Message("user", text, (screenshot,))
     first = first_round(context, rounds, len(steps), dropped)
     shown = steps[first:]
-    if context == "present" or not shown:
-        if context == "present" or not steps:
-            return (present,)
+    if context == "present" or not steps:
+        return (present,)
+    if not shown:
         return (Message("user", f"{_older(steps, screenshot)}\n{text}", (screenshot,)),)
     messages: list[Message] = []
     for step in shown:

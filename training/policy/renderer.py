@@ -80,6 +80,7 @@ class Renderer:
         from llamafactory.data import get_template_and_fix_tokenizer
         from llamafactory.hparams import DataArguments, ModelArguments
         from llamafactory.model import load_tokenizer
+        from transformers import AutoConfig
 
         modules = load_tokenizer(ModelArguments(model_name_or_path=str(checkpoint), image_max_pixels=UNBOUNDED_PIXELS))
         self.tokenizer: Any = modules["tokenizer"]
@@ -99,7 +100,8 @@ class Renderer:
         self._turn_close: list[int] = self.template._convert_elements_to_ids(
             self.tokenizer, self.template.format_assistant.apply(content="")
         )
-        self.context_tokens = context_length(checkpoint)
+        model = AutoConfig.from_pretrained(checkpoint)
+        self.context_tokens: int = model.get_text_config().max_position_embeddings
         """Tokens of prompt and turn that the model takes."""
         self.banned_ids = banned_ids(checkpoint)
         """Tokens that a policy must never generate, ascending."""
@@ -119,7 +121,8 @@ class Renderer:
     ) -> RenderedPrompt:
         """The whole prompt of a conversation whose last message is the user's.
 
-        Turns of the assistant go in as they were sampled; of one without ids the text is encoded.
+        Turns of the assistant go in as they were sampled; of one without ids the text is encoded. Neither gets the empty thought that a
+        template of a thinking model puts before answers.
 
         Args:
             sizes: (width, height) of all pictures, in the order of the messages.
@@ -144,18 +147,18 @@ class Renderer:
             }
             for message in messages
         ]
-        # One pair of query and response for each user's message; the responses are replaced by what was sampled.
         pairs = self.template.encode_multiturn(
             self.tokenizer, [*texts, {"role": "assistant", "content": ""}], system=system or None, tools=tools or None
         )
         turns = [message for message in messages if message.role == "assistant"]
         ids: list[int] = []
-        for (query, encoded), turn in zip(pairs[:-1], turns, strict=True):
-            ids += [*query, *(self._as_sampled(turn.ids) if turn.ids else encoded)]
+        for (query, _), turn in zip(pairs[:-1], turns, strict=True):
+            said = turn.ids or self.tokenizer.encode(turn.text, add_special_tokens=False)
+            ids += [*query, *self._closed(said)]
         ids += pairs[-1][0]
         return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
 
-    def _as_sampled(self, ids: tuple[int, ...]) -> list[int]:
+    def _closed(self, ids: Sequence[int]) -> list[int]:
         """A turn's ids, closed as the template closes the assistant's."""
         kept = list(ids)
         while kept and kept[-1] in self._ends:
@@ -217,19 +220,6 @@ def find_images(ids: Sequence[int], image_token: int, lengths: Sequence[int]) ->
     repeated = set(found) - set(starts)
     short = tuple(token for offset, token in enumerate(ids) if offset not in repeated)
     return RenderedPrompt(tuple(ids), short, tuple(zip(starts, lengths, strict=True)))
-
-
-def context_length(checkpoint: Path) -> int:
-    """``max_position_embeddings`` of a checkpoint's language model.
-
-    Raises:
-        PolicyError: its configuration does not say.
-    """
-    config = json.loads((checkpoint / "config.json").read_bytes())
-    found = config.get("text_config", config).get("max_position_embeddings") or config.get("max_position_embeddings")
-    if not found:
-        raise PolicyError(f"{checkpoint}/config.json names no max_position_embeddings; add it")
-    return int(found)
 
 
 def end_ids(checkpoint: Path, tokenizer: Any) -> list[int]:

@@ -102,7 +102,6 @@ class LocalModel:
         self._device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         self._version: int | None = None
         self._model: Any = None
-        self._context = 0
 
     @property
     def policy_version(self) -> int | None:
@@ -126,7 +125,6 @@ class LocalModel:
             eos_token_id=end_ids(folder, self.renderer.tokenizer),
             pad_token_id=self.renderer.tokenizer.pad_token_id,
         )
-        self._context = model.config.get_text_config().max_position_embeddings
         self._model, self._version = model.to(self._device).eval(), version
 
     def _dtype(self) -> torch.dtype:
@@ -143,7 +141,7 @@ class LocalModel:
         ]
 
     def _fits(self, request: GenerationRequest) -> bool:
-        return len(request.prompt.ids) + request.max_new_tokens <= self._context
+        return len(request.prompt.ids) + request.max_new_tokens <= self.renderer.context_tokens
 
     @torch.inference_mode()
     def _generate(self, requests: list[GenerationRequest]) -> list[Generation]:

@@ -56,7 +56,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         self.reference_model: torch.nn.Module | None = None
         """The run's first policy, frozen, where the loss holds on to it and there is no adapter to switch off."""
         self.heartbeat: Heartbeat | None = None
-        """Of the first process, where somebody looks at it."""
+        """Of the first process of a run's trainer."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None

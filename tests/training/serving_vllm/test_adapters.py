@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForImageTextToText
 
 from envs.types import PolicyError
-from training.policy.adapters import base_of, is_adapter
+from training.policy.adapters import base_of, is_adapter, load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import VersionSpan
 from training.serving.vllm.adapters import check_adapter, publish_adapter
@@ -34,11 +33,10 @@ LANGUAGE = r".*language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|u
 Adapter = Callable[..., Path]
 
 
-def make_adapter(folder: Path, seed: int, modules: str = LANGUAGE) -> Path:
-    """A random adapter of the reader, as PEFT saves it."""
+def make_adapter(folder: Path, seed: int, modules: str = LANGUAGE, base: Path = READER) -> Path:
+    """A random adapter, as PEFT saves it."""
     torch.manual_seed(seed)
-    model = AutoModelForImageTextToText.from_pretrained(READER, dtype=torch.float32)
-    peft = get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules=modules))
+    peft = get_peft_model(load_policy(base, torch.float32), LoraConfig(r=8, lora_alpha=16, target_modules=modules))
     with torch.no_grad():
         for name, parameter in peft.named_parameters():
             if "lora_B" in name:

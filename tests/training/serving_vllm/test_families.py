@@ -7,10 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from peft import LoraConfig, get_peft_model
 
-from training.policy.adapters import load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import GenerationRequest, Picture
 from training.serving.vllm.client import ServerClient
@@ -21,24 +18,12 @@ from training.serving.vllm.service import make_supervisor
 from ..test_context import encoded, make_steps
 from ..vision_models import FAMILIES, TEMPLATES, picture
 from .conftest import PYTHON
+from .test_adapters import make_adapter
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 SIZE = (96, 130)
-LANGUAGE = r".*language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
 LIMIT = 1e-4
-
-
-def make_adapter(base: Path, folder: Path) -> Path:
-    """A random adapter of a checkpoint."""
-    torch.manual_seed(1)
-    model = get_peft_model(load_policy(base, torch.float32), LoraConfig(r=8, lora_alpha=16, target_modules=LANGUAGE))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(0.0, 0.05)
-    model.save_pretrained(folder)
-    return folder
 
 
 def ask(renderer: Renderer, images: int) -> GenerationRequest:
@@ -89,7 +74,7 @@ async def test_log_probs_over_several_pictures_are_those_of_transformers(
     try:
         client = supervisor.replicas[0].client
         await compare_all(client, renderer, 0, checkpoint, adapter=False)
-        adapter = make_adapter(checkpoint, tmp_path / "v000001")
+        adapter = make_adapter(tmp_path / "v000001", 1, base=checkpoint)
         await supervisor.publish(1, adapter)
         await compare_all(client, renderer, 1, adapter, adapter=True)
     finally:
