@@ -28,6 +28,7 @@ from tasks_lib.episode import actors
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.live import Doing, LiveState, WorkerState, update_live_file
 from tasks_lib.episode.reward_stage import judge_account
+from tasks_lib.episode.turns import picture_size
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
@@ -377,6 +378,10 @@ def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, m
     assert StepDiff.model_validate_json(store.blob(clicked.steps[-1].dom_diff)).schema_version == "1.0"
 
 
+LARGEST_PICTURE = 50_000
+"""Pixels; MiniWoB's page has 33,600."""
+
+
 def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_path: Path) -> None:
     """Beside one of MiniWoB's in the same request: prompt, picture, turn and reward of every step, and rows that cloning takes."""
     config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker"})
@@ -386,10 +391,11 @@ def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_pa
     made = list(generate(GeneratorSpec(count=3, kinds=kinds, per_world=1, splits={Split.DEMO: 1})))
     pages = select_kinds(resolve_path(config.tasks.file), ["click-test"])
     groups = evaluation_groups([*made, *pages], phase="i000000", episodes=4, split=Split.DEMO)
+    policy = config.policy.model_copy(update={"image_pixels": LARGEST_PICTURE})
     worker = RolloutWorker()
     worker.setup(None)
     try:
-        worker.roll_out(Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0, actor="oracle"))
+        worker.roll_out(Rollouts(store, policy, config.rollout, seed=0).request(groups, 0, actor="oracle"))
     finally:
         worker.teardown(None)
     episodes = [read_group(store, group.group_id).episodes for group in groups]
@@ -401,5 +407,10 @@ def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_pa
         for step in each.steps:
             assert step.prompt and step.prompt_ids and step.response_ids and set(step.logprobs) == {0.0}
             assert store.blob(step.screenshot).startswith(b"\xff\xd8") and not isinstance(step.action, Invalid)
+    last = [each.final_screenshot for each in stored if each.final_screenshot]
+    assert len(last) == 3, "MiniWoB's page shows nothing at its end"
+    for name in (*last, *(step.screenshot for each in stored for step in each.steps)):
+        width, height = picture_size(store.blob(name))
+        assert width * height <= LARGEST_PICTURE, "each picture is fitted, the last one of an episode too"
     batch = build_batch(1, episodes, AlgorithmConfig(name="filtered_bc"))
     assert len(batch.rows) == sum(len(each.steps) for each in stored) and batch.episodes == 4
