@@ -21,6 +21,7 @@ from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.metrics import MemoryMonitor
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import finished_result
+from tasks_lib.loops.asynchronous import AsynchronousLoop
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
@@ -33,6 +34,8 @@ from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 from tasks_lib.rollouts.shards import warm_up
+
+LOOPS = {"sync": SynchronousLoop, "async": AsynchronousLoop}
 
 
 @flow(name="train", flow_run_name=named_after(TrainConfig), task_runner=rollout_task_runner(), persist_result=False)
@@ -62,11 +65,11 @@ def train(config: TrainConfig) -> dict[str, Any]:
         with (
             Trainer(run.store, config) as trainer,
             serve_policy(config.serving, config.policy, run.store, run.version, config.trainer.adapter_rank) as servers,
-            use_cluster(config.cluster, run.served_by(servers)) as workers,
+            use_cluster(config.cluster, run.served_by(servers), run.shards_at_once()) as workers,
         ):
             warm_up(run.warm_request(), workers)
             set_up = time.perf_counter() - started
-            loop = SynchronousLoop(run, trainer, workers, progress)
+            loop = LOOPS[config.mode](run, trainer, workers, progress)
             try:
                 if loop.evaluation_due:
                     loop.evaluate()

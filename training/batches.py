@@ -30,6 +30,9 @@ ALL_UNCHANGED = LeftOut(
 )
 NOT_DRAWN = LeftOut(state=EpisodeState.FAILED_FILTER, reason="none of its steps was drawn (algorithm.replay_steps)")
 
+Versions = tuple[int, int]
+"""Oldest and newest policy version among the tokens of a row."""
+
 
 class BatchRow(Record):
     """One step of one episode, as it enters the loss."""
@@ -64,6 +67,10 @@ class TrainingBatch(Record):
     """Episodes of earlier iterations that would be trained on again and are lost since, and what of them is."""
     groups: int = Field(ge=0)
     """Groups that were looked at."""
+    group_ids: tuple[str, ...] | None = None
+    """Those groups in their order; ``None``: all groups of the iteration (synchronous runs)."""
+    versions: tuple[Versions, ...] | None = None
+    """Of each of ``rows``; ``None``: all are of ``policy_version_before`` (synchronous runs)."""
     zero_variance_groups: int = Field(ge=0)
     """Of those, groups whose rewards were all equal (GRPO drops them; ``filtered_bc`` uses the successful ones)."""
     episodes: int = Field(ge=0)
@@ -79,6 +86,7 @@ def build_batch(
     settings: AlgorithmConfig,
     damaged: Mapping[str, str] = MappingProxyType({}),
     earlier: Iterable[Sequence[EpisodeSummary]] = (),
+    group_ids: Sequence[str] | None = None,
 ) -> TrainingBatch:
     """The batch that turns version ``version - 1`` into ``version``.
 
@@ -89,8 +97,9 @@ def build_batch(
     Args:
         damaged: Episodes whose trajectory or screenshots are lost, and what is: they give no rows, the others keep their advantages.
         earlier: Groups of the iterations before that are trained on again (``replay_iterations``), oldest first.
+        group_ids: Of ``groups``, where their rows are of several policy versions (asynchronous runs).
     """
-    found, before = _Rows(settings, damaged), _Rows(settings, damaged)
+    found, before = _Rows(settings, damaged, version - 1), _Rows(settings, damaged, version - 1)
     for group in groups:
         found.add(group)
     for group in earlier:
@@ -98,6 +107,7 @@ def build_batch(
     drawn = draw_recent([*before.rows, *found.rows], settings.replay_steps, settings.replay_recency, version)
     rows = [row for row in drawn if row.episode_id not in before.used]
     kept = {row.episode_id for row in rows}
+    versions = tuple(found.versions[row.episode_id][row.step] for row in rows) if group_ids is not None else None
     return TrainingBatch(
         version=version,
         policy_version_before=version - 1,
@@ -106,6 +116,8 @@ def build_batch(
         replayed=tuple(row for row in drawn if row.episode_id in before.used),
         damaged_earlier=before.damaged,
         groups=found.groups,
+        group_ids=None if group_ids is None else tuple(group_ids),
+        versions=versions,
         zero_variance_groups=found.zero_variance,
         episodes=len(kept),
         abstained_episodes=found.abstained,
@@ -116,14 +128,16 @@ def build_batch(
 class _Rows:
     """Rows of groups, and what became of their episodes."""
 
-    def __init__(self, settings: AlgorithmConfig, damaged: Mapping[str, str]) -> None:
+    def __init__(self, settings: AlgorithmConfig, damaged: Mapping[str, str], version: int) -> None:
         self.rows: list[BatchRow] = []
         self.used: dict[str, None] = {}
         """Episodes that gave rows, in order."""
         self.left_out: dict[str, LeftOut] = {}
         self.damaged: dict[str, str] = {}
+        self.versions: dict[str, tuple[Versions, ...]] = {}
+        """Of the steps of each used episode."""
         self.groups = self.zero_variance = self.abstained = 0
-        self._settings, self._damaged = settings, damaged
+        self._settings, self._damaged, self._version = settings, damaged, version
 
     def add(self, group: Sequence[EpisodeSummary]) -> None:
         settings = self._settings
@@ -140,9 +154,26 @@ class _Rows:
                 self.left_out[name] = LeftOut(state=EpisodeState.DAMAGED, reason=self._damaged[name])
             elif isinstance(steps := _trained_steps(episode, settings), LeftOut):
                 self.left_out[name] = steps
+            elif isinstance(weight := staleness_weight(episode.staleness(self._version), settings), LeftOut):
+                self.left_out[name] = weight
             else:
                 self.used[name] = None
-                self.rows += [BatchRow(episode_id=name, step=step, advantage=advantages[step]) for step in steps]
+                self.versions[name] = episode.step_versions(self._version)
+                self.rows += [
+                    BatchRow(episode_id=name, step=step, advantage=weight * advantages[step]) for step in steps
+                ]
+
+
+def staleness_weight(staleness: int, settings: AlgorithmConfig) -> float | LeftOut:
+    """What an episode's advantages are multiplied by, or why it gives no rows. Its score stays in its group's baseline.
+
+    Args:
+        staleness: Versions between the batch and the episode's oldest token.
+    """
+    if settings.stale_limit and staleness > settings.stale_limit:
+        reason = f"its oldest token is {staleness} versions old (algorithm.stale_limit={settings.stale_limit})"
+        return LeftOut(state=EpisodeState.STALE, reason=reason)
+    return float(settings.stale_decay**staleness)
 
 
 def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int) -> list[BatchRow]:

@@ -120,6 +120,12 @@ class AlgorithmConfig(Settings):
     replay_steps: int = Field(0, ge=0, description="Most steps of a batch, drawn by recency; 0: all.")
     replay_recency: float = Field(2.0, ge=0, le=10, description="A step's weight in the draw: its place to this power.")
     skip_unchanged: bool = Field(False, description="Leave out steps after which the screenshot was the same.")
+    stale_limit: int = Field(
+        0, ge=0, description="Versions after which an episode is left out, by its oldest token; 0: never."
+    )
+    stale_decay: float = Field(
+        1.0, gt=0, le=1, description="Factor of an episode's advantages for each version that its oldest token is old."
+    )
     entropy_coefficient: float = Field(0.0, ge=0, le=1, description="Weight of the entropy bonus.")
     entropy_floor: float = Field(0.25, ge=0, description="The bonus acts below this mean token entropy (nats).")
 

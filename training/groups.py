@@ -63,6 +63,8 @@ class EpisodeSummary(Record):
     """Steps whose response was cut at its length limit; empty in older runs, which did not say."""
     unchanged_turns: tuple[int, ...] = ()
     """Steps after which the screenshot was the same, byte for byte; empty in older runs, which did not say."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Oldest and newest policy version of each step's tokens, one pair where they are equal; empty in older runs."""
     cost: Cost = Cost()
     """Of its grading."""
     memory: tuple[MemoryChange, ...] = ()
@@ -88,10 +90,29 @@ class EpisodeSummary(Record):
             settled=Counter(step.settled for step in trajectory.steps if step.settled),
             cut_turns=tuple(step.index for step in trajectory.steps if step.finish_reason == "length"),
             unchanged_turns=unchanged_turns(trajectory),
+            versions=versions_of(trajectory),
             cost=trajectory.reward.cost,
             memory=trajectory.memory,
             sha256=sha256,
         )
+
+    def step_versions(self, version: int) -> tuple[tuple[int, int], ...]:
+        """Oldest and newest version of each step; ``version`` where the record does not say."""
+        found = self.versions or ((version, version),)
+        return found * self.steps if len(found) == 1 else found
+
+    def staleness(self, version: int) -> int:
+        """Versions between ``version`` and the oldest token; 0 where the record does not say."""
+        return version - min((oldest for oldest, _ in self.versions), default=version)
+
+
+def versions_of(trajectory: Trajectory) -> tuple[tuple[int, int], ...]:
+    """Oldest and newest version of each step's tokens, one pair where they are all equal."""
+    found = tuple(
+        (step.policy_version, max((span.version for span in step.version_spans), default=step.policy_version))
+        for step in trajectory.steps
+    )
+    return found[:1] if len(set(found)) == 1 else found
 
 
 def unchanged_turns(trajectory: Trajectory) -> tuple[int, ...]:

@@ -262,6 +262,28 @@ class EvaluationConfig(Settings):
     every: int = Field(10, ge=1, le=100_000, description="Updates between evaluations (first and last always).")
 
 
+class PacingConfig(Settings):
+    """How far the rollouts of an asynchronous run may be ahead of its updates."""
+
+    staleness: int = Field(
+        2, ge=0, le=64, description="Most versions between the start of a group and the batch that takes it."
+    )
+    running: int = Field(
+        0, ge=0, le=100_000, description="Groups under way at once; 0: twice as many as the workers play at once."
+    )
+    replace: bool = Field(
+        True, description="Start another group for each that leaves nothing to learn from, so that batches are full."
+    )
+    silence: float = Field(
+        3600.0, gt=0, le=86_400, description="Seconds in which nothing ends after which the run is given up as stuck."
+    )
+
+    def groups_at_once(self, workers: int, rollout: RolloutConfig, group_size: int) -> int:
+        """Groups under way at once."""
+        played = -(-rollout.concurrency // (group_size + rollout.spare))
+        return self.running or max(2 * played * workers, 2)
+
+
 class ClusterConfig(Settings):
     """Where rollouts run."""
 

@@ -13,6 +13,7 @@ from envs.types import ConfigError
 from tasks_lib.config.parts import (
     ClusterConfig,
     EvaluationConfig,
+    PacingConfig,
     RewardConfig,
     RolloutConfig,
     TasksConfig,
@@ -114,6 +115,8 @@ class TrainConfig(RunConfig):
     unnamed = "custom"
 
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
+    mode: Literal["sync", "async"] = Field("sync", description="Roll out, then train; or both at once (docs/async.md).")
+    pacing: PacingConfig = PacingConfig()
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     serving: ServingConfig = ServingConfig()
@@ -123,6 +126,16 @@ class TrainConfig(RunConfig):
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _free_batches(cls, values: Any) -> Any:
+        """Fixed batches wait for every open session: asynchronous runs have them only if they are asked for."""
+        if isinstance(values, dict) and values.get("mode") == "async":
+            rollout = values.get("rollout", {})
+            if isinstance(rollout, dict):
+                return {**values, "rollout": {"deterministic": False, **rollout}}
+        return values
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -162,6 +175,7 @@ class TrainConfig(RunConfig):
             f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
             f"{self.evaluation.episodes} {split} episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
             f"into {self.run_dir}"
+            + (f"; asynchronous, groups at most {self.pacing.staleness} versions old" if self.mode == "async" else "")
         )
 
 

@@ -15,7 +15,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -67,7 +67,7 @@ class WorkerState(Record):
     phase: str
     """``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation of a version)."""
     episodes: int
-    """Of the shard that is being rolled out."""
+    """Of the shards that are being rolled out."""
     finished: dict[StopReason, int]
     """Episodes that ended, retried ones too, by how they ended."""
     slots: tuple[SlotState, ...]
@@ -87,6 +87,8 @@ class SlotStatus:
     horizon: int = 0
     doing: Doing = Doing.IDLE
     since: float = field(default_factory=time.monotonic)
+    free: bool = False
+    """Nobody uses it any more."""
 
     def now(self, doing: Doing, step: int | None = None) -> None:
         """It does something else from now on."""
@@ -102,7 +104,7 @@ class SlotStatus:
     def rest(self) -> None:
         """There is nothing more to do."""
         self.episode_id = self.kind = ""
-        self.horizon = 0
+        self.horizon, self.free = 0, True
         self.now(Doing.IDLE, 0)
 
     def state(self) -> SlotState:
@@ -120,7 +122,7 @@ class SlotStatus:
 
 @dataclass(slots=True)
 class LiveState:
-    """The slots of one shard on one worker, and what became of their episodes."""
+    """The slots of a worker while shards are rolled out on it, and what became of their episodes."""
 
     phase: str
     episodes: int
@@ -130,7 +132,11 @@ class LiveState:
     finished: Counter[StopReason] = field(default_factory=Counter)
 
     def slot(self) -> SlotStatus:
-        """One more slot."""
+        """A slot that nobody uses."""
+        for slot in self.slots:
+            if slot.free:
+                slot.free = False
+                return slot
         self.slots.append(SlotStatus())
         return self.slots[-1]
 
@@ -155,6 +161,33 @@ class LiveState:
 def worker_name() -> str:
     """Host and process."""
     return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class LiveFile:
+    """A worker's file, shared by the shards that it rolls out at once. One event loop."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._state: LiveState | None = None
+        self._writing = AsyncExitStack()
+
+    @asynccontextmanager
+    async def shard(self, live: LiveState, store: RunStore) -> AsyncIterator[LiveState]:
+        """The state that a shard writes its slots into: its own, or that of a shard that is under way."""
+        if self._state is None:
+            self._state = live
+            await self._writing.enter_async_context(update_live_file(live, store))
+        else:
+            self._state.phase = live.phase
+            self._state.episodes += live.episodes
+        self._open += 1
+        try:
+            yield self._state
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._state, writing = None, self._writing.pop_all()
+                await writing.aclose()
 
 
 @asynccontextmanager

@@ -20,9 +20,9 @@ from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
-from training.groups import EpisodeSummary, GroupRecord, play_order
+from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.evidence import lost_evidence
-from training.ledger.journal import read_batch, read_group
+from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
 from training.ledger.states import EpisodeState
 from training.ledger.store import RunStore, atomic_write_bytes, group_of, json_bytes, phase_of, sha256_of, write_json
 
@@ -39,15 +39,14 @@ def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
     stored, newest = stored_by_group(store), store.latest_policy() or 0
     decided = named_groups(store, newest)
     for version in range(1, newest + 1):
-        decided |= {*store.group_ids(f"i{version - 1:06d}")}
+        decided |= {*groups_of_version(store, version)}
         decided |= _unrecorded(store, version, decided, stored)
     size, attempts = config.algorithm.group_size + config.rollout.spare, config.rollout.attempts
     said = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
-    # More than one iteration is under way where a damaged policy was moved aside: that of its version was begun already.
     said += [
         repair_group(store, group_id, stored, size=size, attempts=attempts)
         for group_id in store.group_ids("i*")
-        if _iteration(group_id) >= newest
+        if group_id not in decided
     ]
     said += [_repair_batch(store, config.algorithm, version) for version in store.versions() if version > 0]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
@@ -65,7 +64,7 @@ def check_trajectories(store: RunStore, newest: int, stored: Stored) -> None:
     faults = [
         fault
         for version in range(1, newest + 1)
-        for group_id in store.group_ids(f"i{version - 1:06d}")
+        for group_id in sorted(groups_of_version(store, version))
         for fault in missing_trajectories(store, read_group(store, group_id), stored)
     ]
     if faults:
@@ -146,20 +145,20 @@ def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int,
 def batch_of(
     store: RunStore, version: int, settings: AlgorithmConfig, damaged: Mapping[str, str] = MappingProxyType({})
 ) -> TrainingBatch:
-    """The batch that the groups of an iteration give; ``StorageError`` if a record cannot be read."""
-    groups = _groups_of(store, version - 1)
-    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings))
+    """The batch that the groups of a version give; ``StorageError`` if a record cannot be read."""
+    groups = _groups_of(store, version)
+    named = named_groups_of(store, version)
+    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), named)
 
 
 def earlier_groups(store: RunStore, version: int, settings: AlgorithmConfig) -> list[tuple[EpisodeSummary, ...]]:
-    """The groups of the iterations before that the batch of ``version`` trains on again, oldest first."""
+    """The groups of the versions before that the batch of ``version`` trains on again, oldest first."""
     first = max(0, version - settings.replay_iterations)
-    return [group for iteration in range(first, version - 1) for group in _groups_of(store, iteration)]
+    return [group for earlier in range(first + 1, version) for group in _groups_of(store, earlier)]
 
 
-def _groups_of(store: RunStore, iteration: int) -> list[tuple[EpisodeSummary, ...]]:
-    group_ids = sorted(store.group_ids(f"i{iteration:06d}"), key=play_order)
-    return [read_group(store, group_id).episodes for group_id in group_ids]
+def _groups_of(store: RunStore, version: int) -> list[tuple[EpisodeSummary, ...]]:
+    return [read_group(store, group_id).episodes for group_id in groups_of_version(store, version)]
 
 
 def _unfinished(found: list[tuple[Trajectory, str]], size: int, attempts: int) -> list[int]:
@@ -197,6 +196,8 @@ def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: S
     Raises:
         StorageError: not even trajectories are left of one.
     """
+    if named_groups_of(store, version) is not None:
+        return set()
     try:
         groups = read_batch(store, version).groups
     except StorageError:  # `_repair_batch` says so; the manifest has the number too
@@ -316,7 +317,9 @@ def _forms(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator
     """The files that a batch may have had: with all episodes, without those that are damaged, and as older code wrote it."""
     batch = batch_of(store, version, settings)
     yield json_bytes(batch)
-    newer = {"replayed", "damaged_earlier"}
+    newer = {"group_ids", "versions"} if batch.group_ids is None else set()
+    yield json_bytes(batch.model_dump(mode="json", exclude=newer))
+    newer |= {"replayed", "damaged_earlier"}
     yield json_bytes(batch.model_dump(mode="json", exclude=newer))
     yield json_bytes(batch.model_dump(mode="json", exclude={"left_out", *newer}))
     yield json_bytes(batch_of(store, version, settings, lost_evidence(store, batch)))

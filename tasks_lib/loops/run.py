@@ -44,7 +44,7 @@ class TrainingRun:
         mark_evaluations_doubtful(self.store)
         self.repairs = repair_run(self.store, config)
         """What was done about damaged files when it was opened; a line each."""
-        self._draws = GroupSampler(self.store, self.tasks, config)
+        self.sampler = GroupSampler(self.store, self.tasks, config)
         self.rollouts = Rollouts(
             self.store,
             config.policy,
@@ -73,11 +73,11 @@ class TrainingRun:
 
         They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
         """
-        return self._draws.groups(iteration, draw)
+        return self.sampler.groups(iteration, draw)
 
     def memories(self, version: int) -> dict[str, Memory]:
         """What the task families remember when a version is there, by family; nothing without a memory of families."""
-        return self._draws.memories(version)
+        return self.sampler.memories(version)
 
     def served_by(self, servers: PolicyServers | None) -> RolloutRequest:
         """Use running vLLM servers from now on, if there are any; what the workers are told when they start."""
@@ -87,6 +87,15 @@ class TrainingRun:
     def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""
         return self.rollouts.warm_request(self.tasks[0], self.version)
+
+    def shards_at_once(self) -> int:
+        """Shards that a worker of a local cluster rolls out at once: those of an asynchronous run, and one of an evaluation."""
+        config = self.config
+        if config.mode == "sync":
+            return 1
+        workers = config.cluster.workers
+        groups = config.pacing.groups_at_once(workers, config.rollout, config.algorithm.group_size)
+        return -(-groups // (workers * (config.rollout.groups_per_task or 1))) + 1
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Commit records of these groups."""

@@ -36,8 +36,8 @@ from tasks_lib.rollouts.sampling import SamplerState
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.evidence import blobs_of
-from training.ledger.journal import Journal, published_batch, read_batch, read_group
-from training.ledger.store import RunStore, describe_first_error, move_aside_advice, phase_of, read_json, sha256_of
+from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
+from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, sha256_of
 
 OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
 LEAVE = "nothing: it counts for nothing"
@@ -93,6 +93,8 @@ class _Doctor:
         self.wanted: dict[int, str | None] = {}
         """The sha256 of the batch that each version was trained on, where its manifest can be read."""
         self._blobs: set[str] = set()
+        self._trained: set[str] = set()
+        """Groups that published versions were made of."""
 
     def findings(self) -> Iterator[Finding]:
         yield from self._configuration()
@@ -152,12 +154,20 @@ class _Doctor:
             yield self._found(self.store.policy_path(version), "is missing, and later versions are there", COPY)
 
     def _groups(self) -> Iterator[Finding]:
+        for version in range(1, self.newest + 1):
+            self._trained.update(self._groups_of(version))
         for group_id in sorted({*self.store.group_ids(), *named_groups(self.store, self.newest)}):
             path = self.store.group_path(group_id)
             try:
                 self.records[group_id] = read_group(self.store, group_id)
             except StorageError as error:
                 yield self._found(path, error, self._group_remedy(group_id))
+
+    def _groups_of(self, version: int) -> list[str]:
+        try:
+            return groups_of_version(self.store, version)
+        except StorageError:  # said with the policies
+            return []
 
     def _group_remedy(self, group_id: str) -> str:
         if self.config is None or not group_id.startswith("i"):
@@ -166,13 +176,13 @@ class _Doctor:
             size = self.config.algorithm.group_size + self.config.rollout.spare
             rebuilt_record(self.store, group_id, self.stored, size=size, attempts=self.config.rollout.attempts)
         except StorageError as lost:
-            if int(phase_of(group_id)[1:]) < self.newest:
+            if group_id in self._trained:
                 return f"{str(lost).replace(f'{self.store.root}/', '')}. {REMEDY}"
             return "start the run again: the group is rolled out again"
         return OPEN_AGAIN
 
     def _trajectories(self, record: GroupRecord) -> Iterator[Finding]:
-        trained = record.group_id.startswith("i") and int(phase_of(record.group_id)[1:]) < self.newest
+        trained = record.group_id in self._trained
         todo = REMEDY if trained else f"{COPY}; without it the report and the batch are made without the episode"
         at = self.store.group_path(record.group_id)
         shallow = missing_trajectories(self.store, record, self.stored)
@@ -328,7 +338,7 @@ class _Doctor:
             yield self._found(path, f"has no line of iteration {iteration}", OPEN_AGAIN, "note")
 
     def _line(self, journal: Journal, path: Path, number: int, line: dict[str, Any]) -> Iterator[Finding]:
-        counted, files = line["episodes"], journal.episodes(f"i{line['iteration']:06d}")
+        counted, files = line["episodes"], journal.episodes(self._groups_of(line["iteration"] + 1))
         wanted = files if "zero_variance" in counted else {name: files[name] for name in ("started", "consumed")}
         if any(counted.get(name) != value for name, value in wanted.items()):
             yield self._found(

@@ -42,6 +42,7 @@ class Trainer:
             seed=config.seed,
         )
         self._process: TrainerProcess | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Start the process group unless it is alive; returns at once."""
@@ -66,7 +67,7 @@ class Trainer:
             try:
                 return self._process.wait_for_policy(version, START_SECONDS + UPDATE_SECONDS)
             except TrainingError as error:
-                if self._refused() or restart == RESTARTS:
+                if self._stopped or self._refused() or restart == RESTARTS:
                     raise
                 get_run_logger().warning("the trainer is started again: %s", error)
                 self._process.stop()
@@ -77,6 +78,8 @@ class Trainer:
         return (self._store.trainer_path / "error.json").exists()
 
     def stop(self) -> None:
+        """End the process group. An update that another thread waits for is not tried again."""
+        self._stopped = True
         if self._process is not None:
             self._process.stop()
 

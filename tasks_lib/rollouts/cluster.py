@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from multiprocessing import resource_tracker
@@ -21,7 +21,7 @@ import distributed
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect_dask import DaskTaskRunner
 
-from envs.types import ConfigError
+from envs.types import ConfigError, RollwrightError
 from tasks_lib.config import ClusterConfig
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
@@ -30,15 +30,21 @@ from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.environment import TORCH_ENVIRONMENT
 
+logger = logging.getLogger(__name__)
+
 BROWSER_RESOURCE = "browser"
 """Dask resource that a worker offers when it may run rollouts; one shard takes one."""
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
+_connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_client", default=None)
 
 
 @contextmanager
-def use_cluster(config: ClusterConfig, warm: RolloutRequest | None) -> Iterator[int]:
+def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int = 1) -> Iterator[int]:
     """Have a cluster with the rollout plugin on every worker; gives the number of workers that can run rollouts.
+
+    Args:
+        shards: That a worker of a local cluster rolls out at once.
 
     Raises:
         ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource.
@@ -52,7 +58,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None) -> Iterator[
         }
     )
     prefect_api = api_url()
-    with _cluster(config) as cluster, _client(cluster) as client:
+    with _cluster(config, shards) as cluster, _client(cluster) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         able = sum(BROWSER_RESOURCE in worker.get("resources", {}) for worker in workers)
         if not able:
@@ -61,12 +67,29 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None) -> Iterator[
                 f"start workers with: dask worker {config.address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
             )
         client.register_plugin(RolloutWorker(warm))
-        token = _current.set(cluster)
+        token, connection = _current.set(cluster), _connection.set(client)
         try:
             with temporary_settings({PREFECT_API_URL: prefect_api}):
                 yield able
         finally:
             _current.reset(token)
+            _connection.reset(connection)
+
+
+def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
+    """Run a coroutine function on every worker of the current cluster, and wait. What happens on a worker that dies is logged.
+
+    Raises:
+        RollwrightError: it failed on a worker.
+    """
+    client = _connection.get()
+    if client is None:
+        raise ConfigError("no cluster: call this inside `with use_cluster(...)`")
+    for worker, failure in client.run(function, *values, on_error="return").items():
+        if isinstance(failure, RollwrightError):
+            raise failure
+        if failure is not None:
+            logger.warning("worker %s was not told: %s: %s", worker, type(failure).__name__, failure)
 
 
 def worker_settings(workers: int) -> dict[str, Any]:
@@ -96,7 +119,7 @@ def _client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
 
 
 @contextmanager
-def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str]:
+def _cluster(config: ClusterConfig, shards: int) -> Iterator[distributed.deploy.Cluster | str]:
     if config.address:
         yield config.address
         return
@@ -104,7 +127,7 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
     try:
         with (
             NannyLogFilter() as nannies,
-            closing(_empty_cluster()) as cluster,
+            closing(_empty_cluster(shards)) as cluster,
             nannies.record_failure(),
         ):
             cluster.worker_spec = dict.fromkeys(range(config.workers), cluster.new_spec)
@@ -119,7 +142,7 @@ def _cluster(config: ClusterConfig) -> Iterator[distributed.deploy.Cluster | str
                 os.environ[name] = before[name]
 
 
-def _empty_cluster() -> distributed.LocalCluster:
+def _empty_cluster(shards: int) -> distributed.LocalCluster:
     """A scheduler without workers. Those that it starts ignore SIGINT, from their first instruction.
 
     Ctrl-C reaches all processes of a terminal. A worker that it hit while it imported modules would print a traceback, and its
@@ -129,9 +152,9 @@ def _empty_cluster() -> distributed.LocalCluster:
     with _block_interrupts():  # Dask's threads inherit it, and the workers from them
         return distributed.LocalCluster(
             n_workers=0,
-            threads_per_worker=2,
+            threads_per_worker=shards + 1,
             processes=True,
-            resources={BROWSER_RESOURCE: 1},
+            resources={BROWSER_RESOURCE: shards},
             dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
             host="127.0.0.1",
             memory_limit=0,

@@ -28,7 +28,7 @@ from tasks_lib.worker.blocklist import Blocklist
 from training.algorithms.advantages import has_signal
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, write_json
+from training.ledger.store import RunStore, describe_first_error, move_aside_advice, phase_of, read_json, write_json
 
 KEPT = 2
 """Files of sampler states that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
@@ -55,6 +55,8 @@ class SamplerState(Record):
     """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`); they come before its next ones."""
     memories: dict[str, Memory] = Field(default_factory=dict)
     """What each task family remembers (`family_of`); none without ``rollout.memory=family``."""
+    pending: tuple[str, ...] = ()
+    """Groups of earlier draws that had not ended yet, which only asynchronous runs have."""
 
 
 class GroupSampler:
@@ -63,6 +65,7 @@ class GroupSampler:
     def __init__(self, store: RunStore, tasks: TaskIndex, config: TrainConfig) -> None:
         """Raises `ConfigError` if no task has training seeds, and `TaskError` if the sampler does not fit the tasks."""
         self._store, self._config = store, config
+        self._overlapping = config.mode == "async"
         self._tasks = trainable(tasks)
         self._sampler = make_sampler(
             config.tasks.sampler,
@@ -99,7 +102,9 @@ class GroupSampler:
 
     def memories(self, version: int) -> dict[str, Memory]:
         """What the task families remember when a version is there: after the iterations that made it."""
-        return self.state(version).memories if self._config.rollout.memory == "family" else {}
+        if self._config.rollout.memory != "family":
+            return {}
+        return self._newest.memories if self._overlapping else self.state(version).memories
 
     def state(self, iteration: int) -> SamplerState:
         """What an iteration's draws begin from.
@@ -120,9 +125,10 @@ class GroupSampler:
 
     def _after(self, state: SamplerState) -> SamplerState:
         """The state of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
-        records = [read_group(self._store, name) for name in self._store.group_ids(f"i{state.iteration:06d}")]
+        records, pending = self._ended(state)
         self._resume(state)
-        for number in range(len({record.group_id.rpartition("-")[0] for record in records})):
+        draws = 1 if self._overlapping else len({record.group_id.rpartition("-")[0] for record in records})
+        for number in range(draws):
             phase = phase_name(state.iteration, number)
             self._draw(phase, self._blocklist.was_left_out(phase) or frozenset())
         for record in records:
@@ -133,7 +139,19 @@ class GroupSampler:
             sampler=self._sampler.state(),
             passed=tuple(self._passed),
             memories=memories,
+            pending=pending,
         )
+
+    def _ended(self, state: SamplerState) -> tuple[list[GroupRecord], tuple[str, ...]]:
+        """Groups that ended since a state was made, and, of an asynchronous run, those that did not."""
+        phase = phase_name(state.iteration, 0)
+        if not self._overlapping:
+            return [read_group(self._store, name) for name in self._store.group_ids(phase)], ()
+        count = self._config.rollout.groups_per_iteration
+        drawn = [*state.pending, *(f"{phase}-g{number:04d}" for number in range(count))]
+        ended = [name for name in drawn if self._store.group_path(name).exists()]
+        pending = tuple(name for name in drawn if name not in ended)
+        return [read_group(self._store, name) for name in ended], pending
 
     def _resume(self, state: SamplerState) -> None:
         self._sampler.resume(state.sampler)
@@ -159,8 +177,10 @@ class GroupSampler:
         path = self._store.sampler_state_path(state.iteration)
         if state.iteration and not path.exists():
             write_json(path, state)
+            oldest = min((phase_of(name) for name in state.pending), default="~")
             for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
-                old.unlink()
+                if old.stem < oldest:  # a group that has not ended may have to be drawn again
+                    old.unlink()
 
     def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
         """The rows of one draw, and the chances that its page seeds are to be drawn with.

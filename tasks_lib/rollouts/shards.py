@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import dask
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
 from prefect.logging import get_logger
 
 from envs.sites import LiveOptions
@@ -98,6 +99,32 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class RunningShard:
+    """A shard that was given to the cluster."""
+
+    request: RolloutRequest
+    future: PrefectFuture[RolloutReport]
+    store: RunStore
+    started: float
+    """Of the process's monotonic clock."""
+
+    def wait(self) -> RolloutReport:
+        """What it came to.
+
+        Raises:
+            RollwrightError: it failed, or a group is not there although its task finished.
+        """
+        report = self.future.result()
+        groups = [group.group_id for group in self.request.groups]
+        missing = [group_id for group_id in groups if not self.store.group_path(group_id).exists()]
+        if missing:
+            raise RollwrightError(
+                f"groups {missing[:3]} were not committed; is {self.store.root} the same folder on every worker?"
+            )
+        return report
+
+
+@dataclass(frozen=True)
 class Rollouts:
     """How groups are rolled out in one run folder: everything but the groups and the version."""
 
@@ -111,7 +138,9 @@ class Rollouts:
     servers: PolicyServers | None = None
     """Running vLLM servers; ``None`` where the engine is the workers' own."""
 
-    def request(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutRequest:
+    def request(
+        self, groups: list[GroupSpec], version: int, actor: ActorName = "policy", *, or_newer: bool = False
+    ) -> RolloutRequest:
         """The request for one shard for a version that the run published."""
         return RolloutRequest(
             run_dir=str(self.store.root),
@@ -126,11 +155,24 @@ class Rollouts:
             servers=self.servers.addresses if self.servers is not None and actor == "policy" else (),
             live=self.live,
             actor=actor,
+            or_newer=or_newer,
         )
 
     def warm_request(self, task: WebTask, version: int) -> RolloutRequest:
         """Tells workers what they will need, so that they prepare while the rest starts."""
         return self.request([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
+
+    def start(self, requests: Sequence[RolloutRequest], priority: int = 0) -> list[RunningShard]:
+        """Give shards to the cluster, each as a Prefect task; those of a higher priority are taken first."""
+        for group in (group for request in requests for group in request.groups):
+            size, attempts = len(group.seeds), self.rollout.attempts
+            if said := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
+                logger.warning(said)
+        with dask.annotate(resources={BROWSER_RESOURCE: 1}, priority=priority):
+            return [
+                RunningShard(request, roll_out_shard.submit(request), self.store, time.monotonic())
+                for request in requests
+            ]
 
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
         """Roll out groups on the cluster with a policy version, and wait.
@@ -144,23 +186,10 @@ class Rollouts:
         if self.servers is not None and actor == "policy":
             self.servers.publish(version)
         started = time.perf_counter()
-        for group in groups:
-            size, attempts = len(group.seeds), self.rollout.attempts
-            if said := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
-                logger.warning(said)
-        shards = [
-            self.request(shard, version, actor)
-            for shard in share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
-        ]
-        with dask.annotate(resources={BROWSER_RESOURCE: 1}):
-            futures = [roll_out_shard.submit(shard) for shard in shards]
-        reports = [future.result() for future in futures]
+        shards = share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
+        running = self.start([self.request(shard, version, actor) for shard in shards])
+        reports = [shard.wait() for shard in running]
         wall = time.perf_counter() - started
-        missing = [group.group_id for group in groups if not self.store.group_path(group.group_id).exists()]
-        if missing:
-            raise RollwrightError(
-                f"groups {missing[:3]} were not committed; is {self.store.root} the same folder on every worker?"
-            )
         seconds: defaultdict[str, float] = defaultdict(float)
         for report in reports:
             for name, value in report.seconds.items():

@@ -37,6 +37,8 @@ class Play:
     committer: GroupCommitter
     live: LiveState
     tasks: asyncio.TaskGroup
+    permits: asyncio.Semaphore
+    """One for each episode that the worker may play at once, over all rollouts."""
 
     def slots(self, count: int, *, fixed: bool) -> Iterator[Coroutine[Any, Any, None]]:
         """What up to ``count`` slots do, to be run side by side.
@@ -63,12 +65,12 @@ class Play:
 
     async def _permit(self, queue: Iterator[tuple[int, int]]) -> None:
         """Play what nobody has taken from a queue yet, each episode in a session of its own."""
-        status = self.live.slot()
         for index, sample in queue:
             session = f"{self.groups[index].group_id}-s{sample:02d}"
-            async with self.runner.actor.session(session):
+            async with self.permits, self.runner.actor.session(session):
+                status = self.live.slot()
                 await self._episode(index, sample, status, session)
-        status.rest()
+                status.rest()
 
     async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
         attempts = await self.runner.run(self.groups[index], sample, status, session)

@@ -54,6 +54,8 @@ class RolloutRequest(WorkerRequest):
     servers: tuple[str, ...] = ()
     """Addresses of the vLLM servers that have the version; none where the engine is the worker's own."""
     actor: ActorName = "policy"
+    or_newer: bool = False
+    """An engine that serves a newer version keeps it (asynchronous runs)."""
 
 
 class RolloutReport(Record):
@@ -64,7 +66,7 @@ class RolloutReport(Record):
     already_committed: int
     """How many of them were there before and were not run again."""
     seconds: dict[str, float]
-    """Wall seconds by activity."""
+    """Wall seconds by activity, of all that the worker did meanwhile."""
     browser: dict[str, Any] = Field(default_factory=dict)
     """What the worker's browser pool has done so far, and the state of its connections."""
     pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)

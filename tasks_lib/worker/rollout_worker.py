@@ -34,7 +34,7 @@ from tasks_lib.config import resolve_path
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.episode.clip import load_clip
-from tasks_lib.episode.live import LiveState, update_live_file
+from tasks_lib.episode.live import LiveFile, LiveState
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
 from tasks_lib.episode.turns import encode_stage, fit_picture, stage_metrics, turn_pipeline
@@ -89,7 +89,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._renderer: Renderer | None = None
         self._engine: Engine | None = None
         self._clock = ActivityClock(ACTIVITIES)
-        """Of the shard that is being rolled out."""
+        self._live = LiveFile()
+        self._served = -1
+        """Version that the engine was last told to serve."""
+        self._permits: asyncio.Semaphore | None = None
         self._judge: Judge | None = None
         self._clip: Clip | None = None
         self._looks: VisualRewardSources | None = None
@@ -135,6 +138,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         """Load what the groups of ``request`` will need. Blocks; called from a Dask task's thread."""
         self._prepare(request)
 
+    def serve(self, version: int, checkpoint: Path) -> None:
+        """Serve a version from now on, while episodes go on, unless there is no engine yet or it has a newer one. Blocks."""
+        with self._preparing:
+            if self._engine is not None and version > self._served:
+                self._loop.wait(self._engine.publish(version, checkpoint))
+                self._served = version
+
     def roll_out(self, request: RolloutRequest) -> RolloutReport:
         """Run the groups of ``request`` that are not committed yet. Blocks; called from a Dask task's thread."""
         store = RunStore(Path(request.run_dir))
@@ -174,7 +184,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         """Seconds by activity, and what the stages of the turns did."""
         renderer, engine, pool, rollout = self._renderer, self._engine, self._pool, request.rollout
         assert renderer is not None and engine is not None and pool is not None
-        clock = self._clock = ActivityClock(ACTIVITIES)
+        clock, began = self._clock, self._clock.seconds()
+        if self._permits is None:
+            self._permits = asyncio.Semaphore(rollout.concurrency)
         actor: Actor = (
             PolicyActor(engine, renderer, request.policy, request.seed, request.version, request.serving.patience)
             if request.actor == "policy"
@@ -203,12 +215,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         before = engine.statistics
-        async with update_live_file(live, store), asyncio.TaskGroup() as slots:
-            play = Play(groups, runner, committer, live, slots)
+        async with self._live.shard(live, store) as live, asyncio.TaskGroup() as slots:
+            play = Play(groups, runner, committer, live, slots, self._permits)
             for slot in play.slots(rollout.concurrency, fixed=rollout.deterministic):
                 slots.create_task(slot)
         batches = asdict(engine.statistics - before)
-        return clock.seconds(), {**stage_metrics(turns), "reward": stage.counts.metrics(), "batches": batches}
+        seconds = {name: value - began[name] for name, value in clock.seconds().items()}
+        return seconds, {**stage_metrics(turns), "reward": stage.counts.metrics(), "batches": batches}
 
     async def _grade(self, request: GradeRequest, episodes: list[str], store: RunStore) -> dict[str, Any]:
         """What the stage of rewards did."""
@@ -264,7 +277,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             if self._engine is None:
                 self._renderer, self._engine = self._make_engine(request, checkpoint)
                 gc.freeze()  # what the libraries made stays, and is not looked through again
-            self._loop.wait(self._engine.publish(request.version, checkpoint))
+            if not (request.or_newer and request.version <= self._served):
+                self._loop.wait(self._engine.publish(request.version, checkpoint))
+                self._served = request.version
             self._loop.wait(self._start_web({group.task.site for group in request.groups}, request))
 
     def _make_engine(self, request: RolloutRequest, checkpoint: Path) -> tuple[Renderer, Engine]:
@@ -323,7 +338,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             if self._engine is not None:
                 stack.push_async_callback(self._engine.close)
             self._sites, self._pool, self._judge, self._looks = {}, None, None, None
-            self._engine = self._renderer = None
+            self._engine = self._renderer = self._permits = None
+            self._served = -1
+
+
+async def serve_version(version: int, checkpoint: str) -> None:
+    """Called on a worker by the run's flow: its engine is to serve a version that was published."""
+    await asyncio.to_thread(RolloutWorker.of_this_process().serve, version, Path(checkpoint))
 
 
 def collect_seldom() -> None:

@@ -194,7 +194,7 @@ def test_rows_that_were_passed_over_come_once_their_site_is_free(tmp_path: Path,
     after = drawn(1)
     assert sorted(after) == ["shop/0", "shop/1", "shop/2"], "those that were passed over"
     with open_run(config) as run:
-        assert run._draws.state(2).passed == ()
+        assert run.sampler.state(2).passed == ()
         assert [[g.task.task_id for g in run.sample(number, 0)] for number in (0, 1)] == [around, after]
     shutil.rmtree(tmp_path / "r" / "starts", ignore_errors=True)
     with open_run(config) as run:  # without the files of the starts, from the records alone

@@ -12,8 +12,9 @@ from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.episode.play import NOT_NEEDED
+from tasks_lib.loops.base import Stopwatch, describe_no_progress
 from tasks_lib.loops.run import open_run
-from tasks_lib.loops.synchronous import SynchronousLoop, _Stopwatch, describe_no_progress
+from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from training.batches import TrainingBatch, build_batch
@@ -87,7 +88,7 @@ def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_s
             rollouts=SimpleNamespace(run=play),
             journal=SimpleNamespace(accept=lambda records: None),
         )
-        _, batch = SynchronousLoop(run, trainer=None, workers=1, progress=None)._roll_out(4, _Stopwatch())  # type: ignore[arg-type]
+        _, batch = SynchronousLoop(run, trainer=None, workers=1, progress=None)._roll_out(4, Stopwatch())  # type: ignore[arg-type]
         return batch
 
     for draws in (2, 4):
@@ -130,7 +131,7 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
             config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda kind=None: [])
         )
         loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
-        return loop._details(0, Rollout([], {}), build_batch(1, [], config.algorithm), manifest, _Stopwatch())
+        return loop._details(0, Rollout([], {}), build_batch(1, [], config.algorithm), manifest, Stopwatch())
 
     assert "judge" not in line()
     Ledger(RunStore(tmp_path).spent_path()).pay(300)
@@ -159,7 +160,7 @@ def test_nothing_is_estimated_before_an_episode_was_measured_here(
     def evaluated(_rollouts: object, version: int, *_: object, **more: object) -> dict[str, Any]:
         return {"version": version, "mean": 0.5, "low": 0.4, "high": 0.6, "n": 30, "by_kind": {}, "seconds": 60.0}
 
-    monkeypatch.setattr("tasks_lib.loops.synchronous.evaluate_version", evaluated)
+    monkeypatch.setattr("tasks_lib.loops.base.evaluate_version", evaluated)
     values = {"preset": "quickstart", "root": str(tmp_path), "run_id": "r", "evaluation": {"episodes": 30}}
     with open_run(resolve(TrainConfig, values)) as run:
         run.store.publish_policy(0, PROJECT / "datasets/policies/reader", {"parent": None, "source": "reader"})

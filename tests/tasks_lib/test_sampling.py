@@ -285,4 +285,4 @@ def test_without_a_memory_of_families_nothing_is_remembered(tmp_path: Path) -> N
     with open_run(config) as run:
         for iteration in range(3):
             assert not any(group.memory for group in play_with_notes(run, iteration))
-        assert run.memories(2) == {} and run._draws.state(3).memories == {}
+        assert run.memories(2) == {} and run.sampler.state(3).memories == {}

@@ -16,9 +16,9 @@ from PIL import Image
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
 from tasks_lib.folder.metrics import MetricsLog, format_share, mark_unknown, success, success_by_kind
+from tasks_lib.loops.base import _iteration_sentence
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import iteration_line
-from tasks_lib.loops.synchronous import _iteration_sentence
 from tasks_lib.report import artifacts, build_report, learning_curve_png
 from tasks_lib.report.charts import DrawnSeries
 from tasks_lib.report.data import read_run

@@ -8,7 +8,7 @@ that is lost, named twice, or trained on without a record) are refused, and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from envs.types import StopReason, StorageError
 from training.batches import TrainingBatch, explain_left_out
-from training.groups import EpisodeSummary, GroupRecord
+from training.groups import EpisodeSummary, GroupRecord, play_order
 from training.ledger.journal_file import open_journal
 from training.ledger.states import NEXT, EpisodeState, Event, abstention_cause, count_states
 from training.ledger.store import RunStore, describe_first_error, group_of, phase_of
@@ -111,20 +111,30 @@ class Journal:
                 self._enter(Event(episode_id, group_id, state, reason, version=batch.version))
             self._connection.execute("INSERT OR IGNORE INTO updates VALUES (?, ?)", (batch.version, len(batch.rows)))
 
-    def episodes(self, phase: str | None = None) -> dict[str, int]:
-        """``started``, then the number of episodes in each state, which add up to it; of one phase such as ``i000012``, or of all."""
-        found = self._connection.execute(
-            f"SELECT state FROM events WHERE {_NEWEST} AND (? IS NULL OR phase = ?)", (phase, phase)
-        )
-        return count_states(EpisodeState(state) for (state,) in found)
+    def episodes(self, groups: str | Collection[str] | None = None) -> dict[str, int]:
+        """``started``, then the number of episodes in each state, which add up to it.
 
-    def abstentions(self, phase: str | None = None) -> dict[str, int]:
+        Args:
+            groups: Of a phase such as ``i000012``, or of these groups; ``None``: of all.
+        """
+        return count_states(EpisodeState(state) for state, _ in self._now(groups))
+
+    def abstentions(self, groups: str | Collection[str] | None = None) -> dict[str, int]:
         """Causes of the abstentions (`training.ledger.states.abstention_cause`) and how many episodes have each; they add up to ``abstained``."""
+        causes = Counter(cause for state, cause in self._now(groups) if state == EpisodeState.ABSTAINED)
+        return dict(sorted(causes.items()))
+
+    def _now(self, groups: str | Collection[str] | None) -> Iterator[tuple[str, str]]:
+        """State and cause of each episode."""
+        wanted = None if groups is None or isinstance(groups, str) else frozenset(groups)
+        phases = {groups} if isinstance(groups, str) else {phase_of(group_id) for group_id in wanted or ()}
+        where = f" AND phase IN ({', '.join('?' * len(phases))})" if groups is not None else ""
         found = self._connection.execute(
-            "SELECT cause, count(*) FROM events WHERE state = 'abstained' AND (? IS NULL OR phase = ?) GROUP BY cause ORDER BY cause",
-            (phase, phase),
+            f"SELECT episode_id, state, cause FROM events WHERE {_NEWEST}{where}", sorted(phases)
         )
-        return dict(found.fetchall())
+        for episode_id, state, cause in found:
+            if wanted is None or group_of(episode_id) in wanted:
+                yield state, cause
 
     def events(self) -> list[Event]:
         """All events, in the order of their episodes' ids and, of one episode, as they came."""
@@ -225,14 +235,38 @@ def published_batch(store: RunStore, version: int) -> tuple[TrainingBatch, list[
     Raises:
         StorageError: the batch, or the record of a group, cannot be read.
     """
-    group_ids = store.group_ids(f"i{version - 1:06d}")
-    records = [read_group(store, group_id) for group_id in group_ids]
     batch = read_batch(store, version)
+    group_ids = groups_of_batch(store, batch)
+    records = [read_group(store, group_id) for group_id in group_ids]
     if batch.groups != len(records):
         raise StorageError(
             f"the batch of version {version} was made of {batch.groups} groups, and {len(records)} of its iteration have a record"
         )
     return explain_left_out(batch, [record.episodes for record in records]), group_ids
+
+
+def groups_of_batch(store: RunStore, batch: TrainingBatch) -> list[str]:
+    """The groups that a batch was made of: those that it names, or all of its iteration."""
+    if batch.group_ids is not None:
+        return list(batch.group_ids)
+    return store.group_ids(f"i{batch.version - 1:06d}")
+
+
+def groups_of_version(store: RunStore, version: int) -> list[str]:
+    """The groups that a version was made of, in their order, also where its batch cannot be read."""
+    named = named_groups_of(store, version)
+    if named is not None:
+        return named
+    return sorted(store.group_ids(f"i{version - 1:06d}"), key=play_order)
+
+
+def named_groups_of(store: RunStore, version: int) -> list[str] | None:
+    """The groups that a version's batch, or else its manifest, names; ``None`` if none does: those of its iteration (synchronous runs)."""
+    try:
+        named = read_batch(store, version).group_ids
+    except StorageError:
+        named = store.manifest(version).get("group_ids") if version in store.versions() else None
+    return None if named is None else list(named)
 
 
 def read_batch(store: RunStore, version: int) -> TrainingBatch:

@@ -105,6 +105,7 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
         seconds["other"] = now - start - sum(seconds.values())
         return {
             "batch": sha256,
+            **({} if batch.group_ids is None else {"group_ids": batch.group_ids}),
             "metrics": {**metrics, **_counts(batch)},
             "seconds": seconds,
             "waited_seconds": waited,

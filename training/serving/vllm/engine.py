@@ -102,6 +102,8 @@ class VllmEngine:
     async def publish(self, version: int, folder: Path) -> None:
         """Serve the checkpoint in ``folder`` as ``version`` from now on. Nothing happens if that version is served.
 
+        Where the run's flow publishes, servers that have a newer one already are used as that.
+
         Raises:
             PolicyError, StorageError: the servers refuse it, and go on with what they serve.
             EngineError: no server lives, or the version does not arrive.
@@ -111,11 +113,11 @@ class VllmEngine:
         if self._publisher is not None:
             await self._publisher(version, folder)
         else:
-            await self._arrival(version, adapter=is_adapter(folder))
+            version = await self._arrival(version, adapter=is_adapter(folder))
         self._version, self._adapter = version, is_adapter(folder)
 
-    async def _arrival(self, version: int, *, adapter: bool) -> None:
-        """Wait until every server that answers has the version, and at least one does."""
+    async def _arrival(self, version: int, *, adapter: bool) -> int:
+        """Wait until every server that answers has one version, this or a newer one, and at least one does; which it is."""
 
         async def served_by(client: ServerClient) -> int | None:
             return max(await client.adapters(), default=None) if adapter else await client.weight_version()
@@ -128,8 +130,8 @@ class VllmEngine:
             ]:
                 raise unexpected[0]
             served = {each for each in answers if not isinstance(each, BaseException)}
-            if served == {version}:
-                return
+            if len(served) == 1 and (arrived := served.pop()) is not None and arrived >= version:
+                return arrived
             if time.monotonic() > until:
                 raise EngineError(
                     f"the vLLM servers do not have v{version} after {ARRIVAL_SECONDS:.0f} s: they say {list(map(str, answers))}"
