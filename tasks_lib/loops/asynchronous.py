@@ -1,0 +1,295 @@
+"""The asynchronous training loop: groups are rolled out without a pause while versions are trained and published.
+
+What is waited for: a shard that ends, the update under way, an evaluation. After each of them the loop starts the groups that admission
+allows, and an update when its groups are ready. A version is published between two turns of the episodes under way; none is broken
+off. See docs/async.md.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from training.pacing.admission import Pace
+
+from envs.types import TrainingError
+from tasks_lib.episode.reward_stage import judge_account
+from tasks_lib.folder.progress import RunProgress
+from tasks_lib.loops.base import MAX_DRAWS, Stopwatch, TrainingLoop, describe_no_progress, train_metrics
+from tasks_lib.loops.run import TrainingRun, iteration_line
+from tasks_lib.processes.prefect_run import run_as_task
+from tasks_lib.processes.trainer import Trainer, update_policy
+from tasks_lib.rollouts.admissions import Admissions
+from tasks_lib.rollouts.cluster import tell_workers
+from tasks_lib.rollouts.planning import share_groups
+from tasks_lib.rollouts.shards import RunningShard
+from tasks_lib.worker.requests import RolloutReport
+from tasks_lib.worker.rollout_worker import serve_version
+from training.batches import TrainingBatch
+from training.groups import GroupRecord
+from training.ledger.journal import read_batch
+from training.ledger.store import policy_name
+
+GROUP_PRIORITY = -1
+"""Of training groups on the cluster: those of an evaluation, which holds the next version back, come first."""
+
+
+class AsynchronousLoop(TrainingLoop):
+    """Rollouts run all the time; each version is trained on the groups that are ready."""
+
+    def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
+        super().__init__(run, trainer, workers, progress)
+        config = run.config
+        pace = Pace(
+            batch=config.rollout.groups_per_iteration,
+            staleness=config.pacing.staleness,
+            running=config.pacing.groups_at_once(workers, config.rollout, config.algorithm.group_size),
+        )
+        self._admissions = Admissions(
+            run.store,
+            run.sampler,
+            pace,
+            config.algorithm,
+            batches=config.iterations,
+            replace=config.pacing.replace,
+        )
+        self._served = run.version
+        """What the engines serve; the trainer may have published a newer one."""
+        self._events: queue.SimpleQueue[RunningShard | None] = queue.SimpleQueue()
+        """Shards that ended; ``None`` for anything else that did."""
+        self._under_way = 0
+        self._update: Future[dict[str, Any]] | None = None
+        self._update_began = 0.0
+        self._records: dict[str, GroupRecord] = {}
+        """Of groups that ended and whose version is not published."""
+        self._timeline: list[tuple[str, float, float]] = []
+        """What ended since the newest version: name, beginning and end in seconds since 1970."""
+        self._clock = Stopwatch()
+        self._reports: list[RolloutReport] = []
+        self._resume_update()
+
+    def iterate(self) -> dict[str, Any]:
+        """Go on until the next version is published; its metrics line."""
+        while True:
+            self._begin_what_is_due()
+            if self._update is not None and self._update.done():
+                return self._finish(self._update.result())
+            self._wait()
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate the newest version while training groups go on. The next version is not published meanwhile."""
+        began = time.monotonic()
+        measured = self._start_beside(super().evaluate)
+        while not measured.done():
+            self._begin_what_is_due()
+            self._wait()
+        self._mark(f"evaluate-{policy_name(self._served)}", began)
+        result: dict[str, Any] = measured.result()
+        return result
+
+    # -- what is begun
+
+    def _begin_what_is_due(self) -> None:
+        self._start_groups()
+        self._start_update()
+
+    def _start_groups(self) -> None:
+        with self._clock("sample"):
+            groups = self._admissions.admit(self._served)
+        if not groups:
+            return
+        rollouts = self.run.rollouts
+        with self._clock("orchestrate"):
+            each = rollouts.rollout.groups_per_task or 1
+            shards = share_groups(groups, workers=self._workers, groups_per_task=each)
+            requests = [rollouts.request(shard, self._served, or_newer=True) for shard in shards]
+            running = rollouts.start(requests, GROUP_PRIORITY)
+            for shard in running:
+                shard.future.add_done_callback(partial(_put, self._events, shard))
+            self._under_way += len(running)
+
+    def _start_update(self) -> None:
+        version = self._served + 1
+        if self._update is not None or self.run.version != self._served:
+            return
+        lost = len(self._admissions.left_out) >= MAX_DRAWS * self.run.config.rollout.groups_per_iteration
+        with self._clock("batch"):
+            found = self._admissions.next_batch(self._served, whole=not lost)
+            if found is None:
+                return
+            records = [self._record_of(group_id) for group_id in found.group_ids]
+            batch = self._batch(version, records, {}, found.group_ids)
+        if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
+            raise TrainingError(describe_no_progress(version - 1, records))
+        self._begin_update(batch, records)
+
+    def _begin_update(self, batch: TrainingBatch, records: list[GroupRecord]) -> None:
+        group_ids = [record.group_id for record in records]
+        self._admissions.take(group_ids)
+        remake: Callable[[Mapping[str, str]], TrainingBatch] = partial(
+            self._batch, batch.version, records, group_ids=group_ids
+        )
+        self._update_began = time.monotonic()
+        self._update = self._start_beside(update_policy, self.run.store.root, batch, self._trainer, remake)
+
+    def _resume_update(self) -> None:
+        """A batch that was written before a kill is trained on as it is: the trainer may have begun."""
+        run = self.run
+        if run.version < run.config.iterations and run.store.batch_path(run.version + 1).exists():
+            batch = read_batch(run.store, run.version + 1)
+            self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids or ()])
+
+    def _start_beside(self, work: Callable[..., Any], *values: Any) -> Future[Any]:
+        """Run ``work`` in another thread, as part of this flow run; its end is an event.
+
+        The thread does not outlive the process: an interrupt waits for no update.
+        """
+        future: Future[Any] = Future()
+        future.add_done_callback(lambda _: self._events.put(None))
+        context = contextvars.copy_context()
+
+        def run() -> None:
+            try:
+                future.set_result(context.run(work, *values))
+            except BaseException as error:  # raised where the result is asked for
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=getattr(work, "__name__", "beside"), daemon=True).start()
+        return future
+
+    # -- what ends
+
+    def _wait(self) -> None:
+        """Take in the next thing that ends, and whatever else has ended by then.
+
+        Raises:
+            TrainingError: nothing did for ``pacing.silence`` seconds.
+        """
+        silence = self.run.config.pacing.silence
+        try:
+            ended = self._events.get(timeout=silence)
+        except queue.Empty as error:
+            update = f"the update to v{self._served + 1}" if self._update is not None else "no update"
+            raise TrainingError(
+                f"nothing ended in {silence:g} s (pacing.silence): {self._under_way} shards and {update} are under way; "
+                f"see the workers in {self.run.store.root / 'live'}, and start the same command again"
+            ) from error
+        while True:
+            if ended is not None:
+                self._take_in(ended)
+            try:
+                ended = self._events.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take_in(self, shard: RunningShard) -> None:
+        self._under_way -= 1
+        report = shard.wait()
+        with self._clock("orchestrate"):
+            self._reports.append(report)
+            records = self.run.records([group.group_id for group in shard.request.groups])
+            self.run.journal.accept(records)
+            for record in records:
+                self._records[record.group_id] = record
+                self._admissions.end(record)
+            self._mark("groups", shard.started)
+
+    def _finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        """Publish the version that was trained, and write down what made it."""
+        version = self._served + 1
+        self._mark(f"update-{policy_name(version)}", self._update_began)
+        self._update = None
+        self._set_outdated_aside()
+        with self._clock("ledger"):
+            batch = self._publish(version)
+        began = time.monotonic()
+        with self._clock("serve"):
+            self._serve(version)
+        self._mark(f"publish-{policy_name(version)}", began)
+        records = [self._record_of(group_id) for group_id in batch.group_ids or ()]
+        line = iteration_line(records, {**self._details(batch, manifest), **self._accounts(version)})
+        self._append(line)
+        for record in records:
+            self._records.pop(record.group_id, None)
+        self._clock, self._reports, self._timeline = Stopwatch(), [], []
+        return line
+
+    def _serve(self, version: int) -> None:
+        """Have the engines serve a version, between two turns of what is under way."""
+        rollouts = self.run.rollouts
+        if rollouts.servers is not None:
+            rollouts.servers.publish(version)
+        folder = str(self.run.store.policy_path(version))
+        run_as_task("serve", f"serve-{policy_name(version)}", lambda: tell_workers(serve_version, version, folder))
+        self._served = version
+
+    def _record_of(self, group_id: str) -> GroupRecord:
+        if group_id not in self._records:
+            (self._records[group_id],) = self.run.records([group_id])
+        return self._records[group_id]
+
+    def _mark(self, name: str, began: float) -> None:
+        """Something that began at a monotonic time ends now."""
+        now = time.time()
+        self._timeline.append((name, round(now - (time.monotonic() - began), 2), round(now, 2)))
+
+    # -- what is told of it
+
+    def _details(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
+        inside: defaultdict[str, float] = defaultdict(float)
+        batches: Counter[str] = Counter()
+        for report in self._reports:
+            for name, value in report.seconds.items():
+                inside[name] += value
+            batches.update(report.pipeline.get("batches", {}))
+        publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]
+        clock, run = self._clock, self.run
+        total = clock.total()
+        seconds = {name: clock.seconds[name] for name in ("batch", "sample", "orchestrate")}
+        return {
+            "iteration": batch.version - 1,
+            "version": batch.version,
+            "wall": self.wall,
+            "seconds": {
+                "rollout": total,
+                "train": sum(manifest["seconds"].values()) - publish,
+                "publish": publish + clock.seconds["serve"],
+                **seconds,
+                "orchestrate": seconds["orchestrate"] + clock.seconds["ledger"],
+                "total": total,
+            },
+            "rollout_split": dict(inside),
+            "browsers": [report.browser for report in self._reports[-1:]],
+            "pipelines": [report.pipeline for report in self._reports[-1:]],
+            "batches": dict(batches),
+            **judge_account(run.config.rollout.judge, run.store.spent_path()),
+            "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
+            "rows": len(batch.rows),
+            "train": train_metrics(manifest),
+            "train_split": manifest["seconds"],
+            "asynchronous": {
+                "staleness": staleness_histogram(batch),
+                "trainer_idle": manifest["waited_seconds"],
+                "workers_idle": inside["idle"] / max(sum(inside.values()), 1e-9),
+                "running": self._admissions.running,
+                "ready": self._admissions.ready,
+                "timeline": self._timeline,
+            },
+        }
+
+
+def staleness_histogram(batch: TrainingBatch) -> dict[str, int]:
+    """Rows by how many versions old their oldest token is."""
+    found = Counter(batch.policy_version_before - oldest for oldest, _ in batch.versions or ())
+    return {str(staleness): found[staleness] for staleness in sorted(found)}
+
+
+def _put(events: queue.SimpleQueue[RunningShard | None], shard: RunningShard, _: object) -> None:
+    events.put(shard)

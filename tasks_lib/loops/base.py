@@ -1,0 +1,256 @@
+"""What the training loops have in common: when to evaluate, what to say, and the ledger and metrics of a version."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from envs.types import Split, StopReason
+from tasks_lib.config import describe_split
+from tasks_lib.folder.metrics import describe_success, format_share
+from tasks_lib.folder.progress import RunProgress, format_rough_duration
+from tasks_lib.folder.repair import earlier_groups
+from tasks_lib.loops.run import TrainingRun, iteration_line
+from tasks_lib.processes.prefect_run import emit, run_as_task
+from tasks_lib.processes.trainer import Trainer
+from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside, recover_evaluations
+from tasks_lib.rollouts.shards import describe_late_batches
+from training.batches import TrainingBatch, build_batch
+from training.groups import GroupRecord
+from training.ledger.journal import groups_of_version, published_batch, read_batch
+
+MAX_DRAWS = 2
+"""Times that the groups of a batch are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
+nothing was passed, the run ends."""
+
+UPDATE_SHARE = 0.25
+"""Expected time of an update, as a share of its rollout's, before any was measured."""
+
+
+class TrainingLoop:
+    """The loop of a run, as far as it does not depend on whether rollouts and updates take turns."""
+
+    def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
+        self.run = run
+        self._trainer = trainer
+        self._workers = workers
+        self._progress = progress
+        lines = run.metrics.lines()
+        self._wall_before = lines[-1]["wall"] if lines else 0.0
+        self._started = time.perf_counter()
+        self._episode_seconds = _pace(run.metrics.lines("evaluation"))
+        self._set_outdated_aside()
+        self._recover_lines()
+        recover_evaluations(run.store, run.metrics.lines("evaluation"))
+
+    @property
+    def wall(self) -> float:
+        """Seconds of the loop, earlier processes of this run included."""
+        return self._wall_before + time.perf_counter() - self._started
+
+    @property
+    def unfinished(self) -> bool:
+        return self.run.version < self.run.config.iterations
+
+    @property
+    def evaluation_due(self) -> bool:
+        """The newest version is one that is evaluated, or its evaluation was begun (it may have been the last one then)."""
+        run, version = self.run, self.run.version
+        begun = bool(run.store.group_ids(f"e{version:06d}")) and not run.store.evaluation_path(version).exists()
+        return version % run.config.evaluation.every == 0 or not self.unfinished or begun
+
+    def evaluate(self) -> dict[str, Any]:
+        """Evaluate the newest version, once: what is there of its evaluation is not played again."""
+        run, version = self.run, self.run.version
+        episodes = run.config.evaluation.episodes
+        if not run.store.evaluation_path(version).exists():
+            # Before an episode was measured here nothing is known: the first ones also load models and pages.
+            pace = self._episode_seconds
+            expected = f", about {format_rough_duration(episodes * pace)}" if pace is not None else ""
+            self._progress.log(
+                f"evaluating version {version} on {episodes} {describe_split(run.config.evaluation.split)} episodes{expected} …"
+            )
+        result = evaluate_version(
+            run.rollouts,
+            version,
+            run.tasks,
+            episodes=episodes,
+            workers=self._workers,
+            split=Split(run.config.evaluation.split),
+            memories=run.memories(version),
+        )
+        # A version that was made again with other weights has another line for them.
+        same = {"version": version, "policy": result.get("policy")}
+        if not any({name: line.get(name) for name in same} == same for line in run.metrics.lines("evaluation")):
+            line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
+            run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
+        self._progress.log(
+            f"version {version}: {describe_split(run.config.evaluation.split)} success {describe_success(result)} "
+            f"(n = {result['n']}, {result['seconds']:.0f} s)"
+        )
+        if late := describe_late_batches(result.get("batches", {}), run.config.rollout.wave_deadline):
+            self._progress.log(f"  {late}")
+        for cause, count in result.get("causes", {}).items():
+            self._progress.log(f"  {count} attempts without a reward: {escape(cause)}")
+        self._episode_seconds = result["seconds"] / episodes
+        return result
+
+    def announce_remaining_work(self) -> None:
+        """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
+        config, version = self.run.config, self.run.version
+        iterations = config.iterations - version
+        episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
+        evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
+        seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
+        pace = self._episode_seconds
+        expected = (
+            f": about {format_rough_duration(seconds * pace)} at the pace of the last evaluation"
+            if pace is not None
+            else ""
+        )
+        self._progress.log(
+            f"{iterations} iterations of {episodes} episodes and an update, {evaluations} evaluations{expected}"
+        )
+
+    def _record(self, version: int) -> TrainingBatch:
+        """Enter a version that the trainer has published, and the episodes that it consumed, in the ledger."""
+        batch, group_ids = published_batch(self.run.store, version)
+        self.run.journal.record_update(batch, group_ids)
+        return batch
+
+    def _publish(self, version: int) -> TrainingBatch:
+        """`_record` as a Prefect task, and the event that it is published."""
+        batch = run_as_task("publish", f"publish-v{version:06d}", lambda: self._record(version))
+        emit("rollwright.version.published", self.run.config.run_id, {"version": version, "rows": len(batch.rows)})
+        return batch
+
+    def _batch(
+        self,
+        version: int,
+        records: Sequence[GroupRecord],
+        damaged: Mapping[str, str],
+        group_ids: Sequence[str] | None = None,
+    ) -> TrainingBatch:
+        """The batch that makes a version out of these groups, without damaged episodes."""
+        groups = [record.episodes for record in records]
+        settings = self.run.config.algorithm
+        earlier = earlier_groups(self.run.store, version, settings)
+        return build_batch(version, groups, settings, damaged, earlier, group_ids)
+
+    def _append(self, line: dict[str, Any]) -> None:
+        """Keep and show the line of an iteration. A version that is made again, because the first one was damaged, has its line already."""
+        run, iteration = self.run, line["iteration"]
+        if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
+            run.metrics.append(line, iteration)
+        self._progress.iteration(iteration + 1, _iteration_sentence(line))
+        if late := describe_late_batches(line["batches"], run.config.rollout.wave_deadline):
+            self._progress.log(f"  {late}")
+
+    def _accounts(self, version: int) -> dict[str, dict[str, int]]:
+        """What became of the episodes that a version was made of, by state, and of those that abstained by cause."""
+        journal, groups = self.run.journal, groups_of_version(self.run.store, version)
+        return {"episodes": journal.episodes(groups), "abstentions": journal.abstentions(groups)}
+
+    def _set_outdated_aside(self) -> None:
+        if said := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
+            self._progress.log(said)
+
+    def _recover_lines(self) -> None:
+        """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
+        run = self.run
+        known = {line["iteration"] for line in run.metrics.lines("iteration")}
+        for version in run.store.versions():
+            if version == 0 or version - 1 in known:
+                continue
+            records = run.records(groups_of_version(run.store, version))
+            batch = read_batch(run.store, version)
+            manifest = run.store.manifest(version)
+            trained = sum(manifest["seconds"].values())
+            details = {
+                "iteration": version - 1,
+                "version": version,
+                "wall": self._wall_before,
+                "seconds": {"train": trained, "total": trained},
+                "rollout_split": {},
+                "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
+                **self._accounts(version),
+                "rows": len(batch.rows),
+                "train": train_metrics(manifest),
+                "train_split": manifest["seconds"],
+                "recovered": True,
+            }
+            run.metrics.append(iteration_line(records, details), version - 1)
+
+
+def _pace(evaluations: Sequence[dict[str, Any]]) -> float | None:
+    """Seconds of an episode in the run's last evaluation that played any; ``None`` before the first."""
+    for line in reversed(evaluations):
+        if episodes := line["n"] + line.get("abstained", 0):
+            return float(line["seconds"] / episodes)
+    return None
+
+
+class Stopwatch:
+    """Seconds of named stretches, and of all since it was made."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._made = time.perf_counter()
+        self._name = ""
+        self._since = 0.0
+
+    def __call__(self, name: str) -> Stopwatch:
+        self._name = name
+        return self
+
+    def __enter__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds[self._name] += time.perf_counter() - self._since
+
+    def total(self) -> float:
+        return time.perf_counter() - self._made
+
+
+def describe_no_progress(iteration: int, records: Sequence[GroupRecord]) -> str:
+    """Why an iteration without a passed episode ends the run: what abstained says nothing of the policy, what failed does. With what to do."""
+    episodes = [
+        episode for record in records for episode in record.episodes if episode.stop_reason is not StopReason.ABANDONED
+    ]
+    causes = Counter(episode.abstained or "" for episode in episodes if episode.score is None)
+    said = f"iteration {iteration}: "
+    if causes:
+        (cause, times), abstained = causes.most_common(1)[0], causes.total()
+        said += f"{abstained} of {len(episodes)} episodes abstained (commonest cause, {times} times: {cause})"
+        if abstained == len(episodes):
+            return f"{said}, so nothing is known of the policy; look at them in the report, remove the cause, and start the same command again"
+        return (
+            f"{said}, and the other {len(episodes) - abstained} failed, so there is nothing to learn from; look at them in the report: remove "
+            f"the cause of the abstentions, and start from a policy that succeeds at times (docs/warm-start.md)"
+        )
+    return (
+        f"{said}all {len(episodes)} episodes failed, so there is nothing to learn from; look at them in the report, and start from a policy "
+        f"that succeeds at times (docs/warm-start.md)"
+    )
+
+
+def _iteration_sentence(line: dict[str, Any]) -> str:
+    groups, seconds = line["groups"], line["seconds"]
+    return (
+        f"iteration {line['iteration']:3d}: success {format_share(line['success'])}, "
+        f"{groups['total'] - groups['zero_variance']}/{groups['total']} groups "
+        f"to learn from, rollout {seconds['rollout']:.1f} s, train {seconds['train']:.1f} s, overhead {seconds['orchestrate']:.1f} s"
+    )
+
+
+def train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What the trainer measured, as the metrics have it."""
+    metrics = manifest["metrics"]
+    if not {"clip_low", "clip_high"} <= metrics.keys():  # of cloning, or of a batch without rows
+        return dict(metrics)
+    return {**metrics, "clip_fraction": metrics["clip_low"] + metrics["clip_high"]}

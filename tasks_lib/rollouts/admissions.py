@@ -1,0 +1,167 @@
+"""The groups of an asynchronous run: which is started next, which are under way, ready, or in a batch.
+
+Groups are numbered as they are admitted, and drawn in blocks of as many as a batch has: group ``i000002-g0003`` of a run with 16 groups
+in a batch is number 35. All that is kept here follows from the run's files, so a run that was killed goes on with the same counts: groups
+without a record are started again, first of all, those with one are ready or left out, and those that a batch names are consumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from training.pacing.admission import Pace, capacity
+from training.pacing.window import LiveGroup, next_batch
+
+from tasks_lib.rollouts.sampling import GroupSampler
+from training.batches import build_batch
+from training.config import AlgorithmConfig
+from training.groups import GroupRecord, GroupSpec
+from training.ledger.journal import groups_of_version, read_group
+from training.ledger.store import RunStore
+
+
+class NextBatch(NamedTuple):
+    """What a batch is made of."""
+
+    trained: tuple[str, ...]
+    """Groups that count: as many as a batch has, unless nothing more is to be had."""
+    left_out: tuple[str, ...]
+    """Groups that ended since the batch before and leave nothing to learn from."""
+
+    @property
+    def group_ids(self) -> tuple[str, ...]:
+        """All of them, as they were admitted."""
+        return tuple(sorted((*self.trained, *self.left_out)))
+
+
+class Admissions:
+    """The groups of one run. Used by its flow process alone."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        sampler: GroupSampler,
+        pace: Pace,
+        algorithm: AlgorithmConfig,
+        *,
+        batches: int,
+        replace: bool,
+    ) -> None:
+        """
+        Args:
+            pace: Of the run.
+            batches: Of the whole run.
+            replace: Groups that leave nothing to learn from do not count for a batch.
+        """
+        self._store, self._sampler, self._pace, self._algorithm = store, sampler, pace, algorithm
+        self._batches, self._replace = batches, replace
+        self._block: tuple[int, list[GroupSpec]] = (-1, [])
+        self._live: dict[int, LiveGroup] = {}
+        self.left_out: list[GroupRecord] = []
+        """Groups that ended since the newest batch and count for none."""
+        self.taken = 0
+        """Batches that were made: of published versions, and of the one that is being trained."""
+        self._again, self._next = self._read()
+
+    @property
+    def running(self) -> int:
+        """Groups under way."""
+        return sum(not group.ready for group in self._live.values())
+
+    @property
+    def ready(self) -> int:
+        """Groups that wait for a batch."""
+        return len(self._live) - self.running
+
+    def admit(self, version: int) -> list[GroupSpec]:
+        """The groups that are to be started now; they count as under way from now on.
+
+        Args:
+            version: That the engines serve.
+        """
+        accepted = self.taken * self._pace.batch + self.ready
+        room = capacity(self._pace, version=version, accepted=accepted, running=self.running)
+        room = min(room, self._batches * self._pace.batch - accepted - self.running)
+        return [self._start(version) for _ in range(room)]
+
+    def end(self, record: GroupRecord) -> None:
+        """A group ended."""
+        number = self.number(record.group_id)
+        if self._replace and not has_rows(record, self._algorithm):
+            self._live.pop(number, None)
+            self.left_out.append(record)
+        else:
+            self._live[number] = LiveGroup(number, record.policy_version, ready=True)
+
+    def next_batch(self, version: int, *, whole: bool = True) -> NextBatch | None:
+        """The groups of the batch that is trained on ``version``; ``None`` while it is waited for.
+
+        Args:
+            whole: ``False``: take what is ready, however few.
+        """
+        live = sorted(self._live.values())
+        if whole:
+            numbers = next_batch(self._pace, version, live)
+            if numbers is None:
+                return None
+        else:
+            numbers = tuple(group.number for group in live if group.ready)[: self._pace.batch]
+        return NextBatch(
+            tuple(self.name(number) for number in numbers), tuple(record.group_id for record in self.left_out)
+        )
+
+    def take(self, group_ids: Iterable[str]) -> None:
+        """A batch was made of these groups."""
+        taken = set(group_ids)
+        self.taken += 1
+        self.left_out = [record for record in self.left_out if record.group_id not in taken]
+        for group_id in taken:
+            self._live.pop(self.number(group_id), None)
+
+    def number(self, group_id: str) -> int:
+        """``i000002-g0003`` is number 35 of a run with 16 groups in a batch."""
+        block, _, index = group_id[1:].partition("-g")
+        return int(block) * self._pace.batch + int(index)
+
+    def name(self, number: int) -> str:
+        """The id of a group."""
+        block, index = divmod(number, self._pace.batch)
+        return f"i{block:06d}-g{index:04d}"
+
+    def _start(self, version: int) -> GroupSpec:
+        if self._again:
+            number = self._again.pop(0)
+        else:
+            number, self._next = self._next, self._next + 1
+        self._live[number] = LiveGroup(number, version, ready=False)
+        return self._spec(number)
+
+    def _spec(self, number: int) -> GroupSpec:
+        block, index = divmod(number, self._pace.batch)
+        if self._block[0] != block:
+            self._block = (block, self._sampler.groups(block, 0))
+        return self._block[1][index]
+
+    def _read(self) -> tuple[list[int], int]:
+        """Take in what the run's files say: numbers of groups that have to be started again, and the next new one."""
+        newest = self._store.latest_policy() or 0
+        self.taken = newest
+        consumed = {group for version in range(1, newest + 1) for group in groups_of_version(self._store, version)}
+        ended = set(self._store.group_ids("i*"))
+        for group_id in sorted(ended - consumed):
+            self.end(read_group(self._store, group_id))
+        numbers = {self.number(group_id) for group_id in ended}
+        top = max(numbers, default=-1) + 1
+        return [number for number in range(top) if number not in numbers], top
+
+
+def has_rows(record: GroupRecord, algorithm: AlgorithmConfig) -> bool:
+    """Whether a group leaves anything to learn from: its rewards differ, or, for cloning, one of its episodes passed."""
+    return bool(build_batch(record.policy_version + 1, [record.episodes], algorithm).rows)
+
+
+def oldest_first(records: Sequence[GroupRecord], order: Sequence[str]) -> list[GroupRecord]:
+    """Records in the order of these ids."""
+    by_id = {record.group_id: record for record in records}
+    return [by_id[group_id] for group_id in order]
