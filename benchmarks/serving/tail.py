@@ -94,7 +94,9 @@ async def _rollout(seed: int, deterministic: bool) -> float:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as slots:
         live = LiveState("i000000", GROUPS * GROUP_SIZE, dict)
-        play = Play(groups, cast(Any, _Runner(engine, seed)), cast(Any, _Committer()), live, slots)
+        play = Play(
+            groups, cast(Any, _Runner(engine, seed)), cast(Any, _Committer()), live, slots, asyncio.Semaphore(SLOTS)
+        )
         for slot in play.slots(SLOTS, fixed=deterministic):
             slots.create_task(slot)
     seconds = time.perf_counter() - started

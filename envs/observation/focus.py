@@ -17,7 +17,7 @@ from envs.types import BrowserError
 
 T = TypeVar("T")
 
-KEPT = 32
+FORGET_EVERY = 32
 """Questions after which the nodes that were answered are let go of, all at once."""
 
 GROUP = "rollwright-focus"
@@ -48,7 +48,7 @@ class FocusReader:
             world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
         """
         self._asked += 1
-        if self._asked % KEPT == 0:
+        if self._asked % FORGET_EVERY == 0:
             await self.cdp.send("Runtime.releaseObjectGroup", {"objectGroup": GROUP})
         return await self._ask(world, self._in_world)
 

@@ -40,7 +40,7 @@ from envs.observation.text_utils import shorten
 from envs.settle import NO_FIELDS, FieldStates, Look
 from envs.types import BrowserError, Element, Hidden, Observation, Whole
 
-KEPT = 4096
+MAX_CACHED = 4096
 """Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each (lists of choices may be long: none of
 those)."""
 
@@ -351,7 +351,7 @@ def _choices(found: list[Found]) -> Iterator[tuple[str, ...]]:
         yield tuple(shorten(option, OPTION_CHARS) for option in kept)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MAX_CACHED)
 def kept_element(
     index: int,
     tag: str,

@@ -29,7 +29,7 @@ from training.serving.engine import Picture
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
-PICTURES_KEPT = 256
+MAX_CACHED_PICTURES = 256
 """Pictures of earlier steps that are kept in memory, with their sizes: four each of 64 episodes, some 25 MB."""
 
 JPEG_QUALITY = 90
@@ -61,7 +61,7 @@ class PromptEncoder:
         self._tools = tools_text(policy.prompt, policy.observation)
         most = max(1, renderer.context_tokens - policy.max_new_tokens)
         self._limit = min(policy.context_tokens or most, most)
-        self._picture = lru_cache(maxsize=PICTURES_KEPT)(self._read_picture)
+        self._picture = lru_cache(maxsize=MAX_CACHED_PICTURES)(self._read_picture)
 
     def encode(self, now: Situation) -> EncodedSituation:
         """The prompt of a situation, with as many rounds as its tokens allow."""

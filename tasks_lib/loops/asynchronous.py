@@ -249,22 +249,16 @@ class AsynchronousLoop(TrainingLoop):
             for name, value in report.seconds.items():
                 inside[name] += value
             batches.update(report.pipeline.get("batches", {}))
-        publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]
         clock, run = self._clock, self.run
         total = clock.total()
         seconds = {name: clock.seconds[name] for name in ("batch", "sample", "orchestrate")}
+        seconds |= {"publish": clock.seconds["serve"], "orchestrate": seconds["orchestrate"] + clock.seconds["ledger"]}
         return {
             "iteration": batch.version - 1,
             "version": batch.version,
             "wall": self.wall,
-            "seconds": {
-                "rollout": total,
-                "train": sum(manifest["seconds"].values()) - publish,
-                "publish": publish + clock.seconds["serve"],
-                **seconds,
-                "orchestrate": seconds["orchestrate"] + clock.seconds["ledger"],
-                "total": total,
-            },
+            # Of the flow's own wall time; updates run beside and are in ``asynchronous``.
+            "seconds": {"rollout": total - sum(seconds.values()), **seconds, "total": total},
             "rollout_split": dict(inside),
             "browsers": [report.browser for report in self._reports[-1:]],
             "pipelines": [report.pipeline for report in self._reports[-1:]],
@@ -276,6 +270,7 @@ class AsynchronousLoop(TrainingLoop):
             "train_split": manifest["seconds"],
             "asynchronous": {
                 "staleness": staleness_histogram(batch),
+                "train": sum(manifest["seconds"].values()),
                 "trainer_idle": manifest["waited_seconds"],
                 "workers_idle": inside["idle"] / max(sum(inside.values()), 1e-9),
                 "running": self._admissions.running,

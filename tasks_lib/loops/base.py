@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ UPDATE_SHARE = 0.25
 """Expected time of an update, as a share of its rollout's, before any was measured."""
 
 
-class TrainingLoop:
+class TrainingLoop(ABC):
     """The loop of a run, as far as it does not depend on whether rollouts and updates take turns."""
 
     def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
@@ -46,6 +47,10 @@ class TrainingLoop:
         self._set_outdated_aside()
         self._recover_lines()
         recover_evaluations(run.store, run.metrics.lines("evaluation"))
+
+    @abstractmethod
+    def iterate(self) -> dict[str, Any]:
+        """Go on until the next version is published; its metrics line."""
 
     @property
     def wall(self) -> float:

@@ -68,6 +68,25 @@ class Stages(BaseModel):
     reward: RewardCounts = RewardCounts()
 
 
+class Overlap(BaseModel):
+    """What an asynchronous run did at once until a version was published."""
+
+    staleness: Numbers = {}
+    """Rows by how many versions old their oldest token was."""
+    train: float = 0.0
+    trainer_idle: float = 0.0
+    workers_idle: float = 0.0
+    running: int = 0
+    timeline: list[tuple[str, float, float]] = []
+    """What ended: name, beginning and end in seconds since 1970."""
+
+    @property
+    def mean_staleness(self) -> float:
+        """Over the rows."""
+        rows = sum(self.staleness.values())
+        return sum(int(old) * count for old, count in self.staleness.items()) / max(rows, 1)
+
+
 class Iteration(BaseModel):
     """One training iteration, as its line in ``metrics.jsonl`` tells it. Unknown keys are ignored."""
 
@@ -84,6 +103,7 @@ class Iteration(BaseModel):
     response_tokens_mean: float | None = None
     train: Numbers = {}
     pipelines: list[Stages] = []
+    asynchronous: Overlap | None = None
 
     @model_validator(mode="after")
     def _unknown_of_none(self) -> Self:

@@ -18,6 +18,7 @@ from tasks_lib.report.charts import format_duration, number
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
 from tasks_lib.report.regraded import CHANGES, RegradingData, read_regradings
+from tasks_lib.report.timeline import timeline
 from training.ledger.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -55,6 +56,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingD
         total=total,
         orchestration=summary.orchestration_share(shares),
         orchestration_target=summary.ORCHESTRATION_TARGET,
+        timeline=timeline(run),
         health=summary.health_charts(run),
         counts=summary.episode_counts(run),
         stops=summary.stop_reasons(run),

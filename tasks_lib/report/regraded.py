@@ -268,10 +268,10 @@ def read_regradings(run: RunData, store: RunStore) -> list[RegradingData]:
     }
     found = []
     for folder in sorted((store.root / "regraded").glob("*/")):
-        again = _read(folder, store, where, run.problems)
-        if again.starts or again.episodes:
-            found.append(again)
-    return sorted(found, key=lambda again: -again.at)
+        regrading = _read(folder, store, where, run.problems)
+        if regrading.starts or regrading.episodes:
+            found.append(regrading)
+    return sorted(found, key=lambda regrading: -regrading.at)
 
 
 def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], problems: list[str]) -> RegradingData:
@@ -280,7 +280,9 @@ def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], prob
     except StorageError as error:
         problems.append(str(error))
         log = RegradingLog()
-    again = RegradingData(folder.name, store, log.starts, log.starts[-1].at if log.starts else folder.stat().st_mtime)
+    regrading = RegradingData(
+        folder.name, store, log.starts, log.starts[-1].at if log.starts else folder.stat().st_mtime
+    )
     torn: list[str] = []
     for path in sorted(folder.glob("*/*.json"), key=lambda path: path.stem):
         try:
@@ -290,13 +292,15 @@ def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], prob
             continue
         kind, words = where.get(path.stem, (regraded.task_id, ""))
         first, now = regraded.before, regraded.reward
-        again.episodes.append(GradedEpisode(path.stem, kind, words, Grade.of(first), Grade.of(now), change(first, now)))
-        again.cost += now.cost
-        again.rubrics += first.rubric_hash != now.rubric_hash
+        regrading.episodes.append(
+            GradedEpisode(path.stem, kind, words, Grade.of(first), Grade.of(now), change(first, now))
+        )
+        regrading.cost += now.cost
+        regrading.rubrics += first.rubric_hash != now.rubric_hash
     if torn:
         others = f" So are {len(torn) - 1} more of this regrading." if len(torn) > 1 else ""
         problems.append(f"{torn[0]}.{others}")
-    return again
+    return regrading
 
 
 def _available_values(reward: RewardBundle) -> dict[str, float]:

@@ -380,11 +380,16 @@ def health_charts(run: RunData) -> list[tuple[LineChart, str, str]]:
     tokens = [
         (float(i.iteration), i.response_tokens_mean) for i in run.iterations if i.response_tokens_mean is not None
     ]
+    overlaps = [(float(i.iteration), i.asynchronous) for i in run.iterations if i.asynchronous is not None]
     clock = [(float(i.iteration), i.seconds["total"]) for i in run.iterations if "total" in i.seconds]
     columns += [
         ("Steps per episode", "mean", steps),
         ("Response length", "tokens per step, mean", tokens),
         ("Iteration time", "seconds of wall clock", clock),
+        ("Staleness", "versions that a row's oldest token is old, mean", [(x, o.mean_staleness) for x, o in overlaps]),
+        ("Idle trainer", "seconds without a batch", [(x, o.trainer_idle) for x, o in overlaps]),
+        ("Idle workers", "share of their wall clock", [(x, o.workers_idle) for x, o in overlaps]),
+        ("Groups under way", "when a version was published", [(x, float(o.running)) for x, o in overlaps]),
     ]
     return [
         (_health_chart(title, points), meaning, number(points[-1][1])) for title, meaning, points in columns if points

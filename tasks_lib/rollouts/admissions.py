@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from training.pacing.admission import Pace, capacity
-from training.pacing.window import LiveGroup, next_batch
+from training.pacing.window import LiveGroup, may_be_left, next_batch
 
 from tasks_lib.rollouts.sampling import GroupSampler
 from training.batches import build_batch
@@ -62,7 +62,7 @@ class Admissions:
         """Groups that ended since the newest batch and count for none."""
         self.taken = 0
         """Batches that were made: of published versions, and of the one that is being trained."""
-        self._again, self._next = self._read()
+        self._unfinished, self._next = self._read()
 
     @property
     def running(self) -> int:
@@ -107,6 +107,8 @@ class Admissions:
                 return None
         else:
             numbers = tuple(group.number for group in live if group.ready)[: self._pace.batch]
+            if not may_be_left(self._pace, version, [group for group in live if group.number not in numbers]):
+                return None
         return NextBatch(
             tuple(self.name(number) for number in numbers), tuple(record.group_id for record in self.left_out)
         )
@@ -130,8 +132,8 @@ class Admissions:
         return f"i{block:06d}-g{index:04d}"
 
     def _start(self, version: int) -> GroupSpec:
-        if self._again:
-            number = self._again.pop(0)
+        if self._unfinished:
+            number = self._unfinished.pop(0)
         else:
             number, self._next = self._next, self._next + 1
         self._live[number] = LiveGroup(number, version, ready=False)

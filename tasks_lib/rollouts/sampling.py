@@ -30,7 +30,7 @@ from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, describe_first_error, move_aside_advice, phase_of, read_json, write_json
 
-KEPT = 2
+STATE_FILES = 2
 """Files of sampler states that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
 
 
@@ -178,7 +178,7 @@ class GroupSampler:
         if state.iteration and not path.exists():
             write_json(path, state)
             oldest = min((phase_of(name) for name in state.pending), default="~")
-            for old in sorted(path.parent.glob("i*.json"))[:-KEPT]:
+            for old in sorted(path.parent.glob("i*.json"))[:-STATE_FILES]:
                 if old.stem < oldest:  # a group that has not ended may have to be drawn again
                     old.unlink()
 

@@ -46,7 +46,7 @@ async def test_a_lost_context_raises_a_new_error_each_time(stored: BrowserError)
 async def test_references_that_cannot_be_loaded_are_told_anew_and_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "KEPT", 4)
+    monkeypatch.setattr(module, "MAX_CACHED", 4)
 
     source = ReferenceSource(SimpleNamespace(), {}, lambda _: b"")  # type: ignore[arg-type]
 

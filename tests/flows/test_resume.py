@@ -17,7 +17,7 @@ from envs.types import StopReason
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import Journal, read_group
 from training.ledger.states import EpisodeState
-from training.ledger.store import RunStore, read_json
+from training.ledger.store import RunStore, group_of, read_json
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 
@@ -32,13 +32,10 @@ def committed(store: RunStore) -> dict[Path, str]:
 def counted_from_files(store: RunStore) -> Counter[str]:
     """The states of a finished run's episodes, from the JSON of its trajectories and batches alone."""
     rows = {
-        (version, row["episode_id"])
-        for version in store.versions()[1:]
-        for row in read_json(store.batch_path(version))["rows"]
+        row["episode_id"] for version in store.versions()[1:] for row in read_json(store.batch_path(version))["rows"]
     }
     found: Counter[str] = Counter()
     for group_id in store.group_ids("i*"):
-        version = int(group_id[1:7]) + 1
         record = read_json(store.group_path(group_id))
         played = [
             read_json(store.trajectory_path(each["episode_id"], record.get("token", ""))) for each in record["episodes"]
@@ -47,7 +44,7 @@ def counted_from_files(store: RunStore) -> Counter[str]:
         for each in played:
             if each["reward"]["score"] is None:
                 found["abandoned" if each["stop_reason"] == StopReason.ABANDONED else "abstained"] += 1
-            elif (version, each["episode_id"]) in rows:
+            elif each["episode_id"] in rows:
                 found["consumed"] += 1
             else:
                 assert len(rewards) == 1, f"{each['episode_id']} could be compared and was not trained on"
@@ -133,11 +130,13 @@ def test_worker_trainer_and_chromium_are_killed_and_the_run_goes_on(make_run):
 
 
 @pytest.mark.timeout(900)
-def test_the_same_seed_gives_the_same_episodes(make_run):
+def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_may_not_be_ahead(make_run):
     # No generation batch closes early for a slow page: that changes the last digits, and a busy machine has such pages.
     # The last evaluation is played by the policy that was trained.
-    settings = {"seed": 5, "iterations": 1, "rollout.wave_deadline": 60}
-    runs = [make_run(name, **settings) for name in ("one", "two")]
+    settings = {"seed": 5, "iterations": 2, "evaluation.every": 2, "rollout.wave_deadline": 60}
+    not_ahead = {"mode": "async", "pacing.staleness": 0, "pacing.running": 8, "pacing.replace": "false"}
+    in_one_shard = {"rollout.groups_per_task": 8, "rollout.deterministic": "true"}
+    runs = [make_run("one", **settings), make_run("two", **settings, **not_ahead, **in_one_shard)]
     for run in runs:
         run.finish()
     first, second = (
@@ -150,6 +149,8 @@ def test_the_same_seed_gives_the_same_episodes(make_run):
         assert [s.logprobs for s in trajectory.steps] == [s.logprobs for s in other.steps], episode_id
         assert [s.screenshot for s in trajectory.steps] == [s.screenshot for s in other.steps], episode_id
         assert trajectory.reward == other.reward
+    weights = [run.store.policy_path(2) / "model.safetensors" for run in runs]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
     run = runs[0]
     kept = committed(run.store)
     run.finish()
@@ -180,3 +181,41 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_with_room(make_run,
     run.finish()
     assert kept.items() <= committed(run.store).items() and not list(disk.rglob("*.tmp"))
     check_whole(run.store, iterations=1)
+
+
+@pytest.mark.timeout(900)
+def test_an_asynchronous_run_is_killed_and_trains_on_each_group_once_within_the_bound(make_run):
+    """Counted from the files alone: batches, group records and trajectories."""
+    iterations, size, staleness = 4, 4, 2
+    ahead = {"mode": "async", "pacing.staleness": staleness, "rollout.groups_per_iteration": size}
+    run = make_run("ahead", **ahead, iterations=iterations, **{"evaluation.every": iterations})
+    store = run.store
+    for condition in (
+        lambda: len(store.group_ids("i*")) > 1,
+        lambda: store.latest_policy() == 2 and len(store.group_ids("i*")) > 2 * size,
+    ):
+        kept = committed(store)
+        run.start()
+        run.wait_until(condition)
+        run.kill()
+        assert kept.items() <= committed(store).items()
+    run.finish()
+    check_whole(store, iterations)
+    consumed: Counter[str] = Counter()
+    ahead_of = 0
+    for version in range(1, iterations + 1):
+        batch = read_json(store.batch_path(version))
+        consumed.update(batch["group_ids"])
+        trained = {group_of(row["episode_id"]) for row in batch["rows"]}
+        assert len(trained) == size or version == iterations, "batches are full"
+        for row, (oldest, newest) in zip(batch["rows"], batch["versions"], strict=True):
+            step = store.trajectory(row["episode_id"]).steps[row["step"]]
+            spans = [span.version for span in step.version_spans] or [step.policy_version]
+            assert (oldest, newest) == (min(spans), max(spans))
+            assert 0 <= version - 1 - oldest <= staleness
+            ahead_of += version - 1 > oldest
+        for group_id in batch["group_ids"]:
+            assert version - 1 - read_group(store, group_id).policy_version <= staleness
+        assert not any(left["state"] == EpisodeState.STALE for left in batch["left_out"].values())
+    assert set(consumed) == set(store.group_ids("i*")) and set(consumed.values()) == {1}
+    assert ahead_of, "some rows are of a version before the one that they trained"

@@ -18,19 +18,19 @@ from pathlib import Path
 
 from envs.types import DiskError, ReadError, RollwrightError
 
-KEPT = "and start the same command again: what is whole is kept"
+GO_ON = "and start the same command again: what is whole is kept"
 REASONS = {
-    errno.ENOSPC: ("no space left on the disk", f"free some space {KEPT}"),
-    errno.EDQUOT: ("the disk quota is used up", f"free some space or have the quota raised, {KEPT}"),
+    errno.ENOSPC: ("no space left on the disk", f"free some space {GO_ON}"),
+    errno.EDQUOT: ("the disk quota is used up", f"free some space or have the quota raised, {GO_ON}"),
     errno.EFBIG: (
         "the file is larger than is allowed here",
-        f"raise the limit (ulimit -f, or the file system's) {KEPT}",
+        f"raise the limit (ulimit -f, or the file system's) {GO_ON}",
     ),
-    errno.EROFS: ("the file system is read-only", f"mount it to be written to {KEPT}"),
-    errno.EACCES: ("permission denied", f"let this user write there {KEPT}"),
-    errno.EPERM: ("not permitted", f"let this user write there {KEPT}"),
-    errno.EIO: ("the disk reports an input/output error", f"have the disk and its mount looked at (dmesg) {KEPT}"),
-    errno.ESTALE: ("the network file system lost the file", f"mount it again {KEPT}"),
+    errno.EROFS: ("the file system is read-only", f"mount it to be written to {GO_ON}"),
+    errno.EACCES: ("permission denied", f"let this user write there {GO_ON}"),
+    errno.EPERM: ("not permitted", f"let this user write there {GO_ON}"),
+    errno.EIO: ("the disk reports an input/output error", f"have the disk and its mount looked at (dmesg) {GO_ON}"),
+    errno.ESTALE: ("the network file system lost the file", f"mount it again {GO_ON}"),
 }
 """What each kind of write fault is called, and what to do about it."""
 
@@ -112,7 +112,7 @@ def raise_read_errors(path: Path) -> Iterator[None]:
             raise
         raise ReadError(
             f"cannot read {path} for the moment: {os.strerror(number)}; if it goes on, have the disk and its mount looked at "
-            f"(dmesg) {KEPT}"
+            f"(dmesg) {GO_ON}"
         ) from error
 
 

@@ -32,10 +32,10 @@ MAX_STARTS = 20
 MAX_ALERTS = 10
 """That are confirmed after a load, as in an episode."""
 
-KEPT_PAGES = 64
+MAX_CACHED_PAGES = 64
 """Reference pages that are remembered; one of 5,000 nodes takes some megabytes."""
 
-KEPT = 256
+MAX_CACHED = 256
 """Comparisons, and failures to load, that are remembered: a rubric and the part ask for the same one,
 and episodes of a group may end on equal pages."""
 
@@ -106,7 +106,7 @@ class ReferenceSource:
             reference = await self._page(key, site, there)
             self._found[key, page] = await asyncio.to_thread(self._compared, reference, page)
             found = self._found[key, page]
-            _drop_oldest(self._found, KEPT)
+            _drop_oldest(self._found, MAX_CACHED)
             return found
         return self._found[key, page]
 
@@ -136,10 +136,10 @@ class ReferenceSource:
             raise  # the browser's end is not the page's fault, and the next one may load it
         except (BrowserError, JudgeError, SiteError) as error:
             self._failed[key] = time.monotonic(), again(error)
-            _drop_oldest(self._failed, KEPT)
+            _drop_oldest(self._failed, MAX_CACHED)
             raise
         self._kept[key] = page
-        _drop_oldest(self._kept, KEPT_PAGES)
+        _drop_oldest(self._kept, MAX_CACHED_PAGES)
         return page
 
     async def _load(self, site: Site, task: WebTask, seed: int) -> DomSnapshot:

@@ -30,7 +30,7 @@ MAX_PIXELS = (2 * VIEWPORT[0], 5000)
 DEADLINE = 30.0
 """Real seconds for one page; 0.3 s is the rule."""
 
-KEPT = 16
+MAX_CACHED = 16
 """Pages whose drawing is remembered: those of a group share their reference."""
 
 WITHOUT_TEXT = """*, *::before, *::after, *::placeholder, *::marker {
@@ -76,7 +76,7 @@ class PageRenderer:
         async with self._under_way.setdefault(key, asyncio.Lock()):
             if key not in self._kept:
                 self._kept[key] = await self.render(html)
-                while len(self._kept) > KEPT:
+                while len(self._kept) > MAX_CACHED:
                     oldest = next(iter(self._kept))
                     del self._kept[oldest], self._under_way[oldest]
             return self._kept[key]
