@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NAMES = ("quickstart", "env", "trainer", "losses", "tasks", "rewards", "design2code", "serving")
+NAMES = ("quickstart", "env", "trainer", "losses", "tasks", "rewards", "design2code", "serving", "async")
 """Modules of this package that are benchmarks."""
+
+MODULES = {"async": "asynchronous"}
+"""Modules of other names than their benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from benchmarks import NAMES, Figure
+from benchmarks import MODULES, NAMES, Figure
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled")
 """Whether Linux hands out memory 64 kB at a time (docs/scaling.md)."""
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if not (options.name or options.all):
         for name in NAMES:
-            print(f"{name:12s} {(importlib.import_module(f'benchmarks.{name}').__doc__ or '').splitlines()[0]}")
+            print(f"{name:12s} {(_module(name).__doc__ or '').splitlines()[0]}")
         return 0
     figures: list[tuple[str, Figure]] = []
     for name in NAMES if options.all else (options.name,):
@@ -45,12 +46,16 @@ def main(arguments: list[str]) -> int:
     return int(any(figure.ok is False for _, figure in figures))
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(f"benchmarks.{MODULES.get(name, name)}")
+
+
 def _pages() -> str:
     return f"pages of 64 kB: {PAGES.read_text().strip() if PAGES.exists() else 'unknown'}"
 
 
 def _run(parser: argparse.ArgumentParser, name: str, part: str | None) -> list[Figure]:
-    benchmark = importlib.import_module(f"benchmarks.{name}")
+    benchmark = _module(name)
     if not part:
         return list(benchmark.run())
     if part not in (parts := getattr(benchmark, "PARTS", ())):

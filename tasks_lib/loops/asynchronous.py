@@ -117,7 +117,7 @@ class AsynchronousLoop(TrainingLoop):
 
     def _start_update(self) -> None:
         version = self._served + 1
-        if self._update is not None or self.run.version != self._served:
+        if self._update is not None or self.run.version != self._served or not self.unfinished:
             return
         lost = len(self._admissions.left_out) >= MAX_DRAWS * self.run.config.rollout.groups_per_iteration
         with self._clock("batch"):

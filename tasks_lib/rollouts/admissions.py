@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from training.pacing.admission import Pace, capacity
-from training.pacing.window import LiveGroup, may_be_left, next_batch
-
 from tasks_lib.rollouts.sampling import GroupSampler
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import groups_of_version, read_group
 from training.ledger.store import RunStore
+from training.pacing.admission import Pace, capacity
+from training.pacing.window import LiveGroup, may_be_left, next_batch
 
 
 class NextBatch(NamedTuple):
