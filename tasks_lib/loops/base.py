@@ -246,10 +246,11 @@ def describe_no_progress(iteration: int, records: Sequence[GroupRecord]) -> str:
 
 def _iteration_sentence(line: dict[str, Any]) -> str:
     groups, seconds = line["groups"], line["seconds"]
+    train = seconds.get("train", line.get("asynchronous", {}).get("train", 0.0))
     return (
         f"iteration {line['iteration']:3d}: success {format_share(line['success'])}, "
         f"{groups['total'] - groups['zero_variance']}/{groups['total']} groups "
-        f"to learn from, rollout {seconds['rollout']:.1f} s, train {seconds['train']:.1f} s, overhead {seconds['orchestrate']:.1f} s"
+        f"to learn from, rollout {seconds['rollout']:.1f} s, train {train:.1f} s, overhead {seconds['orchestrate']:.1f} s"
     )
 
 

@@ -186,20 +186,16 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_with_room(make_run,
 @pytest.mark.timeout(900)
 def test_an_asynchronous_run_is_killed_and_trains_on_each_group_once_within_the_bound(make_run):
     """Counted from the files alone: batches, group records and trajectories."""
-    iterations, size, staleness = 4, 4, 2
+    iterations, size, staleness = 3, 4, 2
     ahead = {"mode": "async", "pacing.staleness": staleness, "rollout.groups_per_iteration": size}
     run = make_run("ahead", **ahead, iterations=iterations, **{"evaluation.every": iterations})
     store = run.store
-    for condition in (
-        lambda: len(store.group_ids("i*")) > 1,
-        lambda: store.latest_policy() == 2 and len(store.group_ids("i*")) > 2 * size,
-    ):
-        kept = committed(store)
-        run.start()
-        run.wait_until(condition)
-        run.kill()
-        assert kept.items() <= committed(store).items()
+    run.start()
+    run.wait_until(lambda: store.batch_path(2).exists())
+    run.kill()
+    kept = committed(store)
     run.finish()
+    assert kept.items() <= committed(store).items()
     check_whole(store, iterations)
     consumed: Counter[str] = Counter()
     ahead_of = 0
@@ -207,7 +203,8 @@ def test_an_asynchronous_run_is_killed_and_trains_on_each_group_once_within_the_
         batch = read_json(store.batch_path(version))
         consumed.update(batch["group_ids"])
         trained = {group_of(row["episode_id"]) for row in batch["rows"]}
-        assert len(trained) == size or version == iterations, "batches are full"
+        given_up = len(batch["group_ids"]) - len(trained) >= 2 * size
+        assert len(trained) == size or given_up, "a batch is full, unless too many groups leave nothing to learn from"
         for row, (oldest, newest) in zip(batch["rows"], batch["versions"], strict=True):
             step = store.trajectory(row["episode_id"]).steps[row["step"]]
             spans = [span.version for span in step.version_spans] or [step.policy_version]
