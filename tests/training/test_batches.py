@@ -12,6 +12,7 @@ from training.algorithms.advantages import StepNormalizer
 from training.batches import BatchRow, TrainingBatch, build_batch
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary
+from training.ledger.states import EpisodeState
 
 
 def episode(name: str, score: float | None, steps: int = 1) -> EpisodeSummary:
@@ -55,6 +56,8 @@ def test_grpo_batch() -> None:
         "abstained_episodes": 2,
         "replayed": (),
         "damaged_earlier": {},
+        "group_ids": None,
+        "versions": None,
     }
     assert [(row.episode_id, row.step) for row in batch.rows] == [("a0", 0), ("a0", 1), ("a1", 0)]
     assert [row.advantage for row in batch.rows] == pytest.approx([0.1, 0.1, -0.1])
@@ -144,3 +147,28 @@ def test_same_groups_give_the_same_bytes_and_abstentions_no_rows(shape: list[lis
     for group in groups:
         if len({item.score for item in group if item.score is not None}) < 2:
             assert not {item.episode_id for item in group} & {row.episode_id for row in batch.rows}
+
+
+def test_a_late_sibling_is_left_out_or_weighed_down_and_stays_in_the_baseline() -> None:
+    """Staleness is counted from an episode's oldest token; the others' advantages are those with its score."""
+    fresh, late = episode("a0", 1.0, 2), episode("a1", 0.0, 2)
+    fresh, late = (
+        fresh.model_copy(update={"versions": ((4, 5),)}),
+        late.model_copy(update={"versions": ((2, 3), (4, 4))}),
+    )
+
+    def made(**settings: float) -> TrainingBatch:
+        algorithm = AlgorithmConfig(std_epsilon=1e-9, **settings)  # type: ignore[arg-type]
+        return build_batch(6, [[fresh, late]], algorithm, group_ids=["g"])
+
+    both = made()
+    assert both.group_ids == ("g",)
+    assert both.versions == ((4, 5), (4, 5), (2, 3), (4, 4))
+    left = made(stale_limit=2)
+    assert left.rows == both.rows[:2] and left.left_out is not None
+    assert left.left_out["a1"].state is EpisodeState.STALE and "3 versions old" in left.left_out["a1"].reason
+    assert made(stale_limit=3).rows == both.rows
+    weighed = made(stale_decay=0.5)
+    assert [row.advantage for row in weighed.rows] == pytest.approx(
+        [row.advantage * factor for row, factor in zip(both.rows, (0.5, 0.5, 0.125, 0.125), strict=True)]
+    )
