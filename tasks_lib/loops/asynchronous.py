@@ -17,8 +17,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from training.pacing.admission import Pace
-
 from envs.types import TrainingError
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.progress import RunProgress
@@ -36,6 +34,7 @@ from training.batches import TrainingBatch
 from training.groups import GroupRecord
 from training.ledger.journal import read_batch
 from training.ledger.store import policy_name
+from training.pacing.admission import Pace
 
 GROUP_PRIORITY = -1
 """Of training groups on the cluster: those of an evaluation, which holds the next version back, come first."""
