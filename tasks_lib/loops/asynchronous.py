@@ -83,11 +83,18 @@ class AsynchronousLoop(TrainingLoop):
             self._wait()
 
     def evaluate(self) -> dict[str, Any]:
-        """Evaluate the newest version while training groups go on. The next version is not published meanwhile."""
+        """Evaluate the newest version while training groups go on. The next version is not published meanwhile.
+
+        Where batches are fixed it is measured alone: with whom a turn shares its batch decides the last digits.
+        """
+        alone = self.run.config.rollout.deterministic
+        while alone and self._under_way:
+            self._wait()
         began = time.monotonic()
         measured = self._start_beside(super().evaluate)
         while not measured.done():
-            self._begin_what_is_due()
+            if not alone:
+                self._begin_what_is_due()
             self._wait()
         self._mark(f"evaluate-{policy_name(self._served)}", began)
         result: dict[str, Any] = measured.result()

@@ -48,7 +48,7 @@ class Play:
         """
         if fixed:
             for number, plan in enumerate(plan_slots(self.groups, count)):
-                yield self._slot(plan, f"slot-{number}")
+                yield self._slot(plan, f"{self.groups[0].group_id}-slot-{number}")
         else:
             episodes = order_episodes(self.groups)
             queue = iter(episodes)

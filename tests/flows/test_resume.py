@@ -134,7 +134,13 @@ def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_
     # No generation batch closes early for a slow page: that changes the last digits, and a busy machine has such pages.
     # The last evaluation is played by the policy that was trained.
     settings = {"seed": 5, "iterations": 2, "evaluation.every": 2, "rollout.wave_deadline": 60}
-    not_ahead = {"mode": "async", "pacing.staleness": 0, "pacing.running": 8, "pacing.replace": "false"}
+    not_ahead = {
+        "mode": "async",
+        "pacing.staleness": 0,
+        "pacing.running": 8,
+        "pacing.replace": "false",
+        "pacing.silence": 120,
+    }
     in_one_shard = {"rollout.groups_per_task": 8, "rollout.deterministic": "true"}
     runs = [make_run("one", **settings), make_run("two", **settings, **not_ahead, **in_one_shard)]
     for run in runs:
