@@ -1,0 +1,56 @@
+"""Admission: how many more groups may start now, so that none is too old when trained on.
+
+The formula is AReaL's (Fu et al. 2025, arXiv 2505.24298; ``StalenessManager.get_capacity``),
+counted in groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The three numbers that pace a run.
+
+    Raises:
+        ValueError: A batch or a number of running groups below 1, or a negative staleness.
+    """
+
+    batch: int
+    """Groups of a batch (B)."""
+    staleness: int
+    """Most versions between a group's admission and the batch that consumes it (eta); 0 is
+    synchronous."""
+    running: int
+    """Most groups under way at once (R_max)."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.running < 1 or self.staleness < 0:
+            raise ValueError(f"batch and running are at least 1, staleness at least 0: {self}")
+
+
+def capacity(pace: Pace, *, version: int, accepted: int, running: int) -> int:
+    """How many groups may start now.
+
+    ``min(R_max - running, (eta + version + 1) * B - (accepted + running))``, not below 0. AReaL
+    counts the same in samples or groups; here everything is a group. The first term is the
+    machine's limit, the second keeps groups that are not yet consumed to ``(eta + 1) * B``.
+    `window.next_batch` shows that with this no group is consumed later than eta versions after its
+    admission.
+
+    Args:
+        pace: B, eta and R_max.
+        version: Newest policy version that every engine serves, which is also stored as the version
+            of each group that is admitted now. At version v the trainer has consumed v batches, or
+            more where its last version is not yet published.
+        accepted: Groups that finished with something to learn from, since the first version,
+            consumed ones included. Those that are left out (zero variance, abstained, too few
+            episodes) count neither here nor in `running`, and so are replaced. A batch that was
+            closed with fewer than B groups counts as B, else the groups that it lacked would start
+            too early. After a restart: counted from the ledger.
+        running: Groups under way: admitted, not yet finished.
+    """
+    by_machine = pace.running - running
+    by_staleness = (pace.staleness + version + 1) * pace.batch - (accepted + running)
+    return max(0, min(by_machine, by_staleness))

@@ -1,0 +1,42 @@
+"""Staleness of episodes: versions between their oldest token and the batch that trains on them.
+
+It is counted for each episode, so that one late sibling does not condemn its group, and includes
+the time in queues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+
+def staleness(version: int, oldest: int) -> int:
+    """Versions between an episode's oldest token and ``version``, which the batch updates (it makes
+    ``version + 1``).
+
+    Raises:
+        ValueError: A token of a later version than the one that is updated.
+    """
+    if oldest > version:
+        raise ValueError(f"a token of version {oldest} in the batch that updates version {version}")
+    return version - oldest
+
+
+def staleness_weight(lag: int, limit: int, decay: float = 1.0) -> float:
+    """Weight of an episode in the loss: ``decay ** lag``, and 0 above ``limit``. It stays in its
+    group's baseline all the same.
+
+    >>> [staleness_weight(lag, limit=2, decay=0.5) for lag in range(4)]
+    [1.0, 0.5, 0.25, 0.0]
+    """
+    return decay**lag if lag <= limit else 0.0
+
+
+def staleness_histogram(lags: Iterable[int]) -> dict[int, int]:
+    """How many episodes have each staleness, from 0 to the largest without gaps.
+
+    >>> staleness_histogram([0, 2, 0])
+    {0: 2, 1: 0, 2: 1}
+    """
+    counts = Counter(lags)
+    return {lag: counts[lag] for lag in range(max(counts, default=-1) + 1)}

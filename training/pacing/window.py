@@ -1,0 +1,97 @@
+"""Consumption: the groups of the next batch, oldest first, where slow groups may be overtaken.
+
+Symbols: B places in each batch; v the version that the batch updates; a group that was admitted at
+version a has the deadline ``a + eta``, the last version at which it may be consumed; ``L(u)`` the
+live groups (admitted, not consumed) with a deadline of u or before.
+
+Policy: take the B oldest ready groups, if what is left can still be consumed in time, else wait.
+"In time" is Hall's condition: versions v + 1 to u have ``(u - v) * B`` places, so afterwards ``L(u)
+<= (u - v) * B`` must hold for each ``u >= v``.
+
+Nothing is ever late. Let I(v) be: ``L(u) <= (u - v + 1) * B`` for each u >= v.
+
+1. Admission keeps I(v). A group that is admitted at a <= v adds to L(u) for u >= a + eta only.
+   Admission leaves at most ``(eta + a + 1) * B`` groups accepted or running, of which v * B are
+   consumed, so all live ones are at most ``(a + eta - v + 1) * B <= (u - v + 1) * B``.
+2. A batch turns I(v) into I(v + 1): that is the condition it is given out on. A group that is left
+   out or killed only lowers L.
+3. So with ``u = v``: at most B groups have the deadline v, and the condition at u = v says that
+   none of them is left behind.
+
+Nothing waits for ever. If at least B groups are live and all of them are ready, the B oldest are
+taken: for each u either B of L(u) go, and I(v) gives the condition, or all of them, and L(u) = 0.
+If fewer than B are live, admission has room for one more, unless R_max are running or version v is
+not yet published. Else a group is running. Running groups end, and so do publications.
+
+Nothing waits too long. All choices of B ready groups leave at least as many of each L(u) behind as
+the B oldest do (deadlines rise with the order of admission), so where this rule waits, every rule
+that keeps the bound has to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training.pacing.admission import Pace
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """A group that is admitted and not yet consumed."""
+
+    number: int
+    """Order of admission; versions never fall as numbers rise."""
+    version: int
+    """Newest policy version that every engine served at its admission."""
+    ready: bool
+    """Finished, with something to learn from; else it is still under way."""
+
+
+def next_batch(
+    pace: Pace, version: int, live: Sequence[LiveGroup], *, overtake: int | None = None
+) -> tuple[int, ...] | None:
+    """The groups of the batch that makes ``version + 1``, or None to wait.
+
+    Returns:
+        The numbers of B ready groups, in order of admission.
+
+    Args:
+        pace: B and eta; R_max is not looked at.
+        version: The trainer's version: the number of batches that were consumed.
+        live: Every admitted group that is neither consumed nor left out, in any order.
+        overtake: Most running groups that a ready one may leave behind it: 0 is first in, first
+            out. None leaves it to the deadlines, which is never slower; a small number keeps the
+            order of the batches closer to that of admission.
+
+    Where the bound cannot be kept any more (a run that goes on with a smaller eta), the batch is
+    the B oldest groups as soon as they are ready; what is too old in it is for
+    `staleness.staleness_weight`.
+    """
+    ordered = sorted(live, key=lambda group: group.number)
+    chosen = _oldest_ready(ordered, pace.batch, overtake)
+    if len(chosen) < pace.batch:
+        return None
+    taken = set(chosen)
+    left = [group for group in ordered if group.number not in taken]
+    overtook = bool(left) and left[0].number < chosen[-1]
+    return chosen if not overtook or _fits(pace, version, left) else None
+
+
+def _oldest_ready(ordered: Sequence[LiveGroup], places: int, overtake: int | None) -> tuple[int, ...]:
+    chosen: list[int] = []
+    passed = 0
+    for group in ordered:
+        if group.ready:
+            chosen.append(group.number)
+        else:
+            passed += 1
+        if len(chosen) == places or (overtake is not None and passed > overtake):
+            break
+    return tuple(chosen)
+
+
+def _fits(pace: Pace, version: int, left: Sequence[LiveGroup]) -> bool:
+    """Hall's condition for what is left, oldest first: the n-th one (from 0) is consumed at
+    ``version + 1 + n // B`` at the latest."""
+    return all(version + 1 + place // pace.batch <= group.version + pace.staleness for place, group in enumerate(left))
