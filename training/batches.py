@@ -164,18 +164,6 @@ class _Rows:
                 ]
 
 
-def staleness_weight(staleness: int, settings: AlgorithmConfig) -> float | LeftOut:
-    """What an episode's advantages are multiplied by, or why it gives no rows. Its score stays in its group's baseline.
-
-    Args:
-        staleness: Versions between the batch and the episode's oldest token.
-    """
-    if settings.stale_limit and staleness > settings.stale_limit:
-        reason = f"its oldest token is {staleness} versions old (algorithm.stale_limit={settings.stale_limit})"
-        return LeftOut(state=EpisodeState.STALE, reason=reason)
-    return float(settings.stale_decay**staleness)
-
-
 def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int) -> list[BatchRow]:
     """At most ``size`` rows in their order, drawn without replacement: the i-th oldest with weight ``i ** power`` (WebGym).
 

@@ -35,6 +35,7 @@ from training.groups import GroupRecord
 from training.ledger.journal import read_batch
 from training.ledger.store import policy_name
 from training.pacing.admission import Pace
+from training.pacing.staleness import staleness, staleness_histogram
 
 GROUP_PRIORITY = -1
 """Of training groups on the cluster: those of an evaluation, which holds the next version back, come first."""
@@ -257,6 +258,7 @@ class AsynchronousLoop(TrainingLoop):
             batches.update(report.pipeline.get("batches", {}))
         clock, run = self._clock, self.run
         total = clock.total()
+        lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions or ()]
         seconds = {name: clock.seconds[name] for name in ("batch", "sample", "orchestrate")}
         seconds |= {"publish": clock.seconds["serve"], "orchestrate": seconds["orchestrate"] + clock.seconds["ledger"]}
         return {
@@ -275,7 +277,7 @@ class AsynchronousLoop(TrainingLoop):
             "train": train_metrics(manifest),
             "train_split": manifest["seconds"],
             "asynchronous": {
-                "staleness": staleness_histogram(batch),
+                "staleness": {str(lag): rows for lag, rows in staleness_histogram(lags).items()},
                 "train": sum(manifest["seconds"].values()),
                 "trainer_idle": manifest["waited_seconds"],
                 "workers_idle": inside["idle"] / max(sum(inside.values()), 1e-9),
@@ -284,12 +286,6 @@ class AsynchronousLoop(TrainingLoop):
                 "timeline": self._timeline,
             },
         }
-
-
-def staleness_histogram(batch: TrainingBatch) -> dict[str, int]:
-    """Rows by how many versions old their oldest token is."""
-    found = Counter(batch.policy_version_before - oldest for oldest, _ in batch.versions or ())
-    return {str(staleness): found[staleness] for staleness in sorted(found)}
 
 
 def _put(events: queue.SimpleQueue[RunningShard | None], shard: RunningShard, _: object) -> None:

@@ -17,7 +17,7 @@ from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import groups_of_version, read_group
 from training.ledger.store import RunStore
 from training.pacing.admission import Pace, capacity
-from training.pacing.window import LiveGroup, may_be_left, next_batch
+from training.pacing.window import LiveGroup, fits, next_batch
 
 
 class NextBatch(NamedTuple):
@@ -99,14 +99,14 @@ class Admissions:
         Args:
             whole: ``False``: take what is ready, however few.
         """
-        live = sorted(self._live.values())
+        live = sorted(self._live.values(), key=lambda group: group.number)
         if whole:
             numbers = next_batch(self._pace, version, live)
             if numbers is None:
                 return None
         else:
             numbers = tuple(group.number for group in live if group.ready)[: self._pace.batch]
-            if not may_be_left(self._pace, version, [group for group in live if group.number not in numbers]):
+            if not fits(self._pace, version, [group for group in live if group.number not in numbers]):
                 return None
         return NextBatch(
             tuple(self.name(number) for number in numbers), tuple(record.group_id for record in self.left_out)

@@ -41,9 +41,9 @@ class LiveGroup:
     """A group that is admitted and not yet consumed."""
 
     number: int
-    """Order of admission; versions never fall as numbers rise."""
+    """Of the group; among groups of one version the order of admission."""
     version: int
-    """Newest policy version that every engine served at its admission."""
+    """Newest policy version that every engine served at its admission, the last one of a group that was started again."""
     ready: bool
     """Finished, with something to learn from; else it is still under way."""
 
@@ -68,14 +68,18 @@ def next_batch(
     the B oldest groups as soon as they are ready; what is too old in it is for
     `staleness.staleness_weight`.
     """
-    ordered = sorted(live, key=lambda group: group.number)
+    ordered = sorted(live, key=_age)
     chosen = _oldest_ready(ordered, pace.batch, overtake)
     if len(chosen) < pace.batch:
         return None
     taken = set(chosen)
     left = [group for group in ordered if group.number not in taken]
-    overtook = bool(left) and left[0].number < chosen[-1]
-    return chosen if not overtook or _fits(pace, version, left) else None
+    overtook = [group.number for group in ordered[: pace.batch]] != list(chosen)
+    return chosen if not overtook or fits(pace, version, left) else None
+
+
+def _age(group: LiveGroup) -> tuple[int, int]:
+    return group.version, group.number
 
 
 def _oldest_ready(ordered: Sequence[LiveGroup], places: int, overtake: int | None) -> tuple[int, ...]:
@@ -91,7 +95,10 @@ def _oldest_ready(ordered: Sequence[LiveGroup], places: int, overtake: int | Non
     return tuple(chosen)
 
 
-def _fits(pace: Pace, version: int, left: Sequence[LiveGroup]) -> bool:
+def fits(pace: Pace, version: int, left: Sequence[LiveGroup]) -> bool:
     """Hall's condition for what is left, oldest first: the n-th one (from 0) is consumed at
     ``version + 1 + n // B`` at the latest."""
-    return all(version + 1 + place // pace.batch <= group.version + pace.staleness for place, group in enumerate(left))
+    ordered = sorted(left, key=_age)
+    return all(
+        version + 1 + place // pace.batch <= group.version + pace.staleness for place, group in enumerate(ordered)
+    )

@@ -1,0 +1,72 @@
+"""Asynchronous training against our synchronous mode and WebGym-style barriers, on a workload whose engine and trainer only take time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from benchmarks import Figure
+from benchmarks.async_workload import ARMS, GROUP_SIZE, GROUPS, VERSIONS
+from tasks_lib.config import PROJECT
+from training.ledger.store import RunStore
+
+
+def run() -> list[Figure]:
+    """Consumed episodes a second of each arm, their ratios, and the staleness of the asynchronous one."""
+    with tempfile.TemporaryDirectory(prefix="rollwright-async-") as folder:
+        lines = {arm: _train(arm, Path(folder)) for arm in ARMS}
+    rates = {arm: consumed_per_second(found) for arm, found in lines.items()}
+    figures = [Figure(f"consumed episodes per second, {arm}", rate, "1/s", "") for arm, rate in rates.items()]
+    staleness = [
+        int(old)
+        for line in lines["async"]
+        for old, rows in line["asynchronous"]["staleness"].items()
+        for _ in range(rows)
+    ]
+    eta = ARMS["async"]["pacing"]["staleness"]
+    stale = sum(line["episodes"]["stale"] for line in lines["async"])
+    return [
+        *figures,
+        Figure("async / barriers", rates["async"] / rates["barriers"], "ratio", ">= 2.9"),
+        Figure("async / sync", rates["async"] / rates["sync"], "ratio", ""),
+        Figure("mean lag / eta", sum(staleness) / len(staleness) / eta, "ratio", "<= 0.75"),
+        Figure("largest lag / eta", max(staleness) / eta, "ratio", "<= 1"),
+        Figure("episodes dropped for staleness", stale, "episodes", "<= 0"),
+        Figure("orchestration share, async", orchestration_share(lines["async"]), "share", "<= 0.02"),
+        *_idle(lines["async"]),
+    ]
+
+
+def consumed_per_second(lines: list[dict[str, Any]]) -> float:
+    """Episodes of whole groups that versions were trained on, over the time from the first publication to the last."""
+    walls = [line["wall"] for line in lines]
+    return float(GROUPS * GROUP_SIZE * (len(lines) - 1) / (walls[-1] - walls[0]))
+
+
+def orchestration_share(lines: list[dict[str, Any]]) -> float:
+    """Of the loop's wall time."""
+    return float(
+        sum(line["seconds"]["orchestrate"] for line in lines) / sum(line["seconds"]["total"] for line in lines)
+    )
+
+
+def _idle(lines: list[dict[str, Any]]) -> list[Figure]:
+    updates = sum(line["asynchronous"]["train"] for line in lines[1:])
+    wall = sum(after["wall"] - before["wall"] for before, after in pairwise(lines))
+    return [Figure("idle share of the trainer, async", 1 - updates / wall, "share", "")]
+
+
+def _train(arm: str, folder: Path) -> list[dict[str, Any]]:
+    """The metrics lines of an arm's versions."""
+    command = [sys.executable, "-m", "benchmarks.async_workload", arm, str(folder)]
+    subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
+    lines = [orjson.loads(line) for line in RunStore(folder / arm).metrics_path.read_bytes().splitlines()]
+    found = [line for line in lines if line["kind"] == "iteration"]
+    assert len(found) == VERSIONS, f"{arm} has {len(found)} of {VERSIONS} versions"
+    return found
