@@ -154,11 +154,13 @@ class _Rows:
                 self.left_out[name] = LeftOut(state=EpisodeState.DAMAGED, reason=self._damaged[name])
             elif isinstance(steps := _trained_steps(episode, settings), LeftOut):
                 self.left_out[name] = steps
-            elif isinstance(weight := staleness_weight(episode.staleness(self._version), settings), LeftOut):
-                self.left_out[name] = weight
+            elif settings.stale_limit and (lag := episode.staleness(self._version)) > settings.stale_limit:
+                reason = f"its oldest token is {lag} versions old (algorithm.stale_limit={settings.stale_limit})"
+                self.left_out[name] = LeftOut(state=EpisodeState.STALE, reason=reason)
             else:
                 self.used[name] = None
                 self.versions[name] = episode.step_versions(self._version)
+                weight = settings.stale_decay ** episode.staleness(self._version)
                 self.rows += [
                     BatchRow(episode_id=name, step=step, advantage=weight * advantages[step]) for step in steps
                 ]
