@@ -19,6 +19,7 @@ from envs.actions import format_action
 from envs.rewards import EpisodeEvidence
 from envs.types import Answer, Wait
 from tasks_lib.config import TrainConfig, merge, resolve
+from tasks_lib.config.parameters import parameters_of
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.ledger.store import RunStore, sha256_of
@@ -26,7 +27,7 @@ from training.policy.renderer import Renderer
 from training.serving.engine import Engine, EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
 
-GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 6
+GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 3
 """Of a batch, of a group, and of the run."""
 TURN_MEAN, TURN_SIGMA = 1.0, 1.0
 """Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the logarithm."""
@@ -190,7 +191,7 @@ def main(arm: str, folder: str) -> None:
         patch("tasks_lib.rollouts.cluster.RolloutWorker", SleepingWorker),
         patch("flows.train.Trainer", SleepingTrainer),
     ):
-        train(config_of(arm, folder))
+        train(**parameters_of(config_of(arm, folder)))
 
 
 if __name__ == "__main__":

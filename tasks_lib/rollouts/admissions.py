@@ -99,6 +99,8 @@ class Admissions:
         Args:
             whole: ``False``: take what is ready, however few.
         """
+        if self.running and self.taken + 1 >= self._batches:
+            return None  # what ended after the last batch would be in none
         live = sorted(self._live.values(), key=lambda group: group.number)
         if whole:
             numbers = next_batch(self._pace, version, live)

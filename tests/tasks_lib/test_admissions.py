@@ -1,0 +1,146 @@
+"""Admissions over a run's files: random durations, outcomes and kills; each group is in one batch, none too old, all batches come."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from envs.types import StopReason
+from tasks_lib.rollouts.admissions import Admissions
+from training.batches import build_batch
+from training.config import AlgorithmConfig
+from training.groups import EpisodeSummary, GroupRecord
+from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.journal import read_batch, read_group
+from training.ledger.store import RunStore, write_json
+from training.pacing.admission import Pace
+
+BATCHES = 12
+
+
+class Sampler:
+    """Draws groups of these names; it need not say more of them here."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def groups(self, block: int, draw: int) -> list[Any]:
+        return [SimpleNamespace(group_id=f"i{block:06d}-g{index:04d}") for index in range(self._size)]
+
+
+def record(group_id: str, version: int, scores: list[float]) -> GroupRecord:
+    episodes = tuple(
+        EpisodeSummary(
+            episode_id=f"{group_id}-s{sample:02d}-a0",
+            seed=0,
+            sample=sample,
+            score=score,
+            passed=score > 0.5,
+            steps=1,
+            response_tokens=1,
+            stop_reason=StopReason.DONE,
+            abstained=None,
+            versions=((version, version),),
+        )
+        for sample, score in enumerate(scores)
+    )
+    return GroupRecord(group_id=group_id, task_id="t", kind="k", policy_version=version, episodes=episodes)
+
+
+class Walk:
+    """A run in which groups end at random, the trainer publishes at random, and the flow process is killed at random."""
+
+    def __init__(self, folder: Path, seed: int, pace: Pace, *, replace: bool = True) -> None:
+        self.store, self.pace, self.replace, self.random = RunStore(folder), pace, replace, random.Random(seed)
+        self._publish(0)
+        self.open()
+
+    def open(self) -> None:
+        """As a process that starts: everything is read from the files."""
+        self.admissions = Admissions(
+            self.store,
+            cast(Any, Sampler(self.pace.batch)),
+            self.pace,
+            AlgorithmConfig(),
+            batches=BATCHES,
+            replace=self.replace,
+        )
+        self.running: list[tuple[str, int]] = []
+        self.version = self.store.latest_policy() or 0
+        self.training = self.store.batch_path(self.version + 1).exists()
+        if self.training:
+            self.admissions.take(read_batch(self.store, self.version + 1).group_ids or ())
+
+    def step(self) -> None:
+        self.running += [(group.group_id, self.version) for group in self.admissions.admit(self.version)]
+        assert len(self.running) <= self.pace.running
+        if not self.training:
+            self._train()
+        event = self.random.random()
+        if event < 0.02:
+            self.open()
+        elif self.training and (event < 0.2 or not self.running):
+            self.version, self.training = self.version + 1, False
+            self._publish(self.version)
+        else:
+            assert self.running, "nothing is under way and the trainer waits"
+            self._end(*self.running.pop(self.random.randrange(len(self.running))))
+
+    def _train(self) -> None:
+        lost = len(self.admissions.left_out) >= 2 * self.pace.batch
+        found = self.admissions.next_batch(self.version, whole=not lost)
+        if found is None:
+            return
+        assert len(found.trained) == self.pace.batch or lost
+        records = [read_group(self.store, group_id) for group_id in found.group_ids]
+        batch = build_batch(
+            self.version + 1, [each.episodes for each in records], AlgorithmConfig(), group_ids=found.group_ids
+        )
+        write_json(self.store.batch_path(self.version + 1), batch)
+        self.admissions.take(found.group_ids)
+        self.training = True
+
+    def _end(self, group_id: str, version: int) -> None:
+        scores = [0.0, 1.0] if self.random.random() < 0.6 else [0.0, 0.0]
+        ended = record(group_id, version, scores)
+        write_json(self.store.group_path(group_id), ended)
+        self.admissions.end(ended)
+
+    def _publish(self, version: int) -> None:
+        write_json(self.store.policy_path(version) / MANIFEST, {"version": version, "files": {}})
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("batch", "eta", "running"), [(2, 0, 4), (3, 1, 4), (4, 2, 40)])
+def test_each_group_is_in_one_batch_and_none_is_too_old(
+    tmp_path: Path, seed: int, batch: int, eta: int, running: int
+) -> None:
+    walk = Walk(tmp_path, seed, Pace(batch=batch, staleness=eta, running=running))
+    for _ in range(4000):
+        if walk.version == BATCHES:
+            break
+        walk.step()
+    store = walk.store
+    assert store.versions() == list(range(BATCHES + 1))
+    consumed: Counter[str] = Counter()
+    for version in range(1, BATCHES + 1):
+        for group_id in read_batch(store, version).group_ids or ():
+            consumed[group_id] += 1
+            if len({episode.score for episode in read_group(store, group_id).episodes}) > 1:
+                assert version - 1 - read_group(store, group_id).policy_version <= eta
+    assert set(consumed) == set(store.group_ids("i*")), "every group that ended is in a batch"
+    assert set(consumed.values()) == {1}
+
+
+def test_without_replacement_and_ahead_of_nothing_each_batch_is_a_block(tmp_path: Path) -> None:
+    """So that a synchronous run and an asynchronous one with staleness 0 train on the same groups."""
+    walk = Walk(tmp_path, 0, Pace(batch=4, staleness=0, running=4), replace=False)
+    while walk.version < BATCHES:
+        walk.step()
+    for version in range(1, BATCHES + 1):
+        assert read_batch(walk.store, version).group_ids == tuple(f"i{version - 1:06d}-g{n:04d}" for n in range(4))
