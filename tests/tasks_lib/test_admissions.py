@@ -55,8 +55,9 @@ def record(group_id: str, version: int, scores: list[float]) -> GroupRecord:
 class Walk:
     """A run in which groups end at random, the trainer publishes at random, and the flow process is killed at random."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace, *, replace: bool = True) -> None:
+    def __init__(self, folder: Path, seed: int, pace: Pace, *, replace: bool = True, learnable: float = 0.6) -> None:
         self.store, self.pace, self.replace, self.random = RunStore(folder), pace, replace, random.Random(seed)
+        self.learnable = learnable
         self._publish(0)
         self.open()
 
@@ -106,7 +107,7 @@ class Walk:
         self.training = True
 
     def _end(self, group_id: str, version: int) -> None:
-        scores = [0.0, 1.0] if self.random.random() < 0.6 else [0.0, 0.0]
+        scores = [0.0, 1.0] if self.random.random() < self.learnable else [0.0, 0.0]
         ended = record(group_id, version, scores)
         write_json(self.store.group_path(group_id), ended)
         self.admissions.end(ended)
@@ -115,12 +116,13 @@ class Walk:
         write_json(self.store.policy_path(version) / MANIFEST, {"version": version, "files": {}})
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("learnable", [0.6, 0.1])
 @pytest.mark.parametrize(("batch", "eta", "running"), [(2, 0, 4), (3, 1, 4), (4, 2, 40)])
 def test_each_group_is_in_one_batch_and_none_is_too_old(
-    tmp_path: Path, seed: int, batch: int, eta: int, running: int
+    tmp_path: Path, seed: int, learnable: float, batch: int, eta: int, running: int
 ) -> None:
-    walk = Walk(tmp_path, seed, Pace(batch=batch, staleness=eta, running=running))
+    walk = Walk(tmp_path, seed, Pace(batch=batch, staleness=eta, running=running), learnable=learnable)
     for _ in range(4000):
         if walk.version == BATCHES:
             break
