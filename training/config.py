@@ -185,10 +185,18 @@ class TrainerConfig(Settings):
         {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
     )
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
+    state_every: int = Field(
+        1, ge=1, le=10_000, description="Updates between trainer states; those since the last are repeated after a kill."
+    )
+    keep_states: int = Field(2, ge=2, le=1000, description="Trainer states that are kept, the newest ones.")
     silence: float = Field(
         60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is started again; 0: never."
     )
     torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch decides.")
+
+    def state_due(self, version: int, last: int) -> bool:
+        """Whether a version's trainer state is written: each ``state_every`` updates, and that of the run's ``last``."""
+        return version % self.state_every == 0 or version == last
 
     @property
     def adapter_rank(self) -> int:

@@ -95,7 +95,8 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
     metrics = run_update(trainer, batch, rows, watch)
     trainer.beat("save")
     with watch.part("save_state"):
-        publish_state(trainer, store, version)
+        if trainer.spec.trainer.state_due(version, trainer.spec.total_updates):
+            publish_state(trainer, store, version)
     before_policy = time.perf_counter()
 
     def manifest() -> dict[str, Any]:

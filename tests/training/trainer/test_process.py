@@ -296,7 +296,7 @@ def test_a_state_is_not_read_again_for_its_manifest_and_damage_anywhere_is_found
             written.parent.mkdir()
             torch.save({"moment": torch.full((5000,), float(version)), "step": version}, written)
             (written.parent / "latest").write_text("global_step1")
-            _commit_state(written.parent, tmp_path / f"v{version:06d}")
+            _commit_state(written.parent, tmp_path / f"v{version:06d}", 2)
         assert set(hashed) == {"latest"}, "hashes only what is no archive"
     state = tmp_path / "v000002" / "optimizer.pt"
     whole = state.read_bytes()
