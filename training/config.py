@@ -188,6 +188,10 @@ class TrainerConfig(Settings):
     state_every: int = Field(
         1, ge=1, le=10_000, description="Updates between trainer states; those since the last are repeated after a kill."
     )
+    keep_policies: int = Field(
+        0, ge=0, description="Newest policies that keep their weights, besides version 0; 0: all."
+    )
+    keep_best: bool = Field(True, description="With it, the version with the best evaluation keeps its weights too.")
     keep_states: int = Field(2, ge=2, le=1000, description="Trainer states that are kept, the newest ones.")
     silence: float = Field(
         60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is started again; 0: never."

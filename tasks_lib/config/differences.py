@@ -12,6 +12,10 @@ BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 """Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
 
 
+KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers"})
+"""Keys of ``trainer`` that may change: what is kept and how it is read, not what is computed."""
+
+
 def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
     """An endpoint's values that may not change."""
     return {key: value for key, value in endpoint.items() if key not in BUDGETS}
@@ -26,6 +30,8 @@ def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
     if policy and policy.get("template") == "":
         template = derive_template(resolve_path(policy["checkpoint"]))
         values = {**values, "policy": {**policy, "template": template}}
+    if isinstance(trainer := values.get("trainer"), dict):
+        values = {**values, "trainer": {key: value for key, value in trainer.items() if key not in KEEPING}}
     rollout = values.get("rollout")
     if not rollout or not rollout.get("judge"):
         return values

@@ -20,6 +20,7 @@ from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.folder.repair import earlier_groups
+from tasks_lib.folder.retention import remove_old_policies
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -29,6 +30,7 @@ from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
 from training.ledger.journal import published_batch, read_batch
+from training.ledger.store import policy_name
 
 MAX_DRAWS = 2
 """Times that the groups of an iteration are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
@@ -152,6 +154,9 @@ class SynchronousLoop:
         """Enter a version that the trainer has published, and the episodes that it consumed, in the ledger."""
         batch, group_ids = published_batch(self.run.store, version)
         self.run.journal.record_update(batch, group_ids)
+        run = self.run
+        if removed := remove_old_policies(run.store, run.config.trainer, run.metrics.lines("evaluation")):
+            self._progress.log(f"weights removed (trainer.keep_policies): {', '.join(map(policy_name, removed))}")
         return batch
 
     def _roll_out(self, iteration: int, clock: _Stopwatch) -> tuple[Rollout, TrainingBatch]:
