@@ -177,10 +177,12 @@ class TrainerConfig(Settings):
     lora_export: Literal["adapter", "merged"] = Field(
         "adapter", description="What a LoRA run publishes: the adapter alone, or whole merged weights."
     )
-    train_vision_tower: bool = Field(True, description="Train the image encoder and projector too.")
+    train_vision_tower: bool | None = Field(
+        None, description="Train the image encoder and projector too; null: in models of at most 100 million parameters."
+    )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: slower, less memory.")
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
-    bf16: bool = Field(False, description="Train in bfloat16 (GPUs).")
+    bf16: bool | None = Field(None, description="Train in bfloat16; null: where there is a CUDA device.")
     llamafactory: dict[str, Any] = Field(
         {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import zipfile
 import zlib
@@ -197,6 +198,22 @@ def _check_checkpoint_files(folder: Path) -> None:
         for name in sorted(shards):
             if not (folder / name).is_file():
                 raise StorageError(f"{folder / name} is missing, and {path.name} lists it")
+
+
+def count_parameters(folder: Path) -> int:
+    """Numbers in a checkpoint's weights, by the headers of its safetensors files; of other files about, by their size in bfloat16."""
+    if not (files := list(folder.glob("*.safetensors"))):
+        return sum(path.stat().st_size // 2 for path in folder.glob("pytorch_model*.bin"))
+    shapes = [
+        entry["shape"] for path in files for name, entry in _safetensors_header(path).items() if name != "__metadata__"
+    ]
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def _safetensors_header(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        header: dict[str, Any] = orjson.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return header
 
 
 def _recipe_weights(folder: Path) -> dict[str, dict[str, Any]]:
