@@ -190,6 +190,9 @@ class TrainerConfig(Settings):
     state_every: int = Field(
         1, ge=1, le=10_000, description="Updates between trainer states; those since the last are repeated after a kill."
     )
+    loader_workers: int = Field(
+        1, ge=0, le=64, description="Threads of each process that prepare pictures during a pass; 0: between passes."
+    )
     keep_policies: int = Field(
         0, ge=0, description="Newest policies that keep their weights, besides version 0; 0: all."
     )
