@@ -57,9 +57,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
             progress.log(f"[bold]{result_sentence(finished)}[/bold]")
             return finished
         progress.log(f"run {config.run_id} in {run.store.root}")
-        for what in (*found, *run.repairs):
+        for what in (*found, *filter(None, [run.choices]), *run.repairs):
             progress.log(what)
-        config = run.config  # with the chat template
+        config = run.config  # with what is derived
         checkpoint = resolve_path(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
         with (

@@ -183,18 +183,35 @@ class TrainerConfig(Settings):
     lora_export: Literal["adapter", "merged"] = Field(
         "adapter", description="What a LoRA run publishes: the adapter alone, or whole merged weights."
     )
-    train_vision_tower: bool = Field(True, description="Train the image encoder and projector too.")
+    train_vision_tower: bool | None = Field(
+        None, description="Train the image encoder and projector too; null: in models of at most 100 million parameters."
+    )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: slower, less memory.")
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
-    bf16: bool = Field(False, description="Train in bfloat16 (GPUs).")
+    bf16: bool | None = Field(None, description="Train in bfloat16; null: where there is a CUDA device.")
     llamafactory: dict[str, Any] = Field(
         {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
     )
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
+    state_every: int = Field(
+        1, ge=1, le=10_000, description="Updates between trainer states; those since the last are repeated after a kill."
+    )
+    loader_workers: int = Field(
+        1, ge=0, le=64, description="Threads of each process that prepare pictures during a pass; 0: between passes."
+    )
+    keep_policies: int = Field(
+        0, ge=0, description="Newest policies that keep their weights, besides version 0; 0: all."
+    )
+    keep_best: bool = Field(True, description="With it, the version with the best evaluation keeps its weights too.")
+    keep_states: int = Field(2, ge=2, le=1000, description="Trainer states that are kept, the newest ones.")
     silence: float = Field(
         60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is started again; 0: never."
     )
     torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch decides.")
+
+    def state_due(self, version: int, last: int) -> bool:
+        """Whether a version's trainer state is written: each ``state_every`` updates, and that of the run's ``last``."""
+        return version % self.state_every == 0 or version == last
 
     @property
     def adapter_rank(self) -> int:

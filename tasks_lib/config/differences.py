@@ -12,6 +12,12 @@ BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 """Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
 
 
+BEFORE_CHOICES = {"bf16": False, "train_vision_tower": True}
+"""What runs had that were started before these keys of ``trainer`` could be left open."""
+KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers"})
+"""Keys of ``trainer`` that may change: what is kept and how it is read, not what is computed."""
+
+
 def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
     """An endpoint's values that may not change."""
     return {key: value for key, value in endpoint.items() if key not in BUDGETS}
@@ -26,10 +32,17 @@ def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
     if policy and policy.get("template") == "":
         template = derive_template(resolve_path(policy["checkpoint"]))
         values = {**values, "policy": {**policy, "template": template}}
+    if isinstance(trainer := values.get("trainer"), dict):
+        values = {**values, "trainer": _comparable_trainer(trainer)}
     rollout = values.get("rollout")
     if not rollout or not rollout.get("judge"):
         return values
     return {**values, "rollout": {**rollout, "judge": without_budgets(rollout["judge"])}}
+
+
+def _comparable_trainer(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {key: value for key, value in BEFORE_CHOICES.items() if key in trainer and trainer[key] is None}
+    return {key: value for key, value in trainer.items() if key not in KEEPING} | chosen
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:

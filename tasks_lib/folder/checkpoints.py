@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from envs.types import ConfigError, PolicyError, ReadError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
-from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, file_hashes
+from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_not_removed, file_hashes
 from training.ledger.disk import folder_bytes, raise_disk_errors
 from training.ledger.store import RunStore, policy_name
 from training.policy.adapters import MODEL_WEIGHTS, base_of, has_whole_model, is_adapter, merge_adapter
@@ -46,6 +46,10 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         raise PolicyError(
             f"{key}: {checkpoint} is a run; give one of its policies, as {RunStore(checkpoint).policy_path(newest)}"
         )
+    try:
+        check_not_removed(checkpoint)
+    except StorageError as error:
+        raise PolicyError(f"{key}: {error}") from error
     if other := _other_format(checkpoint):
         raise PolicyError(f"{key}: {checkpoint} {other}")
     if is_adapter(checkpoint):

@@ -14,7 +14,7 @@ from envs.types import ConfigError, StorageError
 from tasks_lib.config import PROJECT, EvaluateConfig, RunConfig, TrainConfig, WarmStartConfig
 from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.config.differences import comparable_settings, differences
-from tasks_lib.folder.checkpoints import with_template
+from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from training.ledger.store import RunStore, read_json
@@ -87,7 +87,7 @@ def check_values(
                 f"put back a copy of that file from a backup, or use another run_id"
             )
         return
-    values = comparable_settings(with_template(config).model_dump(mode="json"))
+    values = comparable_settings(with_derived(config).model_dump(mode="json"))
     frozen = comparable_settings(add_new_defaults(type(config), check_kind(store.config_path, values)["config"]))
     changed = [key for key in values if values[key] != frozen.get(key) and key not in may_change]
     if changed:

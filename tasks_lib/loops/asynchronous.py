@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -236,6 +236,9 @@ class AsynchronousLoop(TrainingLoop):
         folder = str(self.run.store.policy_path(version))
         run_as_task("serve", f"serve-{policy_name(version)}", lambda: tell_workers(serve_version, version, folder))
         self._served = version
+
+    def _versions_under_way(self) -> Collection[int]:
+        return self._admissions.versions_under_way
 
     def _record_of(self, group_id: str) -> GroupRecord:
         if group_id not in self._records:

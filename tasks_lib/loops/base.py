@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -15,6 +15,7 @@ from tasks_lib.config import describe_split
 from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.folder.repair import earlier_groups
+from tasks_lib.folder.retention import remove_old_policies
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer
@@ -23,6 +24,7 @@ from tasks_lib.rollouts.shards import describe_late_batches
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
 from training.ledger.journal import groups_of_version, published_batch, read_batch
+from training.ledger.store import policy_name
 
 MAX_DRAWS = 2
 """Times that the groups of a batch are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
@@ -125,7 +127,15 @@ class TrainingLoop(ABC):
         """Enter a version that the trainer has published, and the episodes that it consumed, in the ledger."""
         batch, group_ids = published_batch(self.run.store, version)
         self.run.journal.record_update(batch, group_ids)
+        run = self.run
+        evaluations = run.metrics.lines("evaluation")
+        if removed := remove_old_policies(run.store, run.config.trainer, evaluations, self._versions_under_way()):
+            self._progress.log(f"weights removed (trainer.keep_policies): {', '.join(map(policy_name, removed))}")
         return batch
+
+    def _versions_under_way(self) -> Collection[int]:
+        """Versions that groups under way were started with."""
+        return ()
 
     def _publish(self, version: int) -> TrainingBatch:
         """`_record` as a Prefect task, and the event that it is published."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from envs.types import Memory, StorageError
 from tasks_lib.config import TrainConfig
-from tasks_lib.folder.checkpoints import with_template
+from tasks_lib.folder.derived import describe_choices, with_derived
 from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog
@@ -34,7 +34,7 @@ class TrainingRun:
     """One run: its store, ledger, metrics and frozen tasks."""
 
     def __init__(self, config: TrainConfig) -> None:
-        config = with_template(config)
+        given, config = config, with_derived(config)
         self.config = config
         self.store = RunStore(config.run_dir)
         if (newest := self.store.latest_policy()) is not None:
@@ -44,6 +44,8 @@ class TrainingRun:
         mark_evaluations_doubtful(self.store)
         self.repairs = repair_run(self.store, config)
         """What was done about damaged files when it was opened; a line each."""
+        self.choices = describe_choices(given.trainer, config.trainer)
+        """What was left open, and what it is in this run."""
         self.sampler = GroupSampler(self.store, self.tasks, config)
         self.rollouts = Rollouts(
             self.store,

@@ -32,6 +32,7 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.config.parameters import parameters_of
+from tasks_lib.folder.derived import with_derived
 from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.interrupts import is_own_crash
@@ -61,7 +62,7 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
     try:
         raise_on_interrupt()
         config = _resolved(model, options)
-        needs = estimate(config) if isinstance(config, TrainConfig) and options.dry_run else []
+        needs = estimate(with_derived(config)) if isinstance(config, TrainConfig) and options.dry_run else []
         found = check(config)  # before a server is started
     except KeyboardInterrupt:
         print(NOTHING_HAS_BEGUN, file=sys.stderr)

@@ -34,7 +34,7 @@ from tasks_lib.folder.repair import (
 from tasks_lib.folder.values import KINDS
 from tasks_lib.rollouts.sampling import SamplerState
 from training.groups import EpisodeSummary, GroupRecord
-from training.ledger.checkpoint_files import MANIFEST
+from training.ledger.checkpoint_files import MANIFEST, REMOVED
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
 from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, sha256_of
@@ -146,6 +146,8 @@ class _Doctor:
                 yield self._found(path, f"is no manifest: {error}", COPY)
                 continue
             self.wanted[int(folder.name[1:])] = read_json(path).get("batch")
+            if (folder / REMOVED).exists():
+                continue
             for name in wrong:
                 yield self._found(folder / name, "is missing or not the file that its manifest names (sha256)", COPY)
         # The folder of an evaluation holds the one version that was evaluated.

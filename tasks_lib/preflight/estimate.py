@@ -9,6 +9,7 @@ from pathlib import Path
 
 from envs.ends import FixedHorizon
 from tasks_lib.config import TrainConfig, resolve_path
+from training.ledger.checkpoint_files import count_parameters
 
 GIB = 2**30
 SMALL = 50e6
@@ -48,7 +49,7 @@ def model_of(checkpoint: Path) -> Model | None:
         text = config.get("text_config", config)
         heads = int(text.get("num_attention_heads", 1))
         width = int(text.get("head_dim") or int(text["hidden_size"]) // heads)
-        found = sum(map(_parameters, checkpoint.glob("*.safetensors")))
+        found = count_parameters(checkpoint)
         return Model(
             found,
             int(text["num_hidden_layers"]),
@@ -61,20 +62,6 @@ def model_of(checkpoint: Path) -> Model | None:
         named[1] if named else "", (0, 0, 0.0)
     )
     return Model(parameters, layers, hidden, 151_936, 1024) if layers else None
-
-
-def _parameters(file: Path) -> int:
-    """Numbers in a safetensors file, from its header."""
-    with open(file, "rb") as opened:
-        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    total = 0
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            size = 1
-            for side in tensor["shape"]:
-                size *= side
-            total += size
-    return total
 
 
 def trainer_bytes(model: Model, config: TrainConfig) -> float:

@@ -30,8 +30,8 @@ from tasks_lib.folder.checkpoints import (
     check_model_template,
     check_unchanged,
     evaluated_version,
-    with_template,
 )
+from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
 from tasks_lib.folder.values import ChangedValuesError, check_values, finished_result
@@ -88,7 +88,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
     """
     folder = RunStore(config.run_dir)
     _check_folder(folder.root, in_use=in_use)
-    config = with_template(config)
+    config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
     if finished_result(config, store):
@@ -115,7 +115,7 @@ def check_evaluation(config: EvaluateConfig) -> list[str]:
     """Of ``flows.evaluate``. Raises as `check_training`."""
     folder = RunStore(config.run_dir)
     _check_folder(folder.root)
-    config = with_template(config)
+    config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
@@ -151,7 +151,7 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
     """
     folder = RunStore(config.run_dir)
     _check_folder(folder.root)
-    config = with_template(config)
+    config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
     check_extensions(config)

@@ -73,6 +73,11 @@ class Admissions:
         """Groups that wait for a batch."""
         return len(self._live) - self.running
 
+    @property
+    def versions_under_way(self) -> set[int]:
+        """Versions that groups under way were started with."""
+        return {group.version for group in self._live.values() if not group.ready}
+
     def admit(self, version: int) -> list[GroupSpec]:
         """The groups that are to be started now; they count as under way from now on.
 

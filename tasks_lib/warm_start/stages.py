@@ -29,7 +29,8 @@ from envs.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
-from tasks_lib.folder.checkpoints import check_checkpoint, publish_base, with_template
+from tasks_lib.folder.checkpoints import check_checkpoint, publish_base
+from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import format_share, mark_unknown, success, success_by_kind
@@ -68,7 +69,7 @@ class WarmStart:
     """
 
     def __init__(self, config: WarmStartConfig) -> None:
-        config = with_template(config)
+        config = with_derived(config)
         self.config = config
         self.store = RunStore(config.run_dir)
         self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)

@@ -79,7 +79,7 @@ def test_servers_that_would_not_start_are_refused(
             "serving.host: the workers of tcp://10.0.0.5:8786 cannot reach servers on 127.0.0.1",
         ),
         (
-            {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora"}},
+            {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "train_vision_tower": True}},
             "trainer.train_vision_tower: vLLM leaves out adapters of the vision tower",
         ),
     ],
@@ -97,6 +97,7 @@ def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], says: str) ->
             "cluster": {"address": "tcp://10.0.0.5:8786"},
         },
         {"serving": {"engine": "vllm"}, "cluster": {"address": "tcp://127.0.0.1:8786"}},
+        {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora"}},
         {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "lora_export": "merged"}},
         {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "train_vision_tower": False}},
     ],

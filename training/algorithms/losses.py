@@ -92,7 +92,7 @@ def token_logprobs(
 
     The distribution is ``softmax(logits / temperature)`` over the ids that are not banned, exactly as in sampling. Only the rows that predict
     a response token are looked at, `CHUNK_NUMBERS` numbers at a time in float32, and each chunk is computed again in the backward pass. So N
-    rows of a vocabulary of V need, besides the logits, at most `loss_bytes` for their gradient and one chunk.
+    rows of a vocabulary of V need, besides the logits, about `loss_bytes` for their gradient and one chunk.
 
     Args:
         logits: ``[B, C, V]``, any float dtype; ``logits[b, c]`` predicts ``targets[b, c]`` (already shifted).
@@ -137,17 +137,17 @@ def _chosen_and_entropy(
 
 
 def loss_bytes(rows: int, vocabulary: int, item_bytes: int) -> int:
-    """Largest memory of `token_logprobs` and its backward pass besides the logits that it is given.
+    """Largest memory of `token_logprobs` and its backward pass besides the logits that it is given, within a fifth (measured on the CPU).
 
-    The rows that predict a response token, their gradient and that of the logits, which have the logits' data type, and one chunk: five
-    float32 tensors of `CHUNK_NUMBERS` in its own backward pass.
+    Two tensors of all rows that predict a response token, in the logits' data type (the rows with their gradient, then that with the
+    logits' gradient), and one chunk: four float32 tensors of `CHUNK_NUMBERS` in its own backward pass.
 
     Args:
         rows: That predict a response token, where the logits have no others.
         item_bytes: Of one logit.
     """
     chunk = min(rows, max(1, CHUNK_NUMBERS // vocabulary)) * vocabulary
-    return 3 * rows * vocabulary * item_bytes + 5 * 4 * chunk
+    return 2 * rows * vocabulary * item_bytes + 4 * 4 * chunk
 
 
 def entropy_bonus(mean_entropy: float, coefficient: float, floor: float) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import zipfile
 import zlib
@@ -26,6 +27,8 @@ from training.ledger.disk import raise_read_errors
 
 MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""
+REMOVED = "removed.json"
+"""Beside the manifest of a policy whose weights the run's retention has removed, and nothing else there."""
 RECIPE = "recipe.json"
 """How a warm start's checkpoint was made, inside its folder."""
 WEIGHT_FILES = re.compile(r"(model|pytorch_model|adapter_model).*\.(safetensors|bin)(\.index\.json)?")
@@ -125,6 +128,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def check_not_removed(folder: Path) -> None:
+    """``StorageError`` if retention has removed a policy's weights; names the versions beside it that have theirs."""
+    if (folder / REMOVED).exists():
+        others = sorted(path.parent.name for path in folder.parent.glob(f"v*/{MANIFEST}"))
+        whole = [name for name in others if not (folder.parent / name / REMOVED).exists()]
+        raise StorageError(
+            f"the weights of {folder} were removed, as the run keeps the newest policies alone (trainer.keep_policies); "
+            f"take another version: {', '.join(whole[-8:])}"
+        )
+
+
 def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) -> None:
     """Compare files with what was written down of them: existence and size of all first, which is cheap, then their sha256.
 
@@ -165,6 +179,7 @@ def check_checkpoint_files(folder: Path) -> None:
 
 
 def _check_checkpoint_files(folder: Path) -> None:
+    check_not_removed(folder)
     if (folder / MANIFEST).exists():
         check_files(folder, read_manifest(folder)["files"], MANIFEST)
         return
@@ -183,6 +198,22 @@ def _check_checkpoint_files(folder: Path) -> None:
         for name in sorted(shards):
             if not (folder / name).is_file():
                 raise StorageError(f"{folder / name} is missing, and {path.name} lists it")
+
+
+def count_parameters(folder: Path) -> int:
+    """Numbers in a checkpoint's weights, by the headers of its safetensors files; of other files about, by their size in bfloat16."""
+    if not (files := list(folder.glob("*.safetensors"))):
+        return sum(path.stat().st_size // 2 for path in folder.glob("pytorch_model*.bin"))
+    shapes = [
+        entry["shape"] for path in files for name, entry in _safetensors_header(path).items() if name != "__metadata__"
+    ]
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def _safetensors_header(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        header: dict[str, Any] = orjson.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return header
 
 
 def _recipe_weights(folder: Path) -> dict[str, dict[str, Any]]:

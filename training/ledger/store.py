@@ -24,7 +24,14 @@ from pydantic import ValidationError
 
 from envs.types import AnyPath, ReadError, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
-from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
+from training.ledger.checkpoint_files import (
+    MANIFEST,
+    check_checkpoint_files,
+    check_files,
+    check_not_removed,
+    file_hashes,
+    read_manifest,
+)
 from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 
 
@@ -424,8 +431,10 @@ class RunStore:
         """Check a published version's files against its manifest (hashed once per process).
 
         Raises:
-            StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on.
+            StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on. Or
+                retention has removed it.
         """
+        check_not_removed(self.policy_path(version))
         manifest = self.manifest(version)
         with self._naming_damage(version):
             check_files(self.policy_path(version), manifest["files"], MANIFEST)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import Any
 
 from envs.types import TrainingError
@@ -16,10 +17,10 @@ from training.trainer.heartbeat import Heartbeat
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point
-from training.trainer.rows import read_batch_file, read_rows
+from training.trainer.rows import TrainingRow, read_batch_file, read_rows
 from training.trainer.setup import build_trainer, set_threads
 from training.trainer.spec import TrainerSpec
-from training.trainer.update import Stopwatch, run_update
+from training.trainer.update import Stopwatch, own_rows, run_update
 
 READY = "ready.json"
 """Written by the first process once it waits for batches."""
@@ -59,7 +60,7 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
     latest = store.latest_policy() or 0
     for again in range(version + 1, latest + 1):
         batch, _ = read_batch_file(store, again)
-        rows = read_rows(store, batch, trainer.spec.banned_ids)
+        rows = _read_own_rows(trainer, store, batch)
         run_update(trainer, batch, rows, Stopwatch(), store.manifest(again)["metrics"]["learning_rate"])
         _log(trainer, f"v{again} is done again from {store.batch_path(again).name}")
     trainer.beat("save")
@@ -67,6 +68,11 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
         check_replay(trainer, store, latest)
         publish_state(trainer, store, latest)
     return latest
+
+
+def _read_own_rows(trainer: PolicyTrainer, store: RunStore, batch: TrainingBatch) -> list[TrainingRow]:
+    """All rows, with the pictures of those that this process trains on."""
+    return read_rows(store, batch, trainer.spec.banned_ids, partial(own_rows, trainer, batch.version))
 
 
 def wait_for_batch(store: RunStore, version: int, poll_seconds: float) -> float:
@@ -91,11 +97,12 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
     start, watch = time.perf_counter(), Stopwatch()
     with watch.part("load"):
         batch, sha256 = read_batch_file(store, version)
-        rows = read_rows(store, batch, trainer.spec.banned_ids)
+        rows = _read_own_rows(trainer, store, batch)
     metrics = run_update(trainer, batch, rows, watch)
     trainer.beat("save")
     with watch.part("save_state"):
-        publish_state(trainer, store, version)
+        if trainer.spec.trainer.state_due(version, trainer.spec.total_updates):
+            publish_state(trainer, store, version)
     before_policy = time.perf_counter()
 
     def manifest() -> dict[str, Any]:

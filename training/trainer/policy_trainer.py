@@ -11,6 +11,7 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """The run's first policy, frozen, where the loss holds on to it and there is no adapter to switch off."""
         self.heartbeat: Heartbeat | None = None
         """Of the first process of a run's trainer."""
+        workers = spec.trainer.loader_workers
+        self.loaders = ThreadPoolExecutor(workers, "loader") if workers else None
+        """Make micro-batches while others are computed."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None

@@ -18,22 +18,22 @@ from training.policy.adapters import ADAPTER_CONFIG
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 
-KEPT_STATES = 2
-"""The latest, and the one before it: until a new policy's manifest is there, a restart begins from the older state."""
-
 ADAM_BYTES = 12
 """Bytes of a state for each trained parameter: the weight and Adam's two moments in float32."""
 
 
 def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
-    """Write ``trainer/state/v…`` and prune older ones. Called on every process."""
+    """Write ``trainer/state/v…`` and prune older ones. Called on every process.
+
+    Two at least are kept: until the new policy's manifest is there, a restart begins from the older state.
+    """
     target = state_path(store, version)
     temporary = target.parent / f".tmp-{target.name}"
     with _remove_on_failure(temporary, ADAM_BYTES * trainer.trained_parameters):
         _on_first(trainer, lambda: _empty(temporary))
         trainer.save_state(temporary)
         trainer.accelerator.wait_for_everyone()
-        _on_first(trainer, lambda: _commit_state(temporary, target))
+        _on_first(trainer, lambda: _commit_state(temporary, target, trainer.spec.trainer.keep_states))
 
 
 def publish_policy(
@@ -76,8 +76,8 @@ def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
         raise
     except StorageError as error:
         raise TrainingError(
-            f"the updates up to v{version} were done again, because its trainer state is damaged, and gave other weights than "
-            f"those that are published ({error}): this machine or its libraries compute differently. To go on from the weights "
+            f"the updates up to v{version} were done again, because its trainer state is damaged or was not written "
+            f"(trainer.state_every), and gave other weights than those that are published ({error}): this machine or its libraries compute differently. To go on from the weights "
             f"that they give here, move {store.policy_path(version)} to {store.root / 'damaged' / policy_name(version)} "
             f"and start the same command again"
         ) from error
@@ -114,15 +114,19 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def _commit_state(temporary: Path, target: Path) -> None:
+def _commit_state(temporary: Path, target: Path, kept: int) -> None:
     write_json(temporary / MANIFEST, {"files": state_hashes(temporary)})
     _replace_folder(temporary, target)
     versions = sorted(path for path in target.parent.iterdir() if re.fullmatch(r"v\d{6}", path.name))
-    for old in versions[:-KEPT_STATES]:
+    for old in versions[:-kept]:
         shutil.rmtree(old)
 
 
 def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callable[[], dict[str, Any]]) -> None:
+    """The first commit wins: a version that is published is never written anew."""
+    if (target / MANIFEST).exists():
+        shutil.rmtree(temporary)
+        raise TrainingError(f"{target} is published already, and was to be written again; nothing of it was changed")
     files = file_hashes(temporary)
     write_json(temporary / MANIFEST, {"version": version, "parent": version - 1, "files": files, **manifest()})
     _replace_folder(temporary, target)

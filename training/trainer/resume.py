@@ -30,6 +30,8 @@ class ResumePoint(NamedTuple):
 def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
     """The newest version that training can go on from. Every file is hashed once.
 
+    A version whose state was not to be written (``trainer.state_every``) is passed over, which is no damage.
+
     Raises:
         StorageError: The latest policy is damaged; names the file and says how to go on.
         TrainingError: No version can be gone on from.
@@ -43,17 +45,19 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
     damage = ""
     for version in range(latest, -1, -1):
         try:
-            if version != latest:
-                store.check_policy(version)
             if version:
                 check_state(state_path(store, version))
+            if version != latest:
+                store.check_policy(version)
             return ResumePoint(version, damage)
         except ReadError:
             raise  # what cannot be read for the moment is not done again
         except StorageError as error:
-            damage = damage or str(error)
+            if spec.trainer.state_due(version, spec.total_updates) or state_path(store, version).exists():
+                damage = damage or str(error)
         if not store.batch_path(version).exists():
             break
+    damage = damage or f"the trainer states before v{latest} are gone"
     raise TrainingError(
         f"{damage}; and there is no earlier version whose weights, state and later batches are all whole. "
         f"Put back a copy of {state_path(store, latest)} from a backup"

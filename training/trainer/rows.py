@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -21,7 +23,7 @@ class TrainingRow:
     behaviour: tuple[float, ...]
     """log pi_behaviour of each response id."""
     screenshots: tuple[bytes, ...]
-    """The JPEGs that the policy saw, in the order of their placeholders."""
+    """The JPEGs that the policy saw, in the order of their placeholders. Empty in rows that another process trains on."""
     advantage: float
     episode_id: str = ""
 
@@ -50,23 +52,38 @@ def read_batch_file(store: RunStore, version: int) -> tuple[TrainingBatch, str]:
     return batch, hashlib.sha256(data).hexdigest()
 
 
-def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...] = ()) -> list[TrainingRow]:
+def read_rows(
+    store: RunStore,
+    batch: TrainingBatch,
+    banned_ids: tuple[int, ...] = (),
+    own: Callable[[Sequence[int]], Collection[int]] | None = None,
+) -> list[TrainingRow]:
     """The batch's rows in its order, then those of earlier iterations.
+
+    Args:
+        store: Of the run.
+        batch: Names the rows.
+        banned_ids: That no response may hold.
+        own: Indices of the rows whose pictures this process reads, given the lengths of all; ``None``: all.
 
     Raises:
         TrainingError: A row names an episode, step or screenshot that is not there, or holds ids that sampling cannot have drawn.
     """
     trajectories: dict[str, Trajectory] = {}
     banned = frozenset(banned_ids)
-    rows = []
-    for row in (*batch.rows, *batch.replayed):
-        try:
+    named = (*batch.rows, *batch.replayed)
+    steps = []
+    for row in named:
+        with _naming(batch, row):
             if row.episode_id not in trajectories:
                 trajectories[row.episode_id] = store.trajectory(row.episode_id)
-            step = _step(trajectories[row.episode_id], row, banned)
-            screenshots = tuple(store.blob(name) for name in step.pictures)
-        except StorageError as error:
-            raise TrainingError(f"batch v{batch.version}: row {row.episode_id}/{row.step}: {error}") from error
+            steps.append(_step(trajectories[row.episode_id], row, banned))
+    mine = None if own is None else frozenset(own([len(step.prompt_ids) + len(step.response_ids) for step in steps]))
+    rows = []
+    for index, (row, step) in enumerate(zip(named, steps, strict=True)):
+        with _naming(batch, row):
+            read = mine is None or index in mine
+            screenshots = tuple(store.blob(name) for name in step.pictures) if read else ()
         rows.append(
             TrainingRow(
                 prompt_ids=step.prompt_ids,
@@ -78,6 +95,14 @@ def read_rows(store: RunStore, batch: TrainingBatch, banned_ids: tuple[int, ...]
             )
         )
     return rows
+
+
+@contextmanager
+def _naming(batch: TrainingBatch, row: BatchRow) -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise TrainingError(f"batch v{batch.version}: row {row.episode_id}/{row.step}: {error}") from error
 
 
 def _step(trajectory: Trajectory, row: BatchRow, banned: frozenset[int]) -> Step:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields
+from typing import Any
 
 import torch
 
@@ -28,19 +30,43 @@ class Stopwatch:
     """Wall seconds by part of an update."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _inner: list[float] = field(default_factory=list)
+    """Seconds of the parts inside each part that is open."""
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Add the time of the block to a part."""
+        """Add the time of the block to a part. That of a part inside it counts there alone."""
         start = time.perf_counter()
+        self._inner.append(0.0)
         try:
             yield
         finally:
-            self.seconds[name] += time.perf_counter() - start
+            taken = time.perf_counter() - start
+            self.seconds[name] += taken - self._inner.pop()
+            if self._inner:
+                self._inner[-1] += taken
+
+
+class Share(Sequence[MicroBatch]):
+    """A process's micro-batches of one optimiser step, each made when it is asked for."""
+
+    def __init__(self, micros: MicroBatches, minibatch: int) -> None:
+        self._micros, self._minibatch = micros, minibatch
+
+    def __len__(self) -> int:
+        return len(self._micros.minibatches[self._minibatch])
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._micros.get((self._minibatch, index))
 
 
 class MicroBatches:
-    """This process's micro-batches of an update, collated once when memory allows and again on each pass otherwise."""
+    """This process's micro-batches of an update, collated once when memory allows and again on each pass otherwise.
+
+    Threads make the next ones while one is computed, as many ahead as there are threads. What they make does not depend on when.
+    """
 
     def __init__(
         self,
@@ -49,6 +75,7 @@ class MicroBatches:
         plan: list[list[list[Slot]]],
         watch: Stopwatch,
         cache_bytes: int,
+        loaders: ThreadPoolExecutor | None = None,
     ) -> None:
         how = trainer.spec.algorithm.aggregation
         self._weights, self.normalisers = [], []
@@ -62,22 +89,28 @@ class MicroBatches:
             self.normalisers.append(normaliser)
         rank, world = trainer.args.process_index, trainer.args.world_size
         self.minibatches = [minibatch[rank::world] for minibatch in plan]
+        self._order = [
+            (minibatch, micro) for minibatch, micros in enumerate(self.minibatches) for micro in range(len(micros))
+        ]
+        self._places = {key: place for place, key in enumerate(self._order)}
         self._trainer, self._rows, self._watch = trainer, rows, watch
         self._room = cache_bytes
+        self._loaders, self._ahead = loaders, trainer.spec.trainer.loader_workers
+        self._making: dict[tuple[int, int], Future[MicroBatch]] = {}
         self._kept: dict[tuple[int, int], MicroBatch] = {}
         self._proximal: dict[tuple[int, int], torch.Tensor] = {}
         self._reference: dict[tuple[int, int], torch.Tensor] = {}
 
-    def of_minibatch(self, minibatch: int) -> list[MicroBatch]:
+    def of_minibatch(self, minibatch: int) -> Share:
         """The micro-batches of one optimiser step, proximal log-probabilities included once they were set."""
-        return [self._get((minibatch, micro)) for micro in range(len(self.minibatches[minibatch]))]
+        return Share(self, minibatch)
 
     def score(self) -> LossMetrics:
         """Set the proximal log-probabilities of all rows; the sums of entropy and tokens of this process."""
         total = LossMetrics()
         for minibatch, micros in enumerate(self.minibatches):
             for index in range(len(micros)):
-                micro = self._get((minibatch, index))
+                micro = self.get((minibatch, index))
                 with self._watch.part("proximal"):
                     logprobs, entropy = self._trainer.score(micro)
                     micro.proximal = self._proximal[minibatch, index] = logprobs.cpu()
@@ -88,25 +121,62 @@ class MicroBatches:
         """Set the log-probabilities of all rows under the run's first policy."""
         for minibatch, micros in enumerate(self.minibatches):
             for index in range(len(micros)):
-                micro = self._get((minibatch, index))
+                micro = self.get((minibatch, index))
                 with self._watch.part("reference"):
                     micro.reference = self._reference[minibatch, index] = self._trainer.score_reference(micro).cpu()
 
-    def _get(self, key: tuple[int, int]) -> MicroBatch:
+    def get(self, key: tuple[int, int]) -> MicroBatch:
+        """The micro-batch of (minibatch, place), with the log-probabilities that were set."""
         if key in self._kept:
             return self._kept[key]
-        slots = self.minibatches[key[0]][key[1]]
         with self._watch.part("collate"):
-            micro: MicroBatch = self._trainer.data_collator.micro_batch(
-                [self._rows[slot.row] for slot in slots],
-                [slot.counts for slot in slots],
-                [self._weights[key[0]][slot.row] for slot in slots],
-            )
+            made = self._making.pop(key, None)
+            micro = self._make(key) if made is None else made.result()
         micro.proximal, micro.reference = self._proximal.get(key), self._reference.get(key)
         if micro.nbytes() <= self._room:
             self._room -= micro.nbytes()
             self._kept[key] = micro
+        self._make_ahead(self._places[key])
         return micro
+
+    def _make(self, key: tuple[int, int]) -> MicroBatch:
+        slots = self.minibatches[key[0]][key[1]]
+        micro: MicroBatch = self._trainer.data_collator.micro_batch(
+            [self._rows[slot.row] for slot in slots],
+            [slot.counts for slot in slots],
+            [self._weights[key[0]][slot.row] for slot in slots],
+        )
+        return micro
+
+    def _make_ahead(self, place: int) -> None:
+        """Have threads make what is asked for next; after the last one it is the first again."""
+        if self._loaders is None:
+            return
+        for step in range(1, min(self._ahead, len(self._order) - 1) + 1):
+            key = self._order[(place + step) % len(self._order)]
+            if key not in self._kept and key not in self._making:
+                self._making[key] = self._loaders.submit(self._make, key)
+
+
+def plan_update(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) -> list[list[list[Slot]]]:
+    """Minibatches and micro-batches of the update that makes ``version``, the same on every process."""
+    settings = trainer.spec.trainer
+    return plan_minibatches(
+        lengths,
+        settings.minibatch_rows,
+        settings.micro_batch_rows,
+        trainer.args.world_size,
+        trainer.spec.seed,
+        version,
+        settings.micro_batch_tokens,
+    )
+
+
+def own_rows(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) -> set[int]:
+    """Rows of an update that this process trains on, fillers included."""
+    rank, world = trainer.args.process_index, trainer.args.world_size
+    plan = plan_update(trainer, version, lengths)
+    return {slot.row for minibatch in plan for micro in minibatch[rank::world] for slot in micro}
 
 
 def run_update(
@@ -127,17 +197,8 @@ def run_update(
     """
     spec, settings = trainer.spec, trainer.spec.trainer
     learning_rate = trainer.begin_update(batch.version, learning_rate)
-    world = trainer.args.world_size
-    plan = plan_minibatches(
-        [len(row) for row in rows],
-        settings.minibatch_rows,
-        settings.micro_batch_rows,
-        world,
-        spec.seed,
-        batch.version,
-        settings.micro_batch_tokens,
-    )
-    micros = MicroBatches(trainer, rows, plan, watch, CACHE_BYTES)
+    plan = plan_update(trainer, batch.version, [len(row) for row in rows])
+    micros = MicroBatches(trainer, rows, plan, watch, CACHE_BYTES, trainer.loaders)
     trainer.cloning = batch.algorithm == "filtered_bc"
     # One step is taken from the weights that the proximal pass would be made with.
     trainer.is_own_proximal = len(plan) == settings.epochs == 1 and not spec.algorithm.entropy_coefficient

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -145,6 +148,46 @@ def test_collating_again_instead_of_keeping_gives_the_same_update(
         return run_update(build_trainer(run.store, spec, 0), batch, rows, Stopwatch())
 
     assert metrics(0) == metrics(100 * 2**20)
+
+
+def test_threads_that_collate_change_no_number(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept or made again, none to several ahead; and each micro-batch is made in a thread but the first."""
+
+    def updated(workers: int, cache_bytes: int) -> tuple[dict[str, float], torch.Tensor, list[str]]:
+        monkeypatch.setattr(update, "CACHE_BYTES", cache_bytes)
+        settings = {"loader_workers": workers, "epochs": 2, "minibatch_rows": 3, "micro_batch_rows": 1}
+        trainer = build_trainer(run.store, make_spec(trainer=settings), 0)
+        collate, made = trainer.data_collator.micro_batch, list[str]()
+
+        def noted(*given: Any) -> MicroBatch:
+            made.append(threading.current_thread().name)
+            return collate(*given)
+
+        trainer.data_collator.micro_batch = noted
+        metrics = run_update(trainer, batch, rows, Stopwatch())
+        return metrics, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), made
+
+    metrics, weights, made = updated(0, 0)
+    assert {*made} == {"MainThread"} and len(made) == 3 * len(rows)
+    for workers, cache_bytes in ((1, 2**30), (1, 0), (3, 0)):
+        again, found, made = updated(workers, cache_bytes)
+        assert again == metrics and torch.equal(found, weights)
+        assert [name for name in made if name == "MainThread"] == ["MainThread"]
+        assert len(made) == len(rows) if cache_bytes else len(made) >= 3 * len(rows)
+
+
+def test_seconds_of_a_part_inside_another_count_once() -> None:
+    watch = Stopwatch()
+    started = time.perf_counter()
+    with watch.part("train"):
+        time.sleep(0.02)
+        with watch.part("collate"):
+            time.sleep(0.05)
+    taken = time.perf_counter() - started
+    assert watch.seconds["collate"] >= 0.05 > watch.seconds["train"]
+    assert sum(watch.seconds.values()) == pytest.approx(taken, abs=0.01)
 
 
 def test_a_batch_without_rows_changes_no_weight(trainer: PolicyTrainer, run: HandMadeRun) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
 from envs.types import TrainingError
@@ -9,8 +13,9 @@ from training.batches import BatchRow
 from training.ledger.store import write_json
 from training.trainer.loop import wait_for_batch
 from training.trainer.rows import read_batch_file, read_rows
+from training.trainer.update import own_rows
 
-from .conftest import HandMadeRun
+from .conftest import HandMadeRun, make_spec
 
 
 def row(episode_id: str, step: int = 0) -> BatchRow:
@@ -27,6 +32,31 @@ def test_rows_are_as_stored(run: HandMadeRun) -> None:
         step.logprobs,
     )
     assert found.screenshots == (run.store.blob(step.screenshot),)
+
+
+def test_processes_read_their_own_pictures_and_together_all_of_them(run: HandMadeRun) -> None:
+    """Lengths, advantages and tokens are known to all; what is missing is noticed by who needs it."""
+    batch = run.fill(1, 9)
+    whole = read_rows(run.store, batch)
+    lengths = [len(row) for row in whole]
+    shares = []
+    for rank in (0, 1):
+        trainer = SimpleNamespace(
+            spec=make_spec(trainer={"micro_batch_rows": 2, "minibatch_rows": 5}),
+            args=SimpleNamespace(process_index=rank, world_size=2),
+        )
+        found = read_rows(run.store, batch, own=partial(own_rows, trainer, 1))  # type: ignore[arg-type]
+        own = own_rows(trainer, 1, lengths)  # type: ignore[arg-type]
+        assert [row.screenshots for row in found] == [
+            row.screenshots if index in own else () for index, row in enumerate(whole)
+        ]
+        assert [replace(row, screenshots=()) for row in whole] == [replace(row, screenshots=()) for row in found]
+        shares.append(own)
+    assert shares[0] | shares[1] == {*range(9)} and 4 <= len(shares[0]) <= 5 + 1
+    run.store.blob_path(run.store.trajectory(batch.rows[0].episode_id).steps[0].pictures[0]).unlink()
+    read_rows(run.store, batch, own=lambda lengths: range(1, len(lengths)))
+    with pytest.raises(TrainingError, match="is missing"):
+        read_rows(run.store, batch, own=lambda lengths: [0])
 
 
 def test_unknown_episode(run: HandMadeRun) -> None:

@@ -1,0 +1,93 @@
+"""Completes a configuration by what its run begins on: chat template, precision, trained parts.
+
+Chosen once: a run that goes on keeps what it was started with, whatever machine it is on by then.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import TypeVar
+
+from envs.types import PolicyError
+from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config.differences import BEFORE_CHOICES
+from tasks_lib.folder.checkpoints import with_template
+from tasks_lib.folder.frozen_config import read_frozen
+from training.config import TrainerConfig
+from training.ledger.checkpoint_files import count_parameters
+from training.ledger.store import RunStore
+from training.policy.adapters import base_of, is_adapter
+
+SMALL_MODEL = 100_000_000
+"""Parameters up to which the vision tower is trained too: such a model is trained whole, and its tower is not a good one yet."""
+
+Config = TypeVar("Config", bound=TrainConfig | EvaluateConfig | WarmStartConfig)
+
+
+def with_derived(config: Config) -> Config:
+    """The configuration with its chat template, ``trainer.bf16`` and ``trainer.train_vision_tower``.
+
+    As given, else what its run began with, else what checkpoint and machine need.
+    """
+    config = with_template(config)
+    if isinstance(config, EvaluateConfig):
+        return config
+    frozen = read_frozen(RunStore(config.run_dir).config_path)
+    if frozen is not None and "trainer" in frozen["config"]:
+        trainer = choose_as_begun(config.trainer, frozen["config"]["trainer"])
+    else:
+        served = isinstance(config, TrainConfig) and config.serving.engine == "vllm"
+        first = config.base if isinstance(config, WarmStartConfig) else config.policy.checkpoint
+        parameters = count_model_parameters(resolve_path(first)) if first else 0
+        trainer = choose(config.trainer, parameters, gpu=has_cuda_device(), vllm=served)
+    return config.model_copy(update={"trainer": trainer})
+
+
+def choose(trainer: TrainerConfig, parameters: int, *, gpu: bool, vllm: bool = False) -> TrainerConfig:
+    """Values of what is left open. Pure.
+
+    Args:
+        trainer: As it is configured.
+        parameters: Of the model; 0 where it is not known.
+        gpu: Whether the trainer has a CUDA device.
+        vllm: Whether vLLM serves the policy, which leaves out adapters of the vision tower.
+    """
+    chosen = {"bf16": gpu, "train_vision_tower": parameters <= SMALL_MODEL and not (vllm and trainer.adapter_rank)}
+    return trainer.model_copy(update={key: value for key, value in chosen.items() if getattr(trainer, key) is None})
+
+
+def choose_as_begun(trainer: TrainerConfig, begun: dict[str, object]) -> TrainerConfig:
+    """Values of what is left open, as a run was started with them; one of before there was a choice had float32 and trained all."""
+    left = {key: begun.get(key) for key in BEFORE_CHOICES if getattr(trainer, key) is None}
+    return trainer.model_copy(
+        update={key: BEFORE_CHOICES[key] if value is None else value for key, value in left.items()}
+    )
+
+
+def describe_choices(given: TrainerConfig, chosen: TrainerConfig) -> str:
+    """What was chosen, for the log; empty if nothing was left open."""
+    said = {
+        "bf16": "bfloat16 (a CUDA device is there)" if chosen.bf16 else "float32 (no CUDA device is there)",
+        "train_vision_tower": "trained" if chosen.train_vision_tower else "frozen",
+    }
+    words = {"bf16": "precision", "train_vision_tower": "vision tower"}
+    return ", ".join(f"{words[key]}: {said[key]}" for key in said if getattr(given, key) is None)
+
+
+def count_model_parameters(checkpoint: Path) -> int:
+    """Of a checkpoint, or of an adapter's base; 0 where there is none or it is damaged, which its own check says."""
+    if not checkpoint.is_dir():
+        return 0
+    try:
+        return count_parameters(base_of(checkpoint) if is_adapter(checkpoint) else checkpoint)
+    except (PolicyError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 0
+
+
+def has_cuda_device() -> bool:
+    """Whether torch would find a CUDA device here, without the seconds of importing it."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1") or "+cpu" in importlib.metadata.version("torch"):
+        return False
+    return any(Path("/dev").glob("nvidia[0-9]*"))

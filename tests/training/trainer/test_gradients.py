@@ -1,0 +1,54 @@
+"""One update moves the weights alike, however its rows are divided: micro-batches, processes, ZeRO stages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from training.trainer.launch import command, group_environment, project_root
+
+from .conftest import make_run, make_spec
+from .gradients import CONTROL, WAYS
+
+ROWS = 12
+LIMIT = 1e-6
+"""Of the difference's norm, as a share of the step's: float32 sums in another order."""
+GROUPS = {1: [*WAYS], 2: ["one", "short", "zero0", "zero3"]}
+"""Divisions by the number of processes. Of two, `one` is ZeRO 2."""
+
+
+@pytest.mark.slow
+def test_an_update_is_the_same_for_every_packing_process_count_and_stage(tmp_path: Path, checkpoint: Path) -> None:
+    run = make_run(tmp_path / "run", checkpoint)
+    run.fill(1, ROWS)
+    before = load_file(run.store.policy_path(0) / "model.safetensors")
+    steps = {}
+    for processes, ways in GROUPS.items():
+        folder = tmp_path / f"processes{processes}"
+        folder.mkdir()
+        words = command(run.store.root, processes)
+        words[words.index("training.trainer") :] = ["tests.training.trainer.gradients", run.store.root, folder, *ways]
+        variables = group_environment(make_spec(trainer={"processes": processes}))
+        ended = subprocess.run(
+            list(map(str, words)),
+            env={**os.environ, **variables},
+            cwd=project_root(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        for way in ways:
+            after = load_file(folder / way / "model.safetensors")
+            assert after.keys() == before.keys()
+            steps[processes, way] = torch.cat([(after[key] - before[key]).double().flatten() for key in before])
+    first = steps[1, "one"]
+    found = {key: float((step - first).norm() / first.norm()) for key, step in steps.items()}
+    control = found.pop((1, CONTROL))
+    assert all(gap <= LIMIT for gap in found.values()), found
+    assert control > 20 * LIMIT, "a difference of a thousandth in one of the rows would be seen"

@@ -1,0 +1,107 @@
+"""A trainer whose state is written every few updates goes on exactly, from the last state and the batches since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envs.types import TrainingError
+from training.batches import TrainingBatch
+from training.ledger.store import RunStore, write_json
+from training.trainer import loop
+from training.trainer.loop import run_trainer
+from training.trainer.resume import ResumePoint, find_resume_point, state_path
+from training.trainer.spec import TrainerSpec
+
+from .conftest import HandMadeRun, make_run, make_spec
+
+UPDATES = 5
+KILLED_AT = 4
+"""Its state is written, its policy is not."""
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def spec_of(state_every: int) -> TrainerSpec:
+    return make_spec(total_updates=UPDATES, trainer={"state_every": state_every, "keep_states": UPDATES})
+
+
+def filled_run(folder: Path, checkpoint: Path) -> HandMadeRun:
+    run = make_run(folder, checkpoint)
+    for version in range(1, UPDATES + 1):
+        run.fill(version, 6)
+    return run
+
+
+def train_until_killed(store: RunStore, spec: TrainerSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = loop.publish_policy
+
+    def killed(trainer: object, store: RunStore, version: int, manifest: object) -> None:
+        if version == KILLED_AT:
+            raise Killed
+        publish(trainer, store, version, manifest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "publish_policy", killed)
+        with pytest.raises(Killed):
+            run_trainer(store, spec)
+
+
+def files_of(store: RunStore, version: int) -> dict[str, str]:
+    return {name: entry["sha256"] for name, entry in store.manifest(version)["files"].items()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> RunStore:
+    """Never interrupted, a state at each update."""
+    run = filled_run(tmp_path_factory.mktemp("whole"), checkpoint)
+    run_trainer(run.store, spec_of(1))
+    return run.store
+
+
+def states(store: RunStore) -> list[str]:
+    return sorted(path.name for path in (store.trainer_path / "state").iterdir())
+
+
+def test_what_follows_a_kill_has_the_same_weights(
+    whole: RunStore, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, spec = filled_run(tmp_path / "run", checkpoint).store, spec_of(3)
+    train_until_killed(store, spec, monkeypatch)
+    assert store.versions() == [0, 1, 2, 3] and states(store) == ["v000003"]
+    state_path(store, 3).rename(state_path(store, 3).with_name("aside"))
+    assert find_resume_point(store, spec) == (0, f"trainer state {state_path(store, 3)} is missing")
+    spec = spec_of(4)  # of which version 3 is none that had to be there
+    assert find_resume_point(store, spec) == ResumePoint(0)
+    before = {path: path.stat() for path in store.policy_path(3).iterdir()}
+    run_trainer(store, spec)
+    assert {path: path.stat() for path in store.policy_path(3).iterdir()} == before, "published ones are not touched"
+    assert [files_of(store, version) for version in range(UPDATES + 1)] == [
+        files_of(whole, version) for version in range(UPDATES + 1)
+    ]
+    assert len({str(files_of(store, version)) for version in range(UPDATES + 1)}) == UPDATES + 1
+
+
+def test_it_goes_on_from_the_last_state_and_refuses_other_weights(
+    whole: RunStore, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 3 is done again from version 2, by its batch; by another batch it would have other weights."""
+    run, spec = filled_run(tmp_path / "run", checkpoint), spec_of(2)
+    store = run.store
+    train_until_killed(store, spec, monkeypatch)
+    assert states(store) == ["v000002", "v000004"]
+    assert find_resume_point(store, spec) == ResumePoint(2)
+    published, batch = files_of(store, 3), TrainingBatch.model_validate_json(store.batch_path(3).read_bytes())
+    rows = tuple(row.model_copy(update={"advantage": 3 * row.advantage + 1}) for row in batch.rows)
+    write_json(store.batch_path(3), batch.model_copy(update={"rows": rows}))
+    with pytest.raises(
+        TrainingError, match=r"updates up to v3 were done again.*was not written.*and gave other weights than those that"
+    ):
+        run_trainer(store, spec)
+    assert store.versions() == [0, 1, 2, 3] and files_of(store, 3) == published
+    write_json(store.batch_path(3), batch)
+    run_trainer(store, spec)
+    assert files_of(store, UPDATES) == files_of(whole, UPDATES)

@@ -1,0 +1,36 @@
+"""Decides which published policies lose their weights. Pure; `tasks_lib.folder.retention` removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+
+def removable_versions(published: Iterable[int], keep: int, needed: Collection[int] = ()) -> list[int]:
+    """Versions whose weights may go, ascending.
+
+    Version 0 stays: it is the base of adapters, the reference of a KL term, and what a run without a whole state begins from again. So do
+    the two newest, of which one is served while the other is new.
+
+    Args:
+        published: All versions of the run.
+        keep: How many of the newest stay, besides the others that do; 0: all.
+        needed: Versions that stay whatever their age: those with a trainer state, and the best one.
+    """
+    versions = sorted(published)
+    if not keep:
+        return []
+    kept = {0, *needed, *versions[-max(keep, 2) :]}
+    return [version for version in versions if version not in kept]
+
+
+def best_version(evaluations: Iterable[Mapping[str, Any]]) -> int | None:
+    """The version with the highest mean success, of equal ones the newest; ``None`` where nothing is known.
+
+    Args:
+        evaluations: Each with ``version`` and ``mean``, which is ``None`` where no episode had a reward. Of a version that was evaluated
+            twice (it was made again) the last counts.
+    """
+    means = {each["version"]: each["mean"] for each in evaluations}
+    known = [(mean, version) for version, mean in means.items() if mean is not None]
+    return max(known)[1] if known else None
