@@ -15,7 +15,7 @@ from prefect.logging import get_logger
 
 from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.config import RewardConfig, RolloutConfig, TeacherConfig
 from tasks_lib.folder.repair import repair_group
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
@@ -110,6 +110,8 @@ class Rollouts:
     serving: ServingConfig = field(default_factory=ServingConfig)
     servers: PolicyServers | None = None
     """Running vLLM servers; ``None`` where the engine is the workers' own."""
+    teacher: TeacherConfig | None = None
+    """Of the actor ``teacher``."""
 
     def request(self, groups: list[GroupSpec], version: int, actor: ActorName = "policy") -> RolloutRequest:
         """The request for one shard for a version that the run published."""
@@ -126,6 +128,7 @@ class Rollouts:
             servers=self.servers.addresses if self.servers is not None and actor == "policy" else (),
             live=self.live,
             actor=actor,
+            teacher=self.teacher if actor == "teacher" else None,
         )
 
     def warm_request(self, task: WebTask, version: int) -> RolloutRequest:

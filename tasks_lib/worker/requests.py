@@ -13,14 +13,14 @@ from envs.rewards import Mode, capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask
-from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
+from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig, TeacherConfig
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
 
-ActorName = Literal["policy", "oracle"]
-"""Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
+ActorName = Literal["policy", "oracle", "teacher"]
+"""Who decides: the policy, or for demonstrations the task kinds' scripted oracles or a teacher."""
 
 
 class WorkerRequest(Record):
@@ -54,6 +54,7 @@ class RolloutRequest(WorkerRequest):
     servers: tuple[str, ...] = ()
     """Addresses of the vLLM servers that have the version; none where the engine is the worker's own."""
     actor: ActorName = "policy"
+    teacher: TeacherConfig | None = None
 
 
 class RolloutReport(Record):
