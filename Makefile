@@ -3,13 +3,14 @@
 # make test-vllm    set up the serving environment too, pass the tests that need it
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
+# make gpu-check    parity of engines and trainer in bf16 on a CUDA device; exit status 2 where there is none
 # make bench        run every benchmark and rewrite benchmarks/README.md
 # make clean        remove what the targets above made (the runs too)
 
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test test-vllm check bench clean
+.PHONY: setup vllm quickstart test test-vllm check gpu-check bench clean
 
 setup:
 	@scripts/setup
@@ -29,6 +30,9 @@ test-vllm: vllm
 
 check: setup
 	@scripts/check
+
+gpu-check: setup
+	@$(PYTHON) scripts/gpu_check.py
 
 bench: setup
 	@$(PYTHON) -m benchmarks --all --write

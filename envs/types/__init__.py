@@ -81,7 +81,7 @@ from envs.types.rubrics import (
 )
 from envs.types.rubrics.base import FactBase
 from envs.types.tasks import SeedRange, Split, WebTask
-from envs.types.text import break_control_tokens
+from envs.types.text import break_control_tokens, writable
 from envs.types.trajectories import (
     TRAJECTORY_SCHEMA,
     ContextMessage,
@@ -191,4 +191,5 @@ __all__ = [
     "needs",
     "read_action",
     "rubric_hash",
+    "writable",
 ]

@@ -13,6 +13,7 @@ from tasks_lib.config.parts import (
     RewardConfig,
     RolloutConfig,
     TasksConfig,
+    TeacherConfig,
     describe_split,
 )
 from tasks_lib.config.reading import (
@@ -41,6 +42,7 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "TasksConfig",
+    "TeacherConfig",
     "TrainConfig",
     "WarmStartConfig",
     "check_preset",

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from envs.ends import HorizonPolicy
 from envs.rewards import Component, Mode
-from envs.rewards.judge import JudgeConfig
+from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
 from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
@@ -296,3 +296,33 @@ class ClusterConfig(Settings):
     @classmethod
     def _in_short(cls, value: object) -> object:
         return {"address": value} if isinstance(value, str) and "://" in value else value
+
+
+class TeacherConfig(Settings):
+    """A model behind an OpenAI-compatible endpoint that plays the demonstrations of a warm start."""
+
+    address: str = Field(
+        examples=["http://127.0.0.1:8000/v1"], description="Chat-completions endpoint, up to and with /v1."
+    )
+    model: str = Field(min_length=1, examples=["Qwen3-VL-32B-Instruct"], description="Model name at the endpoint.")
+    api_key: str = Field("", description="Name of the environment variable that holds the key.")
+    temperature: float = Field(0.7, ge=0, le=2, description="Sampling temperature.")
+    max_tokens: int = Field(1024, ge=16, le=32_768, description="Longest answer, thoughts included.")
+    timeout: float = Field(120.0, gt=0, le=3600, description="Seconds for one request.")
+    retries: int = Field(4, ge=0, le=20, description="Retries after 429, 5xx or a broken answer.")
+    budget_requests: int | None = Field(
+        None, ge=0, description="Requests of a whole run, retries included; null: no limit."
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return endpoint_address(value, "that teacher.api_key names")
+
+    def read_key(self) -> str:
+        """The key, read now; empty for none.
+
+        Raises:
+            ConfigError: the named variable is not set or cannot be sent in a header.
+        """
+        return endpoint_key("teacher.api_key", self.api_key) if self.api_key else ""

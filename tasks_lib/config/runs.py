@@ -17,6 +17,7 @@ from tasks_lib.config.parts import (
     RewardConfig,
     RolloutConfig,
     TasksConfig,
+    TeacherConfig,
     check_measured,
     check_reached,
     describe_split,
@@ -241,6 +242,9 @@ class WarmStartConfig(RunConfig):
     episodes: list[str] = Field(
         [], description="Folders of runs whose successful episodes are cloned in place of scripted ones."
     )
+    teacher: TeacherConfig | None = Field(
+        None, description="Plays the demonstrations in place of the scripted oracles."
+    )
     demonstrations: int = Field(
         490, ge=1, le=100_000, description="Episodes to clone at most; scripted ones are shared over the kinds."
     )
@@ -252,6 +256,12 @@ class WarmStartConfig(RunConfig):
     )
     output: str = Field("", description="Folder to publish to; empty: output/ of the run.")
     cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.episodes and self.teacher is not None:
+            raise ValueError("teacher: the demonstrations are those of episodes; give one of the two")
+        return self
 
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""

@@ -142,8 +142,8 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
     """Of ``flows.warm_start``.
 
     Raises:
-        ConfigError: a kind without an oracle, too few pages, a folder that is not replaced, no such chat template, or a warm start that
-            began with other values.
+        ConfigError: a kind without an oracle, too few pages, a folder that is not replaced, no such chat template, a teacher's key that is
+            not set, or a warm start that began with other values.
         TaskError: task files that cannot be read.
         PolicyError: no base.
         BrowserError: as `check_training`.
@@ -156,6 +156,8 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
     check_output(config)
     check_extensions(config)
     check_runs([resolve_path(run) for run in config.episodes])
+    if config.teacher is not None:
+        config.teacher.read_key()
     tasks = select_demonstrable(config)
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:

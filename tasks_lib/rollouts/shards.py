@@ -16,7 +16,7 @@ from prefect.logging import get_logger
 
 from envs.sites import LiveOptions
 from envs.types import RollwrightError, WebTask
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.config import RewardConfig, RolloutConfig, TeacherConfig
 from tasks_lib.folder.repair import repair_group
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
@@ -137,6 +137,8 @@ class Rollouts:
     serving: ServingConfig = field(default_factory=ServingConfig)
     servers: PolicyServers | None = None
     """Running vLLM servers; ``None`` where the engine is the workers' own."""
+    teacher: TeacherConfig | None = None
+    """Of the actor ``teacher``."""
 
     def request(
         self, groups: list[GroupSpec], version: int, actor: ActorName = "policy", *, or_newer: bool = False
@@ -156,6 +158,7 @@ class Rollouts:
             live=self.live,
             actor=actor,
             or_newer=or_newer,
+            teacher=self.teacher if actor == "teacher" else None,
         )
 
     def warm_request(self, task: WebTask, version: int) -> RolloutRequest:

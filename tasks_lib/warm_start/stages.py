@@ -5,7 +5,7 @@ Each is skipped when its product is there.
 Its folder is that of a training run (docs/architecture.md) without ledger and metrics, and with::
 
     pretrain/stage-1/ …        checkpoints of the recipe's stages, pretrain.log
-    demonstrations.json        success of the scripted oracles; their groups are those of phase i000000
+    demonstrations.json        success of the scripted oracles or the teacher; their groups are those of phase i000000
     evaluations/sampled-v….json   what the gate looks at, phase s……
     output/                    the published checkpoint, unless the configuration names another folder
 """
@@ -41,7 +41,7 @@ from tasks_lib.rollouts.evaluation import evaluate_version, prepare_evaluation
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollout, Rollouts
 from tasks_lib.warm_start.successes import take_successes
-from tasks_lib.worker.requests import RolloutRequest
+from tasks_lib.worker.requests import ActorName, RolloutRequest
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.environment import TORCH_ENVIRONMENT
@@ -72,7 +72,7 @@ class WarmStart:
         config = with_derived(config)
         self.config = config
         self.store = RunStore(config.run_dir)
-        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed)
+        self.rollouts = Rollouts(self.store, config.policy, config.rollout, config.seed, teacher=config.teacher)
         self.output = output_of(config)
         check_output(config)
         self.tasks = self._freeze_tasks()
@@ -105,7 +105,7 @@ class WarmStart:
         return self.rollouts.warm_request(self.tasks[0], 0)
 
     def demonstrate(self, workers: int) -> dict[str, Any]:
-        """Have the oracles' episodes on demonstration seeds, or stored successes; ``{mean, low, high, n, by_kind, seconds}``.
+        """Have the oracles' or the teacher's episodes on demonstration seeds, or stored successes; ``{mean, low, high, n, by_kind, seconds}``.
 
         Raises:
             TrainingError: None of them succeeded.
@@ -130,7 +130,8 @@ class WarmStart:
             runs = [resolve_path(run) for run in config.episodes]
             return take_successes(self.store, runs, config.policy, DEMONSTRATIONS, config.demonstrations)
         groups = evaluation_groups(self.tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
-        return self.rollouts.run(groups, version=0, workers=workers, actor="oracle")
+        actor: ActorName = "oracle" if config.teacher is None else "teacher"
+        return self.rollouts.run(groups, version=0, workers=workers, actor=actor)
 
     def clone(self) -> list[dict[str, Any]]:
         """Have the versions of cloning; their manifests. Every update passes over all successful demonstrations."""
@@ -261,7 +262,7 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
         ConfigError: There is cloning to do, and a task of a named kind cannot be demonstrated, or no task at all.
     """
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
-    if config.episodes:
+    if config.episodes or config.teacher is not None:
         return tasks
     silent = {task.task_id: reason for task in tasks if (reason := explain_missing_oracle(task))}
     if config.cloning_updates and silent and (config.tasks.kinds or len(silent) == len(tasks)):

@@ -13,14 +13,14 @@ from envs.rewards import Mode, capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask
-from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig
+from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig, TeacherConfig
 from training.config import PolicyConfig
 from training.groups import GroupSpec
 from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
 
-ActorName = Literal["policy", "oracle"]
-"""Who decides: the policy, or the task kinds' scripted oracles (demonstrations)."""
+ActorName = Literal["policy", "oracle", "teacher"]
+"""Who decides: the policy, or for demonstrations the task kinds' scripted oracles or a teacher."""
 
 
 class WorkerRequest(Record):
@@ -56,6 +56,7 @@ class RolloutRequest(WorkerRequest):
     actor: ActorName = "policy"
     or_newer: bool = False
     """An engine that serves a newer version keeps it (asynchronous runs)."""
+    teacher: TeacherConfig | None = None
 
 
 class RolloutReport(Record):

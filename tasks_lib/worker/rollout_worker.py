@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,6 +37,7 @@ from tasks_lib.episode.clip import load_clip
 from tasks_lib.episode.live import LiveFile, LiveState
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
+from tasks_lib.episode.teacher import SPENT, TeacherActor, TeacherClient
 from tasks_lib.episode.turns import encode_stage, fit_picture, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
@@ -187,15 +188,11 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         clock, began = self._clock, self._clock.seconds()
         if self._permits is None:
             self._permits = asyncio.Semaphore(rollout.concurrency)
-        actor: Actor = (
-            PolicyActor(engine, renderer, request.policy, request.seed, request.version, request.serving.patience)
-            if request.actor == "policy"
-            else OracleActor(renderer, request.version)
-        )
         policy = request.policy
         if request.actor == "oracle":
             policy = policy.model_copy(update={"observation": "text"})
         encode = encode_stage(renderer, store, policy, self._encoding, rollout.memory_budget)
+        actor, connections = make_actor(request, renderer, engine)
         turns = turn_pipeline(encode, actor, rollout.concurrency)
         runner = EpisodeRunner(
             pool,
@@ -215,7 +212,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         before = engine.statistics
-        async with self._live.shard(live, store) as live, asyncio.TaskGroup() as slots:
+        async with connections, self._live.shard(live, store) as live, asyncio.TaskGroup() as slots:
             play = Play(groups, runner, committer, live, slots, self._permits)
             for slot in play.slots(rollout.concurrency, fixed=rollout.deterministic):
                 slots.create_task(slot)
@@ -345,6 +342,21 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 async def serve_version(version: int, checkpoint: str) -> None:
     """Called on a worker by the run's flow: its engine is to serve a version that was published."""
     await asyncio.to_thread(RolloutWorker.of_this_process().serve, version, Path(checkpoint))
+
+
+def make_actor(
+    request: RolloutRequest, renderer: Renderer, engine: Engine
+) -> tuple[Actor, AbstractAsyncContextManager[object]]:
+    """Who decides in the episodes of a request, and what is open while it does."""
+    if request.actor == "policy":
+        patience = request.serving.patience
+        return PolicyActor(engine, renderer, request.policy, request.seed, request.version, patience), nullcontext()
+    if request.actor == "oracle":
+        return OracleActor(renderer, request.version), nullcontext()
+    assert request.teacher is not None
+    client = TeacherClient(request.teacher, RunStore(Path(request.run_dir)).root / SPENT)
+    parse = as_parsed(request.rollout.parser)
+    return TeacherActor(client, renderer, request.policy, parse, request.version), client
 
 
 def collect_seldom() -> None:

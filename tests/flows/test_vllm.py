@@ -1,8 +1,9 @@
-"""A run that trains on a real vLLM server, which is killed in the middle of a rollout and stopped in that of a publication."""
+"""A run that trains on a real vLLM server, which fails in the middle of a rollout and of both publications."""
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ TEMPERATURE = 1.3
 """Of the quickstart; the log-probs of greedy turns are at 1."""
 TURNS = 12
 """Of each version, compared with transformers."""
+PUBLICATION_SECONDS = 3.0
+"""From a new version's manifest to the middle of its publication, which waits for a stopped worker."""
 MEAN_LIMIT = 1e-4
 """Largest mean |difference| of log-probs in float32."""
 
@@ -59,13 +62,28 @@ def test_a_run_trains_on_vllm_and_a_failing_server_loses_nothing(make_run: Calla
     run.wait_until(lambda: api_server(run, second.pid) is not None, timeout=300)
     third = api_server(run, second.pid)
     assert third is not None
+    run.wait_until(lambda: store.latest_policy() == 2, timeout=600)
+    kill_worker_in_publication(third)
+    run.wait_until(lambda: "v2 reached no server" in run.log(), timeout=120)  # so it was in the middle of that
+    run.wait_until(lambda: api_server(run, third.pid) is not None, timeout=300)
+    fourth = api_server(run, third.pid)
+    assert fourth is not None
     run.finish(900)
 
-    servers = (first, second, third)
+    servers = (first, second, third, fourth)
     assert not any(group_members(server.pid) for server in servers), "a process of a server outlived the run"
     check_whole(store, iterations=2)
     check_committed_once(store)
     check_versions(store)
+
+
+def kill_worker_in_publication(server: psutil.Process) -> None:
+    """Stop the server's worker, so that the publication that begins now waits for it; then kill it."""
+    found = [psutil.Process(pid) for pid in group_members(server.pid)]
+    worker = next(each for each in found if "Worker" in " ".join(each.cmdline()))
+    worker.suspend()
+    time.sleep(PUBLICATION_SECONDS)
+    worker.kill()
 
 
 def check_versions(store: RunStore) -> None:

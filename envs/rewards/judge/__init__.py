@@ -13,9 +13,18 @@ Only ``client``, ``cache`` and ``ledger`` touch a network or a disk. What an end
 question without a readable answer is an abstention, recorded with its cause, and never a zero. docs/judge.md says how to use it.
 """
 
-from envs.rewards.judge.config import JudgeConfig, JudgeModels, JudgeStyle, Structured
+from envs.rewards.judge.client import MAX_ANSWER
+from envs.rewards.judge.config import (
+    JudgeConfig,
+    JudgeModels,
+    JudgeStyle,
+    Structured,
+    endpoint_address,
+    endpoint_key,
+)
 from envs.rewards.judge.judge import Judge
-from envs.rewards.judge.ledger import DamagedLedger, Ledger, Limits, Spent
+from envs.rewards.judge.ledger import Budget, DamagedLedger, Ledger, Limits, Spent
+from envs.rewards.judge.payloads import CallFailed, check_status
 from envs.rewards.judge.records import (
     CallError,
     CallRecord,
@@ -26,10 +35,14 @@ from envs.rewards.judge.records import (
     JudgeStep,
     Purpose,
     cost_of,
+    data_url,
 )
 
 __all__ = [
+    "MAX_ANSWER",
+    "Budget",
     "CallError",
+    "CallFailed",
     "CallRecord",
     "Check",
     "DamagedLedger",
@@ -46,5 +59,9 @@ __all__ = [
     "Purpose",
     "Spent",
     "Structured",
+    "check_status",
     "cost_of",
+    "data_url",
+    "endpoint_address",
+    "endpoint_key",
 ]

@@ -107,13 +107,7 @@ class JudgeConfig(Record):
     @field_validator("base_url")
     @classmethod
     def _address(cls, value: str) -> str:
-        parts = urlsplit(value)  # raises ValueError for a bad port or bracket
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{value!r} is no http(s) address")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("no user, password, query or fragment here: a key goes into the variable api_key_env")
-        _ = parts.port
-        return value.rstrip("/")
+        return endpoint_address(value, "api_key_env")
 
     @model_validator(mode="after")
     def _one_format(self) -> Self:
@@ -142,11 +136,36 @@ class JudgeConfig(Record):
         Raises:
             ConfigError: the named variable is not set or cannot be sent in a header.
         """
-        if self.api_key_env is None:
-            return None
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise ConfigError(f"api_key_env: the variable {self.api_key_env} is not set; export it or leave it out")
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"api_key_env: the value of {self.api_key_env} has characters that no header may have")
-        return key
+        return None if self.api_key_env is None else endpoint_key("api_key_env", self.api_key_env)
+
+
+def endpoint_address(value: str, key_setting: str) -> str:
+    """An endpoint's address without the slash at its end.
+
+    Args:
+        key_setting: Names the variable of the key in the configuration.
+
+    Raises:
+        ValueError: it is no http(s) address, or more than an address.
+    """
+    parts = urlsplit(value)  # raises ValueError for a bad port or bracket
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{value!r} is no http(s) address")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(f"no user, password, query or fragment here: a key goes into the variable {key_setting}")
+    _ = parts.port
+    return value.rstrip("/")
+
+
+def endpoint_key(setting: str, variable: str) -> str:
+    """The key in an environment variable, which the configuration names in ``setting``.
+
+    Raises:
+        ConfigError: it is not set or cannot be sent in a header.
+    """
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(f"{setting}: the variable {variable} is not set; export it or leave it out")
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"{setting}: the value of {variable} has characters that no header may have")
+    return key

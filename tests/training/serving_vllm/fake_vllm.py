@@ -39,6 +39,7 @@ class FakeVllm(Quiet):
     refused: ClassVar[str] = ""
     """A folder with this in its name is refused."""
     label: ClassVar[str] = "default"
+    model: ClassVar[str] = "policy"
     calls: ClassVar[list[str]]
     bodies: ClassVar[list[dict[str, Any]]]
 
@@ -60,7 +61,7 @@ class FakeVllm(Quiet):
         answers: dict[str, dict[str, Any]] = {
             "/health": {},
             "/version": {"version": kind.release},
-            "/v1/models": {"data": [{"id": "policy", "root": "/policies/v0", "max_model_len": 64}]},
+            "/v1/models": {"data": [{"id": kind.model, "root": "/policies/v0", "max_model_len": 64}]},
             "/is_paused": {"is_paused": False},
             "/weight_info": {"weight_version": kind.label},
         }

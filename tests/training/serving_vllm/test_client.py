@@ -75,6 +75,11 @@ async def test_pictures_below_the_media_root_are_named(tmp_path: Path) -> None:
         ({"missing": ("/version",)}, ConfigError, "does not serve /version"),
         ({"missing": ("/weight_info",)}, ConfigError, "VLLM_SERVER_DEV_MODE=1"),
         ({"missing": ("/inference/v1/generate",)}, ConfigError, "--enable-scale-out"),
+        (
+            {"model": "Qwen/Qwen3-VL-8B"},
+            ConfigError,
+            "serves Qwen/Qwen3-VL-8B: start vLLM with --served-model-name policy",
+        ),
         ({"api_key": "secret"}, ConfigError, "set the API key"),
     ],
 )

@@ -16,6 +16,7 @@ from training.serving.vllm.publishing import Publication
 from training.serving.vllm.supervisor import Replica, Supervisor
 
 from .conftest import READER
+from .test_supervisor import down
 
 FOLDER = Path("/policies/v000002")
 
@@ -69,4 +70,4 @@ async def test_a_server_that_died_under_the_probe_takes_no_turns(probe: Probe, m
     monkeypatch.setattr(supervisor, "_publish", switched)
     publication = await supervisor.publish(2, FOLDER)
     assert publication.failed.keys() == {"http://server-1"}
-    assert supervisor.served == (2, FOLDER) and supervisor.down() == {1}
+    assert supervisor.served == (2, FOLDER) and down(supervisor) == {1}

@@ -30,30 +30,27 @@ def test_between_equals_turns_under_way_decide() -> None:
 
 
 def test_a_failed_server_rests_longer_each_time_and_its_episodes_move() -> None:
-    router = Router(2)
-    assert router.choose("a", 0) == 0
+    router = Router(1)
     now = 0.0
     for failures in range(8):
         router.begin(0)
         router.end(0, now, failed=True)
         rest = min(FIRST_REST * 2**failures, MAX_REST)
-        assert router.choose("new", now + rest - 0.01, drained={1}) is None
-        assert router.choose("new", now + rest, drained={1}) == 0
-        router.leave("new")
+        assert router.choose("new", now + rest - 0.01) is None
+        assert router.choose("new", now + rest) == 0
         now += rest
-    assert router.choose("a", now - 0.01) == 1
-    assert router.choose("a", now) == 1  # it stays where it is now
     router.begin(0)
     router.end(0, now, failed=False)
     router.begin(0)
     router.end(0, now, failed=True)
-    assert router.choose("new", now + FIRST_REST, drained={1}) == 0
+    assert router.choose("new", now + FIRST_REST) == 0
 
-
-def test_drained_servers_take_no_turns() -> None:
     router = Router(2)
-    assert router.choose("a", 0, drained={0}) == 1
-    assert router.choose("b", 0, drained={0, 1}) is None
+    assert router.choose("a", 0) == 0
+    router.begin(0)
+    router.end(0, 0, failed=True)
+    assert router.choose("a", FIRST_REST - 0.01) == 1
+    assert router.choose("a", FIRST_REST) == 1  # it stays where it is now
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60), st.integers(1, 4))

@@ -20,7 +20,7 @@ from training.serving.vllm.supervisor import Replica, Supervisor
 
 from .conftest import Policy, Served
 from .judging import ask
-from .test_supervisor import until
+from .test_supervisor import down, until
 
 pytestmark = [pytest.mark.vllm, pytest.mark.chaos, pytest.mark.slow]
 
@@ -54,8 +54,9 @@ async def test_a_server_that_fails_comes_back_with_the_current_policy(
 ) -> None:
     replica = Replica(served.client(renderer), served.process)
     supervisor = Supervisor([replica], served.root, probe=Probe(renderer), answer_seconds=20.0)
-    engine = VllmEngine([replica.client], publisher=supervisor.publish, down=supervisor.down)
+    engine = VllmEngine([replica.client])
     await supervisor.start(1, policy(1))
+    await supervisor.publish(2, policy(2))
     await engine.publish(2, policy(2))
     request = ask(renderer, probe_picture(0), tokens=1000)
     expected = await engine.generate(request)
@@ -75,7 +76,7 @@ async def test_a_server_that_fails_comes_back_with_the_current_policy(
         assert failures > 0 or number == signal.SIGSTOP  # a stopped one goes on when it is told to end, and answers
         assert {span.version for span in found.version_spans} == {2}
         assert found.token_ids == expected.token_ids
-        await until(lambda: not supervisor.down(), RESTART_SECONDS)
+        await until(lambda: not down(supervisor), RESTART_SECONDS)
         assert await replica.client.weight_version() == 2
         assert group_members(group) == []
     group = served.process.pid

@@ -112,7 +112,13 @@ class ServerClient:
                 )
             await self._get("/weight_info")
             await self._check_route()
-            model = (await self._get("/v1/models"))["data"][0]
+            models = (await self._get("/v1/models"))["data"]
+            model = next((each for each in models if each["id"] == SERVED_NAME), None)
+            if model is None:
+                raise ConfigError(
+                    f"{self.address} serves {', '.join(str(each['id']) for each in models) or 'no model'}: start vLLM with "
+                    f"--served-model-name {SERVED_NAME}"
+                )
             self._facts = ServerFacts(release, str(model["root"]), int(model["max_model_len"]))
         return self._facts
 

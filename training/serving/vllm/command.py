@@ -69,6 +69,8 @@ class ServerOptions:
     host: str = "127.0.0.1"
     api_key: str = ""
     """Asked for on every route but /health; needed where ``host`` is not this machine itself."""
+    on_gpus: bool = False
+    """The serving environment has vLLM's CUDA build; places need not name GPUs then."""
     media_root: Path | None = None
     """Images below this folder are read by the server itself; others travel in the request."""
     dtype: str = "auto"
@@ -132,7 +134,7 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
         *("--max-num-seqs", str(options.max_num_seqs)),
         *("--limit-mm-per-prompt", json.dumps({"image": options.max_images, "video": 0})),
     ]
-    if not place.gpus:
+    if not (place.gpus or options.on_gpus):
         # On the CPU vLLM 0.32 dies of a prompt in pieces whose turn has a seed ("Generator does not use offset").
         argv.append("--no-enable-chunked-prefill")
     if options.max_model_len is not None:

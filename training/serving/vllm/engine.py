@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -21,8 +21,6 @@ from training.serving.engine import EngineStatistics, Generation, GenerationRequ
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.router import Router
 
-Publisher = Callable[[int, Path], Awaitable[object]]
-
 ARRIVAL_SECONDS = 600.0
 """A version that another process publishes may take so long until the servers have it."""
 LOOK_SECONDS = 0.2
@@ -31,12 +29,10 @@ LOOK_SECONDS = 0.2
 class VllmEngine:
     """An `Engine` over the servers of ``clients``.
 
-    The servers are looked after by one process (`Supervisor`); every process that generates turns has an engine of its own.
+    The servers are looked after by one process (`Supervisor`), which also publishes; every process that generates turns has an engine of
+    its own.
 
     Args:
-        publisher: Gives the servers a version: the supervisor's, where it is in this process. ``None``: another process publishes, and
-            `publish` waits until the servers have the version.
-        down: The servers that take no turns at the moment, where that is known.
         busy: Entered on the event loop while a turn is waited for: for those who account for time.
     """
 
@@ -44,13 +40,9 @@ class VllmEngine:
         self,
         clients: Sequence[ServerClient],
         *,
-        publisher: Publisher | None = None,
-        down: Callable[[], Collection[int]] = frozenset,
         busy: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._clients = tuple(clients)
-        self._publisher = publisher
-        self._down = down
         self._busy = busy
         self._router = Router(len(clients))
         self._statistics = EngineStatistics()
@@ -72,7 +64,7 @@ class VllmEngine:
         """
         if self._version is None:
             raise PolicyError("the inference engine has no policy yet: call publish(version, folder) first")
-        server = self._router.choose(request.episode, time.monotonic(), self._down())
+        server = self._router.choose(request.episode, time.monotonic())
         if server is None:
             raise EngineError(f"no vLLM server can be asked: {', '.join(each.address for each in self._clients)}")
         self._router.begin(server)
@@ -100,20 +92,16 @@ class VllmEngine:
                 self._statistics.seconds += time.monotonic() - self._since
 
     async def publish(self, version: int, folder: Path) -> None:
-        """Serve the checkpoint in ``folder`` as ``version`` from now on. Nothing happens if that version is served.
+        """Wait until the servers have ``version``, which the supervisor publishes, and ask for its turns from then on.
 
         Where the run's flow publishes, servers that have a newer one already are used as that.
 
         Raises:
-            PolicyError, StorageError: the servers refuse it, and go on with what they serve.
-            EngineError: no server lives, or the version does not arrive.
+            EngineError: the version does not arrive.
         """
         if version == self._version:
             return
-        if self._publisher is not None:
-            await self._publisher(version, folder)
-        else:
-            version = await self._arrival(version, adapter=is_adapter(folder))
+        version = await self._arrival(version, adapter=is_adapter(folder))
         self._version, self._adapter = version, is_adapter(folder)
 
     async def _arrival(self, version: int, *, adapter: bool) -> int:

@@ -198,6 +198,6 @@ class TransformersScorer:
         return [float(value) for value in chosen[:, 0]]
 
 
-def default_limit() -> float:
-    """Largest mean |difference| by the data type: float32 on the CPU, bfloat16 on GPUs."""
-    return LOW_PRECISION_LIMIT if torch.cuda.is_available() else FLOAT32_LIMIT
+def default_limit(dtype: str) -> float:
+    """Largest mean |difference| by the data type of the served weights."""
+    return FLOAT32_LIMIT if dtype == "float32" else LOW_PRECISION_LIMIT

@@ -7,7 +7,6 @@ that failed rests for a while that doubles with each further failure; its episod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 
 FIRST_REST = 1.0
 MAX_REST = 30.0
@@ -23,15 +22,14 @@ class Router:
         self._turns = [0] * servers
         self._home: dict[str, int] = {}
 
-    def choose(self, episode: str, now: float, drained: Collection[int] = ()) -> int | None:
-        """The server for a turn of ``episode``; ``None`` if none can be asked.
+    def choose(self, episode: str, now: float) -> int | None:
+        """The server for a turn of ``episode``; ``None`` if all of them rest.
 
         Args:
             now: Seconds on any clock that goes forward.
-            drained: Servers that take no turns at the moment.
         """
         home = self._home.get(episode)
-        usable = [server for server, until in enumerate(self._rests_until) if until <= now and server not in drained]
+        usable = [server for server, until in enumerate(self._rests_until) if until <= now]
         if not usable:
             return None
         if home not in usable:

@@ -79,7 +79,7 @@ def make_supervisor(
     if addresses:
         found = [Replica(client) for client in connect(addresses, renderer, options)]
         return Supervisor(found, options.weights_root, update=update, together=together, probe=probe)
-    check_options(options, gpus=bool(gpus))
+    check_options(options, gpus=bool(gpus) or options.on_gpus)
     places = place_replicas(free_ports(options.host, replicas), gpus, sorted(os.sched_getaffinity(0)))
     commands = [build_command(options, place) for place in places]
     clients = connect([command.address for command in commands], renderer, options)

@@ -84,10 +84,6 @@ class Supervisor:
         """The version that is served and its folder; ``None`` before the first."""
         return self._served
 
-    def down(self) -> frozenset[int]:
-        """The replicas that take no turns at the moment."""
-        return frozenset(index for index, replica in enumerate(self.replicas) if not replica.ready)
-
     async def start(self, version: int, folder: Path) -> None:
         """Start every server that does not run, publish a policy to all of them, and watch them from then on.
 
