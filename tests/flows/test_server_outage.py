@@ -18,7 +18,7 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
     services = Services(tmp_path)
     try:
         server = PrefectServer(services, tmp_path / "home")
-        run = make_run("outage", prefect=server.environment, iterations=4, **{"cluster.address": dask_cluster.address})
+        run = make_run("outage", prefect=server.environment, iterations=3, **{"cluster.address": dask_cluster.address})
         process = psutil.Process(services._running["server"].pid)
         run.start()
         run.wait_until(lambda: any(run.store.root.glob("trajectories/*/e000000-*")))
@@ -38,6 +38,6 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
         server.start()
         run.finish()
         assert "answers again" in run.log()
-        check_whole(run.store, iterations=4)
+        check_whole(run.store, iterations=3)
     finally:
         services.stop_all()
