@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -19,10 +20,10 @@ from training.ledger.store import RunStore, write_json
 
 from .synthetic_run import SyntheticRun
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "versions": 3,
     "schedule": {"batch": 2},
-    "machine": {"browsers": 16, "engine_gpus": 2, "trainer_gpus": 2, "turns_per_gpu": 1},
+    "machine": {"browsers": 16, "engine_gpus": 2, "trainer_gpus": 2, "turns_per_gpu": 4},
     "workload": {"group_size": 4, "update_step_seconds": 0.5},
 }
 
@@ -92,7 +93,9 @@ def test_gpus_are_moved_between_engines_and_trainer() -> None:
     config = resolve(SimulateConfig, {**QUICK, "compare": {"engine_gpus": [1, 2, 3]}})
     updates = [result.update for _, result in compare(config)]
     assert updates[0] * 3 == pytest.approx(updates[1] * 2) and updates[2] == pytest.approx(2 * updates[1])
-    more = resolve(SimulateConfig, {**QUICK, "compare": {"replicas": [2, 4]}})
+    more = resolve(
+        SimulateConfig, {**QUICK, "machine": {**QUICK["machine"], "turns_per_gpu": 1}, "compare": {"replicas": [2, 4]}}
+    )
     results = [result for _, result in compare(more)]
     assert results[0].update == pytest.approx(results[1].update) and results[0].period > results[1].period
 
