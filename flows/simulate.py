@@ -1,4 +1,6 @@
-"""Simulate a run before paying for it: episodes an hour, idle shares, staleness, and which resource binds.
+"""Simulate a run before paying for it.
+
+Episodes an hour, idle shares, staleness, and which resource binds.
 
 Compare settings, with given times or those of a finished run:
 
@@ -35,8 +37,8 @@ def simulate(config: SimulateConfig) -> list[dict[str, Any]]:
         config: Times, machine, schedule, and the values to compare.
 
     Returns:
-        A row for each setting: its values, consumed episodes an hour, seconds of an iteration and of an update, idle shares, mean staleness,
-        and what binds.
+        A row for each setting: its values, consumed episodes an hour, seconds of an iteration and
+        of an update, idle shares, mean staleness, and what binds.
     """
     check_once(check_simulation, config)
     with RunProgress(1) as progress:

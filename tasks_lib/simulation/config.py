@@ -66,7 +66,7 @@ class MachineConfig(Settings):
 
 
 class ScheduleConfig(Settings):
-    """How the run is paced (docs/async.md)."""
+    """How the run is paced."""
 
     batch: int = Field(16, ge=1, description="Groups of a batch.")
     staleness: int = Field(0, ge=0, le=64, description="Most versions a group may be late; 0: synchronous.")

@@ -279,7 +279,7 @@ class _Simulation:
     def measure(self) -> None:
         """One measurement for the adaptive concurrency."""
         assert self.limit and self.schedule.concurrency
-        # A shared engine serves all at once, more slowly: what is beyond its full speed counts as queued.
+        # A shared engine serves all at once, slower: what is beyond its full speed counts as queued.
         beyond = max(0.0, self.engine.serving - self.engine.capacity)
         queue = (self.engine.waiting + beyond) / max(1.0, self.engine.serving - beyond)
         load = concurrency.Load(
