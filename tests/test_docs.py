@@ -30,6 +30,7 @@ CHECKS = {
     "flows.build_tasks": checks.check_build,
     "flows.regrade": checks.check_regrading,
     "flows.sweep": checks.check_sweep,
+    "flows.simulate": checks.check_simulation,
 }
 READERS_OWN = re.compile(
     r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"

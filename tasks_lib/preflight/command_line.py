@@ -42,10 +42,21 @@ from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
+from tasks_lib.simulation.config import SimulateConfig
 from tasks_lib.sweeps.config import SweepConfig
 
-Model = type[TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig]
-ALL: tuple[Model, ...] = (TrainConfig, EvaluateConfig, WarmStartConfig, BuildTasksConfig, RegradeConfig, SweepConfig)
+Model = type[
+    TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig | SimulateConfig
+]
+ALL: tuple[Model, ...] = (
+    TrainConfig,
+    EvaluateConfig,
+    WarmStartConfig,
+    BuildTasksConfig,
+    RegradeConfig,
+    SweepConfig,
+    SimulateConfig,
+)
 MODELS: dict[str, Model] = {model.flow: model for model in ALL}
 """The configuration of each flow, by its module."""
 

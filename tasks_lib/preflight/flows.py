@@ -41,6 +41,8 @@ from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
 from tasks_lib.regrading.batches import RegradeConfig, Regrading
 from tasks_lib.rollouts.evaluation import is_outdated
 from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.simulation.compare import base_of
+from tasks_lib.simulation.config import SimulateConfig
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
@@ -188,6 +190,12 @@ def check_build(config: BuildTasksConfig) -> list[str]:
         return [f"{config.run_dir} is finished: only its manifest is read"]
     begun = (config.run_dir / "config.json").exists()  # its values cannot be changed any more
     return [] if begun else check_splits(config)
+
+
+def check_simulation(config: SimulateConfig) -> list[str]:
+    """Of ``flows.simulate``. Raises `ConfigError` or `StorageError` if its run gives no times."""
+    base_of(config)
+    return []
 
 
 def check_regrading(config: RegradeConfig) -> list[str]:

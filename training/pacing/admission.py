@@ -50,6 +50,9 @@ def capacity(pace: Pace, *, version: int, accepted: int, running: int) -> int:
             closed with fewer than B groups counts as B, else the groups that it lacked would start
             too early. After a restart: counted from the ledger.
         running: Groups under way: admitted, not yet finished.
+
+    Where this binds, groups are consumed eta versions after their admission, and their mean
+    staleness is near eta. For fresher ones admit with a smaller staleness than the window's.
     """
     by_machine = pace.running - running
     by_staleness = (pace.staleness + version + 1) * pace.batch - (accepted + running)

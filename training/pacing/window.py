@@ -53,16 +53,16 @@ def next_batch(
 ) -> tuple[int, ...] | None:
     """The groups of the batch that makes ``version + 1``, or None to wait.
 
-    Returns:
-        The numbers of B ready groups, in order of admission.
-
     Args:
         pace: B and eta; R_max is not looked at.
         version: The trainer's version: the number of batches that were consumed.
         live: Every admitted group that is neither consumed nor left out, in any order.
         overtake: Most running groups that a ready one may leave behind it: 0 is first in, first
-            out. None leaves it to the deadlines, which is never slower; a small number keeps the
-            order of the batches closer to that of admission.
+            out. None leaves it to the deadlines; a small number keeps the order of the batches
+            closer to that of admission.
+
+    Returns:
+        The numbers of B ready groups, in order of admission.
 
     Where the bound cannot be kept any more (a run that goes on with a smaller eta), the batch is
     the B oldest groups as soon as they are ready; what is too old in it is for

@@ -1,4 +1,5 @@
-"""Admission and window: no group is consumed too late, nothing waits for ever, batches are as early as they can be."""
+"""Admission and window: no group is consumed too late, nothing waits for ever, batches are as early
+as they can be."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class Walk:
             self.admitted.append(self.published)
 
     def end(self) -> None:
-        """Time passes until the next group ends: accepted, or left out; sometimes the whole run is killed."""
+        """Time passes until the next group ends: accepted, or left out; sometimes the whole run is
+        killed."""
         self.time = min(self.ends.values())
         for number in [number for number, at in self.ends.items() if at <= self.time]:
             del self.ends[number]
@@ -141,7 +143,8 @@ def test_without_staleness_each_version_has_its_own_groups(left_out: float) -> N
 
 
 def brute_force(pace: Pace, version: int, live: Sequence[LiveGroup]) -> bool:
-    """Whether some B ready groups can go now and all others in later batches of B, each in time: tried one by one."""
+    """Whether some B ready groups can go now and all others in later batches of B, each in time:
+    tried one by one."""
     ready = [group for group in live if group.ready]
     return any(
         _can_be_placed(pace, version + 1, [group for group in live if group not in chosen])
@@ -165,7 +168,8 @@ def _can_be_placed(pace: Pace, version: int, left: list[LiveGroup]) -> bool:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), batch=st.integers(1, 2), eta=st.integers(0, 2))
 def test_a_batch_is_given_out_whenever_one_is_possible(data: st.DataObject, batch: int, eta: int) -> None:
-    """Against trying every choice: the rule neither waits in vain nor gives out what makes another late."""
+    """Against trying every choice: the rule neither waits in vain nor gives out what makes another
+    late."""
     count = data.draw(st.integers(0, (eta + 1) * batch))
     versions = sorted(data.draw(st.lists(st.integers(0, eta), min_size=count, max_size=count)))
     pace = Pace(batch, eta, running=10)

@@ -1,0 +1,109 @@
+"""Simulates the settings of a configuration and puts the fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+from envs.types import ConfigError
+from tasks_lib.simulation.config import SimulateConfig
+from tasks_lib.simulation.fit import fit
+from training.pacing.results import Result
+from training.pacing.simulate import simulate
+from training.pacing.workload import Machine, Schedule, Workload
+
+SHOWN = (
+    "episodes_per_hour",
+    "period",
+    "update",
+    "browser_idle",
+    "engine_idle",
+    "trainer_idle",
+    "staleness_mean",
+    "binds",
+)
+"""Of a result, in the table."""
+
+
+def compare(config: SimulateConfig) -> Iterator[tuple[dict[str, int], Result]]:
+    """The result of each combination of ``config.compare``, as they are done.
+
+    Raises:
+        ConfigError: No run to fit, or a setting in which nothing can ever be trained on.
+    """
+    base = base_of(config)
+    for choice in config.choices():
+        workload, machine, schedule = with_choice(base, choice, config)
+        try:
+            yield choice, simulate(workload, machine, schedule, versions=config.versions, seed=config.seed)
+        except ValueError as error:
+            raise ConfigError(f"workload: {error}; change workload.alpha and workload.beta, or abstain") from error
+
+
+def base_of(config: SimulateConfig) -> tuple[Workload, Machine, Schedule]:
+    """What every setting begins with: as given, or as fitted to the run."""
+    if not config.run:
+        return config.workload.workload(), config.machine.machine(), config.schedule.schedule()
+    fitted = fit(config.run)
+    return fitted.workload, fitted.machine, fitted.schedule
+
+
+def with_choice(
+    base: tuple[Workload, Machine, Schedule], choice: dict[str, int], config: SimulateConfig
+) -> tuple[Workload, Machine, Schedule]:
+    """The base with other values. Update times go with the size of the batch and against the number
+    of GPUs that train."""
+    workload, machine, schedule = base
+    gpus = config.machine
+    engines = choice.get("engine_gpus", choice.get("replicas", gpus.engine_gpus))
+    trainers = gpus.engine_gpus + gpus.trainer_gpus - engines if "engine_gpus" in choice else gpus.trainer_gpus
+    batch = choice.get("batch", schedule.batch)
+    share = gpus.trainer_gpus / trainers
+    fixed = replace(
+        workload.update_seconds,
+        mean=workload.update_seconds.mean * share * batch / schedule.batch,
+        values=tuple(value * share * batch / schedule.batch for value in workload.update_seconds.values),
+    )
+    return (
+        replace(workload, update_seconds=fixed, update_step_seconds=workload.update_step_seconds * share),
+        replace(
+            machine,
+            browsers=choice.get("browsers", machine.browsers),
+            engine_turns=machine.engine_turns * engines / gpus.engine_gpus,
+        ),
+        replace(
+            schedule,
+            batch=batch,
+            staleness=choice.get("staleness", schedule.staleness),
+            running=choice.get("running", schedule.running),
+        ),
+    )
+
+
+def rows_of(found: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
+    """A table of the results, the most episodes an hour first."""
+    ordered = sorted(found, key=lambda each: -each[1].episodes_per_hour)
+    return [{**choice, **{name: _short(getattr(result, name)) for name in SHOWN}} for choice, result in ordered]
+
+
+def document_of(found: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
+    """All that is known of each setting, as JSON values."""
+    return [
+        {
+            "setting": choice,
+            **asdict(result),
+            "staleness_histogram": {str(lag): n for lag, n in result.staleness_histogram.items()},
+        }
+        for choice, result in found
+    ]
+
+
+def _short(value: Any) -> Any:
+    return (
+        float(f"{value:.3g}")
+        if isinstance(value, float) and abs(value) < 1000
+        else round(value)
+        if isinstance(value, float)
+        else value
+    )

@@ -1,0 +1,126 @@
+"""Takes the simulator's distributions from the files of a finished run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from envs.types import ConfigError, Trajectory
+from tasks_lib.config import resolve_path
+from tasks_lib.folder.frozen_config import read_frozen
+from training.groups import EpisodeSummary, GroupRecord
+from training.ledger.journal import read_group
+from training.ledger.store import RunStore
+from training.pacing.workload import Distribution, Machine, Schedule, Workload
+
+MAX_TRAJECTORIES = 400
+"""Read for the seconds of steps: several thousand steps, a second or two of reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A run as the simulator sees it."""
+
+    workload: Workload
+    machine: Machine
+    schedule: Schedule
+    period: float
+    """Measured seconds of an iteration, without evaluations."""
+
+
+def fit(run: str) -> Fitted:
+    """Distributions, machine and schedule of a training run.
+
+    Seconds of a turn are those that were measured, with the run's own load in them: the engine that
+    is fitted serves the run's episodes at full speed and knows no limit. To compare other loads,
+    give the times of an unloaded engine instead.
+
+    Raises:
+        ConfigError: No training run, or no iteration that was trained on.
+        StorageError: A record cannot be read.
+    """
+    store = RunStore(resolve_path(run))
+    document = read_frozen(store.config_path)
+    records = [read_group(store, name) for name in store.group_ids() if name.startswith("i")]
+    lines = _iterations(store)
+    if document is None or not records or not lines:
+        raise ConfigError(f"run: {store.root} has no finished iterations; name the folder of a training run")
+    config = document["config"]
+    episodes = [episode for record in records for episode in record.episodes]
+    trajectories = list(_trajectories(store, episodes))
+    browsers = config["rollout"]["concurrency"] * config["cluster"]["workers"]
+    spares = config["rollout"].get("spare", 0)
+    return Fitted(
+        _workload(records, trajectories, lines, config["algorithm"]["group_size"]),
+        Machine(browsers=browsers, engine_turns=browsers),
+        Schedule(batch=config["rollout"]["groups_per_iteration"], spares=spares),
+        statistics.fmean(sum(line["seconds"].values()) for line in lines),
+    )
+
+
+def _iterations(store: RunStore) -> list[dict[str, Any]]:
+    if not store.metrics_path.exists():
+        return []
+    lines = [orjson.loads(line) for line in store.metrics_path.read_bytes().splitlines() if line.startswith(b"{")]
+    return [line for line in lines if line["kind"] == "iteration" and line.get("seconds") and "recovered" not in line]
+
+
+def _trajectories(store: RunStore, episodes: Sequence[EpisodeSummary]) -> Iterable[Trajectory]:
+    every = max(1, len(episodes) // MAX_TRAJECTORIES)
+    return (store.trajectory(episode.episode_id) for episode in episodes[::every])
+
+
+def _workload(
+    records: Sequence[GroupRecord],
+    trajectories: Sequence[Trajectory],
+    lines: Sequence[dict[str, Any]],
+    group_size: int,
+) -> Workload:
+    episodes = [episode for record in records for episode in record.episodes]
+    usable = [episode for record in records for episode in record.usable if episode.steps]
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    if not usable or not steps:
+        raise ConfigError("run: none of its episodes has a reward; name a run that was trained on some")
+    passed = [float(episode.steps) for episode in usable if episode.passed]
+    failed = [float(episode.steps) for episode in usable if not episode.passed]
+    rest = [
+        max(0.0, each.seconds - sum(s.seconds.observe + s.seconds.generate + s.seconds.act for s in each.steps))
+        for each in trajectories
+    ]
+    return Workload(
+        group_size=group_size,
+        success_steps=Distribution.of(passed or failed),
+        failure_steps=Distribution.of(failed or passed),
+        reset_seconds=Distribution.of(rest),
+        browser_seconds=Distribution.of([step.seconds.observe + step.seconds.act for step in steps]),
+        generation_seconds=Distribution.of([step.seconds.generate for step in steps]),
+        update_seconds=Distribution.of([line["seconds"].get("train", 0.0) for line in lines]),
+        publish_seconds=statistics.fmean(_beside(line["seconds"]) for line in lines),
+        abstain=1 - sum(episode.score is not None for episode in episodes) / len(episodes),
+        success=beta_of([(sum(e.passed for e in r.usable), len(r.usable)) for r in records if r.usable]),
+    )
+
+
+def _beside(seconds: dict[str, float]) -> float:
+    """What an iteration takes beside rollouts and training: publication, sampling, batch."""
+    return sum(value for name, value in seconds.items() if name not in ("rollout", "train"))
+
+
+def beta_of(groups: Sequence[tuple[int, int]]) -> tuple[float, float]:
+    """Beta distribution of tasks' chances by moments, from passed and usable episodes of each
+    group.
+
+    The variance of group means is that of the chances and of the draws; the share of the first is
+    the correlation between two episodes of a group, ``1 / (alpha + beta + 1)``.
+    """
+    total = sum(count for _, count in groups)
+    mean = min(0.99, max(0.01, sum(passed for passed, _ in groups) / total))
+    pairs = sum(count * (count - 1) for _, count in groups)
+    both = sum(passed * (passed - 1) for passed, _ in groups)
+    correlation = (both / pairs - mean**2) / (mean * (1 - mean)) if pairs else 0.5
+    concentration = 1 / min(0.99, max(0.01, correlation)) - 1
+    return mean * concentration, (1 - mean) * concentration

@@ -1,0 +1,106 @@
+"""What a simulated run amounts to: sums over its time, and the rates and shares made of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from training.pacing.staleness import staleness_histogram
+from training.pacing.workload import Machine
+
+FULL = 0.9
+"""A resource in use for this share of the time binds: the rest goes to tails that no setting
+removes."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums from the start of a run to one moment."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    ended: int = 0
+    """Episodes that were played to their end."""
+    consumed: int = 0
+    """Episodes that were trained on."""
+    drops: Counter[str] = field(default_factory=Counter)
+    """Episodes that were started and not trained on, by reason."""
+    lags: Counter[int] = field(default_factory=Counter)
+    """Episodes trained on, by staleness."""
+    browsers: float = 0.0
+    """Browser-seconds lent."""
+    engine: float = 0.0
+    """Turn-seconds generated, in seconds of an unloaded engine."""
+    hosts: float = 0.0
+    """Seconds of browser steps, likewise."""
+    trainer: float = 0.0
+    """Seconds of updates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A simulated run after its warm-up."""
+
+    episodes_per_hour: float
+    """Episodes trained on."""
+    collected_per_hour: float
+    """Episodes played to their end."""
+    steps_per_second: float
+    period: float
+    """Seconds from one version to the next."""
+    update: float
+    """Seconds of an update."""
+    browser_idle: float
+    """Share of time that a browser is lent to nobody."""
+    engine_idle: float
+    """Share of the engines' speed that is not used."""
+    host_idle: float
+    """Share of the browsers' hosts that is not used; 1 where they have no limit."""
+    trainer_idle: float
+    """Share of time without an update."""
+    staleness_mean: float
+    staleness_max: int
+    staleness_histogram: dict[int, int]
+    """Episodes by staleness."""
+    drops: dict[str, int]
+    """Episodes that were started and not trained on, by reason."""
+    binds: str
+    """What is in full use: engine, browser hosts, trainer or browsers; else pacing: waits that come
+    from B, eta, R_max or barriers."""
+
+    @property
+    def collection(self) -> float:
+        """Seconds for which the trainer waits, each version: in the synchronous loop the time of a
+        rollout."""
+        return self.period - self.update
+
+
+def result_of(start: Totals, end: Totals, machine: Machine, versions: int) -> Result:
+    """The run between two moments, which are so many versions apart."""
+    seconds = end.seconds - start.seconds
+    lags = end.lags - start.lags
+    used = {
+        "engine": (end.engine - start.engine) / seconds / machine.engine_turns,
+        "browser hosts": 0.0
+        if math.isinf(machine.browser_steps)
+        else (end.hosts - start.hosts) / seconds / machine.browser_steps,
+        "trainer": (end.trainer - start.trainer) / seconds,
+        "browsers": (end.browsers - start.browsers) / seconds / machine.browsers,
+    }
+    return Result(
+        episodes_per_hour=(end.consumed - start.consumed) / seconds * 3600,
+        collected_per_hour=(end.ended - start.ended) / seconds * 3600,
+        steps_per_second=(end.steps - start.steps) / seconds,
+        period=seconds / versions,
+        update=(end.trainer - start.trainer) / versions,
+        browser_idle=1 - used["browsers"],
+        engine_idle=1 - used["engine"],
+        host_idle=1 - used["browser hosts"],
+        trainer_idle=1 - used["trainer"],
+        staleness_mean=sum(lag * count for lag, count in lags.items()) / max(1, lags.total()),
+        staleness_max=max(lags, default=0),
+        staleness_histogram=staleness_histogram(lags.elements()),
+        drops=dict(end.drops - start.drops),
+        binds=next((name for name, share in used.items() if share >= FULL), "pacing"),
+    )

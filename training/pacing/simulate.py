@@ -1,0 +1,309 @@
+"""Discrete-event model of a run: what a setting would bring, before anything is paid for it.
+
+Episodes take a browser, generate a turn, act, and so on, and are graded; groups are admitted and
+consumed by the very functions of the loop (`admission.capacity`, `window.next_batch`,
+`concurrency.adjust`). Engines and browsers' hosts are shared servers (`station.Station`). Not in
+the model: several replicas are one large engine, prompts do not grow, and CPU that engine and
+browsers share has to be put into the seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from training.pacing import concurrency
+from training.pacing.admission import Pace, capacity
+from training.pacing.results import Result, Totals, result_of
+from training.pacing.staleness import staleness
+from training.pacing.station import Clock, Station
+from training.pacing.window import LiveGroup, next_batch
+from training.pacing.workload import Machine, Schedule, Workload
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    number: int
+    source: random.Random
+    chance: float
+    started: int
+    """Episodes."""
+    ended: int = 0
+    closed: bool = False
+    valid: list[_Episode] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Episode:
+    group: _Group
+    passed: bool
+    abstains: bool
+    length: int
+    """Steps in all."""
+    source: random.Random
+    done: int = 0
+    """Steps so far."""
+    oldest: int = -1
+    """Version of its first turn."""
+
+
+def simulate(
+    workload: Workload, machine: Machine, schedule: Schedule, *, versions: int = 20, warmup: int = 2, seed: int = 0
+) -> Result:
+    """Run the model until so many versions are published after a warm-up; the same seed gives the
+    same result.
+
+    A group's episodes depend on the seed and the group's number only, so that settings can be
+    compared on the same episodes.
+
+    Raises:
+        ValueError: The model stands still: no group can have something to learn from, or nothing
+        can run.
+    """
+    return _Simulation(workload, machine, schedule, seed).run(versions, warmup)
+
+
+class _Simulation:
+    def __init__(self, workload: Workload, machine: Machine, schedule: Schedule, seed: int) -> None:
+        self.workload, self.machine, self.schedule, self.seed = workload, machine, schedule, seed
+        self.pace = Pace(schedule.batch, schedule.staleness, schedule.running)
+        depth = schedule.staleness if schedule.depth is None else schedule.depth
+        self.admission = replace(self.pace, staleness=depth)
+        self.clock = Clock()
+        self.engine = Station(self.clock, machine.engine_turns, machine.engine_slots)
+        self.hosts = Station(self.clock, machine.browser_steps)
+        self.updates = random.Random(f"{seed}/updates")
+        self.version = self.published = self.taken = self.admitted = 0
+        self.training = False
+        self.live: dict[int, LiveGroup] = {}
+        self.groups: dict[int, _Group] = {}
+        self.pending: deque[_Episode] = deque()
+        self.active: set[_Episode] = set()
+        self.held: list[_Episode] = []
+        """Episodes at the step barrier."""
+        self.wave = 0
+        """Browsers that the present wave may still give out."""
+        self.limit = concurrency.start(schedule.concurrency) if schedule.concurrency else None
+        self.counted = 0.0
+        self.totals = Totals()
+
+    def run(self, versions: int, warmup: int) -> Result:
+        start: Totals | None = None
+        if self.limit:
+            self.clock.after(self.schedule.measure_seconds, self.measure)
+        self.schedule_work()
+        while self.version < versions + warmup:
+            if start is None and self.version >= warmup:
+                start = self.read_totals()
+            idle = not self.active and not self.pending and not self.training and self.published == self.version
+            if (idle and not self.live) or self.admitted > 1000 * self.pace.batch * (self.version + 1):
+                raise ValueError("the model stands still: no group leaves something to learn from")
+            if not self.clock.step():
+                raise ValueError("the model stands still: nothing is under way")
+        return result_of(start or Totals(), self.read_totals(), self.machine, versions)
+
+    # Admission and browsers
+
+    def schedule_work(self) -> None:
+        """Everything that may have become possible: training, admission, episodes in free
+        browsers."""
+        self.train()
+        self.admit_all()
+        self.give_browsers()
+
+    def admit_all(self) -> None:
+        if self.schedule.surplus and (self.training or self.published < self.version):
+            return  # synchronous: what was cancelled is not begun again under the old version
+        running = sum(not group.ready for group in self.live.values())
+        accepted = self.taken * self.pace.batch + len(self.live) - running - self.schedule.surplus
+        for _ in range(capacity(self.admission, version=self.published, accepted=accepted, running=running)):
+            self.admit()
+
+    def admit(self) -> None:
+        number, self.admitted = self.admitted, self.admitted + 1
+        source = random.Random(f"{self.seed}/{number}")
+        group = _Group(number, source, source.betavariate(*self.workload.success), 0)
+        self.groups[number] = group
+        self.live[number] = LiveGroup(number, self.published, ready=False)
+        for _ in range(self.workload.group_size + self.schedule.spares):
+            self.pending.append(self.episode(group))
+            group.started += 1
+
+    def episode(self, group: _Group) -> _Episode:
+        source = random.Random(group.source.random())
+        passed = source.random() < group.chance
+        steps = (self.workload.success_steps if passed else self.workload.failure_steps).draw(source)
+        return _Episode(group, passed, source.random() < self.workload.abstain, max(1, round(steps)), source)
+
+    def give_browsers(self) -> None:
+        if self.schedule.barrier != "none":
+            if not self.active:
+                self.wave = self.places()
+        else:
+            self.wave = self.places() - len(self.active)
+        while self.pending and self.wave > 0 and len(self.active) < self.places():
+            episode = self.pending.popleft()
+            if episode.group.closed:
+                continue
+            self.wave -= 1
+            self.count_time()
+            self.active.add(episode)
+            self.clock.after(self.workload.reset_seconds.draw(episode.source), partial(self.arrive, episode))
+
+    def places(self) -> int:
+        return min(self.machine.browsers, self.limit.limit) if self.limit else self.machine.browsers
+
+    # One episode
+
+    def arrive(self, episode: _Episode) -> None:
+        """A page is there: generate the next turn, at the step barrier when all have one."""
+        if self.schedule.barrier != "step":
+            return self.turn(episode)
+        self.held.append(episode)
+        self.pass_barrier()
+
+    def pass_barrier(self) -> None:
+        if self.held and len(self.held) == len(self.active):
+            held, self.held = self.held, []
+            for each in held:
+                self.turn(each)
+
+    def turn(self, episode: _Episode) -> None:
+        if episode.group.closed:
+            return self.give_back(episode)
+        if episode.oldest < 0:
+            episode.oldest = self.published
+        seconds = self.workload.generation_seconds.draw(episode.source)
+        self.engine.submit(seconds, partial(self.act, episode))
+
+    def act(self, episode: _Episode) -> None:
+        seconds = self.workload.browser_seconds.draw(episode.source)
+        self.hosts.submit(seconds, partial(self.stepped, episode))
+
+    def stepped(self, episode: _Episode) -> None:
+        episode.done += 1
+        self.totals.steps += 1
+        if episode.done < episode.length and not episode.group.closed:
+            return self.arrive(episode)
+        holds = self.schedule.judge_holds_browser
+        self.clock.after(self.workload.judge_seconds.draw(episode.source), partial(self.graded, episode, holds))
+        if not holds:
+            self.give_back(episode)
+
+    def graded(self, episode: _Episode, holds: bool) -> None:
+        if holds:
+            self.give_back(episode)
+        self.end(episode)
+
+    def give_back(self, episode: _Episode) -> None:
+        self.count_time()
+        self.active.discard(episode)
+        self.pass_barrier()
+        self.schedule_work()
+
+    def end(self, episode: _Episode) -> None:
+        group = episode.group
+        if group.closed:
+            return
+        self.totals.ended += 1
+        group.ended += 1
+        if episode.abstains:
+            self.totals.drops["abstained"] += 1
+        else:
+            group.valid.append(episode)
+        if len(group.valid) == self.workload.group_size or group.ended == group.started:
+            self.close(group)
+            self.schedule_work()
+
+    def close(self, group: _Group) -> None:
+        group.closed = True
+        self.totals.drops["spare"] += group.started - group.ended
+        outcomes = {episode.passed for episode in group.valid}
+        if len(outcomes) == 2:
+            self.live[group.number] = replace(self.live[group.number], ready=True)
+        else:
+            reason = "zero_variance" if len(group.valid) > 1 else "too_few"
+            self.totals.drops[reason] += len(group.valid)
+            del self.live[group.number], self.groups[group.number]
+
+    # Updates and publication
+
+    def train(self) -> None:
+        """Start an update if the trainer is free and the window gives a batch."""
+        if self.training:
+            return
+        live = [group for group in self.live.values() if group.ready or not self.schedule.surplus]
+        chosen = next_batch(self.pace, self.version, live, overtake=self.schedule.overtake)
+        if chosen is None:
+            return
+        self.training, self.taken = True, self.taken + 1
+        episodes = [episode for number in chosen for episode in self.consume(number).valid]
+        self.totals.consumed += len(episodes)
+        self.totals.lags.update(staleness(self.version, episode.oldest) for episode in episodes)
+        if self.schedule.surplus:
+            self.cancel_all()
+        steps = sum(episode.length for episode in episodes)
+        seconds = self.workload.update_seconds.draw(self.updates) + self.workload.update_step_seconds * steps
+        self.totals.trainer += seconds
+        if self.schedule.engine_stops:
+            self.engine.stop()
+        self.clock.after(seconds, self.updated)
+
+    def consume(self, number: int) -> _Group:
+        del self.live[number]
+        return self.groups.pop(number)
+
+    def cancel_all(self) -> None:
+        """What was started beyond the batch; its browsers are given back at their next step."""
+        for number in list(self.live):
+            group = self.consume(number)
+            group.closed = True
+            self.totals.drops["surplus"] += len(group.valid) if group.ended == group.started else group.started
+
+    def updated(self) -> None:
+        self.training, self.version = False, self.version + 1
+        if self.schedule.engine_stops:
+            self.engine.resume()
+        self.engine.pause(self.workload.pause_seconds)
+        self.clock.after(self.workload.publish_seconds, partial(self.publish, self.version))
+        self.schedule_work()
+
+    def publish(self, version: int) -> None:
+        self.published = version
+        self.schedule_work()
+
+    # Measurements
+
+    def measure(self) -> None:
+        """One measurement for the adaptive concurrency."""
+        assert self.limit and self.schedule.concurrency
+        # A shared engine serves all at once, slower: what is beyond its full speed counts as queued.
+        beyond = max(0.0, self.engine.serving - self.engine.capacity)
+        queue = (self.engine.waiting + beyond) / max(1.0, self.engine.serving - beyond)
+        load = concurrency.Load(
+            self.clock.now, queue, self.hosts.serving / self.hosts.capacity, running=len(self.active)
+        )
+        self.limit = concurrency.adjust(self.schedule.concurrency, self.limit, load)
+        self.clock.after(self.schedule.measure_seconds, self.measure)
+        self.schedule_work()
+
+    def count_time(self) -> None:
+        """Bring the browser-seconds up to now, before a browser is lent or given back."""
+        self.totals.browsers += (self.clock.now - self.counted) * len(self.active)
+        self.counted = self.clock.now
+
+    def read_totals(self) -> Totals:
+        """A copy of the sums up to now."""
+        self.count_time()
+        self.engine.advance()
+        self.hosts.advance()
+        return replace(
+            self.totals,
+            seconds=self.clock.now,
+            engine=self.engine.busy,
+            hosts=self.hosts.busy,
+            drops=self.totals.drops.copy(),
+            lags=self.totals.lags.copy(),
+        )

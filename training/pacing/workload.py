@@ -1,0 +1,130 @@
+"""What the simulator is given: the distributions of a workload, the machine, and how the run is
+paced."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from training.pacing.concurrency import Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A constant, a lognormal of a given mean, or measured values of which each is as likely."""
+
+    mean: float
+    sigma: float = 0.0
+    """Standard deviation of the logarithm; 0 is a constant."""
+    values: tuple[float, ...] = ()
+    """Measured values; where there are any, mean and sigma are not drawn from."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Distribution:
+        """The empirical distribution of at least one value."""
+        return cls(sum(values) / len(values), values=tuple(values))
+
+    def draw(self, source: random.Random) -> float:
+        if self.values:
+            return source.choice(self.values)
+        if self.sigma == 0:
+            return self.mean
+        return source.lognormvariate(math.log(self.mean) - self.sigma**2 / 2, self.sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What episodes, judging and updates take. Seconds are those of an unloaded machine."""
+
+    group_size: int = 8
+    """Episodes of a group (K)."""
+    success_steps: Distribution = Distribution(5.1, 0.4)
+    """Steps of an episode that passes; 5.1 and 12.5 are AsyncWebRL's."""
+    failure_steps: Distribution = Distribution(12.5, 0.4)
+    """Steps of an episode that fails."""
+    reset_seconds: Distribution = Distribution(1.0)
+    """Page and site of an episode made ready."""
+    browser_seconds: Distribution = Distribution(2.0, 0.5)
+    """An action and its screenshot."""
+    generation_seconds: Distribution = Distribution(1.0, 1.0)
+    """A turn of the policy."""
+    judge_seconds: Distribution = Distribution(0.0)
+    """Grading of an ended episode."""
+    update_seconds: Distribution = Distribution(10.0)
+    """The part of an update that does not depend on its size."""
+    update_step_seconds: float = 0.0
+    """And the part for each step of the batch."""
+    publish_seconds: float = 0.0
+    """From the end of an update until all engines serve its version."""
+    pause_seconds: float = 0.0
+    """The part of it in which no engine generates."""
+    abstain: float = 0.0
+    """Share of episodes without a reward (failures of browsers, sites or judge)."""
+    success: tuple[float, float] = (1.0, 1.0)
+    """Beta distribution (alpha, beta) of a task's chance to be solved; (1, 1) is even."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """How much there is of everything."""
+
+    browsers: int
+    """Episodes with a browser at once."""
+    engine_turns: float
+    """Turns that all engines together generate at full speed; more of them share it."""
+    engine_slots: int = 10**9
+    """Turns that they accept at once; further ones queue."""
+    browser_steps: float = math.inf
+    """Browser steps at once at full speed: about the number of cores; more of them share it."""
+
+    def scaled(self, engines: float = 1.0, browsers: float = 1.0) -> Machine:
+        """A machine with this many times the engines and the browsers' hosts."""
+        return replace(
+            self,
+            engine_turns=self.engine_turns * engines,
+            engine_slots=max(1, round(self.engine_slots * engines)),
+            browsers=max(1, round(self.browsers * browsers)),
+            browser_steps=self.browser_steps * browsers,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How the run is paced. Staleness 0 is the synchronous loop."""
+
+    batch: int
+    """Groups of a batch (B)."""
+    staleness: int = 0
+    """Versions between admission and consumption at most (eta)."""
+    depth: int | None = None
+    """Versions ahead for which groups are admitted, at most eta, which it is by default: less keeps
+    them fresher."""
+    running: int = 10**6
+    """Groups under way at most (R_max)."""
+    overtake: int | None = None
+    """As in `window.next_batch`."""
+    barrier: Literal["none", "episode", "step"] = "none"
+    """episode: browsers are given out in waves; step: all episodes of a wave also step together.
+    WebGym's baseline."""
+    spares: int = 0
+    """Episodes started beyond the group's size; the group takes the first that are valid."""
+    surplus: int = 0
+    """Groups started beyond a batch and cancelled when it is full, as slime does; synchronous
+    only."""
+    engine_stops: bool = False
+    """Whether engines stand still during an update (one GPU for both)."""
+    judge_holds_browser: bool = False
+    """Whether a browser is kept until the episode is graded."""
+    concurrency: Bounds | None = None
+    """Adaptive concurrency in episodes; without it, as many as there are browsers."""
+    measure_seconds: float = 10.0
+    """Time between two measurements for it."""
+
+    def __post_init__(self) -> None:
+        if self.surplus and self.staleness:
+            raise ValueError("a surplus of groups is for the synchronous loop: staleness must be 0")
+        if self.depth is not None and not 0 <= self.depth <= self.staleness:
+            raise ValueError("depth is between 0 and staleness")
