@@ -268,6 +268,9 @@ class PacingConfig(Settings):
     staleness: int = Field(
         2, ge=0, le=64, description="Most versions between the start of a group and the batch that takes it."
     )
+    depth: int = Field(
+        0, ge=0, le=64, description="Versions that new groups may be ahead; 0: half of staleness, rounded up."
+    )
     running: int = Field(
         0, ge=0, le=100_000, description="Groups under way at once; 0: twice as many as the workers play at once."
     )
@@ -277,6 +280,19 @@ class PacingConfig(Settings):
     silence: float = Field(
         3600.0, gt=0, le=86_400, description="Seconds in which nothing ends after which the run is given up as stuck."
     )
+
+    @model_validator(mode="after")
+    def _not_deeper(self) -> Self:
+        if self.depth > self.staleness:
+            raise ValueError(
+                f"depth: {self.depth} is more than staleness {self.staleness}: groups would start too early; lower it"
+            )
+        return self
+
+    @property
+    def ahead(self) -> int:
+        """Versions that admission runs ahead."""
+        return self.depth or -(-self.staleness // 2)
 
     def groups_at_once(self, workers: int, rollout: RolloutConfig, group_size: int) -> int:
         """Groups under way at once."""

@@ -57,6 +57,7 @@ class AsynchronousLoop(TrainingLoop):
             run.sampler,
             pace,
             config.algorithm,
+            depth=config.pacing.ahead,
             batches=config.iterations,
             replace=config.pacing.replace,
         )

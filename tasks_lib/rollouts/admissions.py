@@ -44,16 +44,19 @@ class Admissions:
         pace: Pace,
         algorithm: AlgorithmConfig,
         *,
+        depth: int,
         batches: int,
         replace: bool,
     ) -> None:
         """
         Args:
             pace: Of the run.
+            depth: Versions that admission runs ahead, at most the staleness: less of it leaves slow groups more time.
             batches: Of the whole run.
             replace: Groups that leave nothing to learn from do not count for a batch.
         """
         self._store, self._sampler, self._pace, self._algorithm = store, sampler, pace, algorithm
+        self._admission = Pace(batch=pace.batch, staleness=depth, running=pace.running)
         self._batches, self._replace = batches, replace
         self._block: tuple[int, list[GroupSpec]] = (-1, [])
         self._live: dict[int, LiveGroup] = {}
@@ -85,7 +88,7 @@ class Admissions:
             version: That the engines serve.
         """
         accepted = self.taken * self._pace.batch + self.ready
-        room = capacity(self._pace, version=version, accepted=accepted, running=self.running)
+        room = capacity(self._admission, version=version, accepted=accepted, running=self.running)
         room = min(room, self._batches * self._pace.batch - accepted - self.running)
         return [self._start(version) for _ in range(room)]
 

@@ -68,6 +68,7 @@ class Walk:
             cast(Any, Sampler(self.pace.batch)),
             self.pace,
             AlgorithmConfig(),
+            depth=-(-self.pace.staleness // 2),
             batches=BATCHES,
             replace=self.replace,
         )
