@@ -6,6 +6,7 @@ Its folder is that of a training run (docs/architecture.md) without ledger and m
 
     pretrain/stage-1/ …        checkpoints of the recipe's stages, pretrain.log
     demonstrations.json        success of the scripted oracles or the teacher; their groups are those of phase i000000
+    teacher_spent.sqlite       requests to the teacher
     evaluations/sampled-v….json   what the gate looks at, phase s……
     output/                    the published checkpoint, unless the configuration names another folder
 """
