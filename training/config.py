@@ -178,7 +178,8 @@ class TrainerConfig(Settings):
         "adapter", description="What a LoRA run publishes: the adapter alone, or whole merged weights."
     )
     train_vision_tower: bool | None = Field(
-        None, description="Train the image encoder and projector too; null: in models of at most 100 million parameters."
+        None,
+        description="Train the image encoder and projector too; null: in models of at most 100 million parameters.",
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: slower, less memory.")
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
@@ -188,7 +189,10 @@ class TrainerConfig(Settings):
     )
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
     state_every: int = Field(
-        1, ge=1, le=10_000, description="Updates between trainer states; those since the last are repeated after a kill."
+        1,
+        ge=1,
+        le=10_000,
+        description="Updates between trainer states; those since the last are repeated after a kill.",
     )
     loader_workers: int = Field(
         1, ge=0, le=64, description="Threads of each process that prepare pictures during a pass; 0: between passes."

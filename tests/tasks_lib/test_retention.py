@@ -70,7 +70,9 @@ class Published:
             assert (folder / MANIFEST).read_bytes() == manifest
             if (folder / REMOVED).exists():
                 assert {path.name for path in folder.iterdir()} == {MANIFEST, REMOVED}
-                with pytest.raises(StorageError, match=r"were removed.*trainer\.keep_policies.*take another version: v0"):
+                with pytest.raises(
+                    StorageError, match=r"were removed.*trainer\.keep_policies.*take another version: v0"
+                ):
                     self.store.check_policy(version)
             else:
                 self.store.check_policy(version)
@@ -121,7 +123,9 @@ def test_who_asks_for_a_removed_one_is_told_which_there_are(tmp_path: Path) -> N
         run.publish(version)
     remove_old_policies(run.store, TrainerConfig(keep_policies=2), [])
     folder = run.store.policy_path(1)
-    with pytest.raises(PolicyError, match=r"^policy\.checkpoint: the weights of .*v000001 were removed.*v000000, v000003"):
+    with pytest.raises(
+        PolicyError, match=r"^policy\.checkpoint: the weights of .*v000001 were removed.*v000000, v000003"
+    ):
         check_checkpoint(folder)
     with pytest.raises(StorageError, match="were removed"):
         check_checkpoint_files(folder)

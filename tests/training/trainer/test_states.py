@@ -98,7 +98,8 @@ def test_it_goes_on_from_the_last_state_and_refuses_other_weights(
     rows = tuple(row.model_copy(update={"advantage": 3 * row.advantage + 1}) for row in batch.rows)
     write_json(store.batch_path(3), batch.model_copy(update={"rows": rows}))
     with pytest.raises(
-        TrainingError, match=r"updates up to v3 were done again.*was not written.*and gave other weights than those that"
+        TrainingError,
+        match=r"updates up to v3 were done again.*was not written.*and gave other weights than those that",
     ):
         run_trainer(store, spec)
     assert store.versions() == [0, 1, 2, 3] and files_of(store, 3) == published
