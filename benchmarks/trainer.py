@@ -1,11 +1,16 @@
 """One update by the real trainer process: rows per second, start, publishing, and what it costs over plain torch on the same rows.
 
 Plain torch is the model's forward, a cross entropy, backward and AdamW over the same collated micro-batches, as many passes as the update
-makes; it has no proximal pass, no policy loss, no LLaMA-Factory and no DeepSpeed around it.
+makes; it has no proximal pass, no policy loss, no LLaMA-Factory and no DeepSpeed around it. Plain fine-tuning (`benchmarks.sft`) has the
+latter two.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import random
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +18,7 @@ from typing import Any
 
 from benchmarks import Figure
 from benchmarks.rows import ROWS, make_spec, make_store, quickstart, write_batch
+from benchmarks.sft import seconds_of_sft
 from tasks_lib.config import TrainConfig
 from training.ledger.store import RunStore
 from training.trainer.launch import TrainerProcess
@@ -20,6 +26,8 @@ from training.trainer.launch import TrainerProcess
 UPDATES = 3
 """The first one warms up (allocator, file cache) and is left out."""
 PATIENCE = 600.0
+WIDTH, HEIGHT = 1280, 768
+"""Of the screenshots of real sites."""
 
 
 def run() -> list[Figure]:
@@ -28,7 +36,8 @@ def run() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="rollwright-trainer-") as folder:
         store = make_store(Path(folder), config)
         ready, parts = _updates(store, config)
-        bare = _plain_torch(store, config)
+        bare, sft = _plain_torch(store, config), seconds_of_sft(store)
+        window = _window(store, Path(folder) / "window")
     publish = parts["save_state"] + parts["save_policy"]
     update = sum(parts.values()) - publish
     return [
@@ -39,6 +48,14 @@ def run() -> list[Figure]:
         Figure("plain torch, the same passes", bare, "s", ""),
         Figure("training passes / plain torch", parts["train"] / bare, "ratio", ""),
         Figure("whole update / plain torch", (update + publish) / bare, "ratio", ""),
+        Figure("training passes / plain fine-tuning", parts["train"] / sft["steps"], "ratio", "<= 1.05"),
+        Figure(
+            "whole update / plain fine-tuning",
+            (update + publish) / sft["whole"],
+            "ratio",
+            f"<= {1.05 + 1 / (3 * config.trainer.epochs):.4g}",
+        ),
+        *window,
     ]
 
 
@@ -77,6 +94,58 @@ def _plain_torch(store: RunStore, config: TrainConfig) -> float:
     for _ in range(config.trainer.epochs):
         epoch()
     return time.perf_counter() - started
+
+
+def _window(store: RunStore, folder: Path) -> list[Figure]:
+    """Of a row with a window of five screenshots of 1280 x 768 (drawn ones, of lines and boxes), at 28 x 28 pixels a token."""
+    from training.trainer.rows import TrainingRow
+    from training.trainer.setup import build_trainer
+
+    pictures = tuple(_drawn_page(number) for number in range(5))
+    wide = RunStore(folder)
+    shutil.copytree(store.policy_path(0), wide.policy_path(0))
+    path = wide.policy_path(0) / "preprocessor_config.json"
+    processor = json.loads(path.read_bytes())
+    processor["size"]["longest_edge"] = processor["max_pixels"] = WIDTH * HEIGHT
+    path.write_text(json.dumps(processor))
+    collator = build_trainer(wide, make_spec(store, quickstart(), 1), 0).data_collator
+    pad = collator.tokenizer.convert_tokens_to_ids(collator.template.mm_plugin.image_token)
+    start, end = collator.tokenizer.convert_tokens_to_ids(["<|vision_start|>", "<|vision_end|>"])
+    tokens = round(WIDTH / 28) * round(HEIGHT / 28)
+    row = TrainingRow(
+        prompt_ids=(start, *[pad] * tokens, end) * len(pictures),
+        response_ids=(end,) * 64,
+        behaviour=(-1.0,) * 64,
+        screenshots=pictures,
+        advantage=1.0,
+    )
+    seconds = []
+    for _ in range(4):
+        began = time.perf_counter()
+        micro = collator.micro_batch([row], [True])
+        seconds.append(time.perf_counter() - began)
+    return [
+        Figure("window of 5 screenshots, on disk", sum(map(len, pictures)) / 1e6, "MB", ""),
+        Figure("window of 5 screenshots, collated", micro.nbytes() / 1e6, "MB", ""),
+        Figure("window of 5 screenshots, to collate", 1000 * min(seconds[1:]), "ms", ""),
+    ]
+
+
+def _drawn_page(seed: int) -> bytes:
+    """A JPEG with about as much on it as a page has."""
+    from PIL import Image, ImageDraw
+
+    rng, page = random.Random(seed), Image.new("RGB", (WIDTH, HEIGHT), "white")
+    draw = ImageDraw.Draw(page)
+    for top in range(8, HEIGHT - 12, 16):
+        draw.text((rng.randrange(20, 300), top), " ".join(str(rng.getrandbits(40)) for _ in range(12)), fill="black")
+    for _ in range(20):
+        left, top = rng.randrange(WIDTH - 120), rng.randrange(HEIGHT - 40)
+        colour = tuple(rng.randrange(256) for _ in range(3))
+        draw.rectangle((left, top, left + 110, top + 30), fill=colour)
+    buffer = io.BytesIO()
+    page.save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()
 
 
 def load_model_and_micros(store: RunStore, config: TrainConfig) -> tuple[Any, list[list[Any]]]:

@@ -128,12 +128,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+class RemovedError(StorageError):
+    """A policy's weights were removed on purpose."""
+
+
 def check_not_removed(folder: Path) -> None:
-    """``StorageError`` if retention has removed a policy's weights; names the versions beside it that have theirs."""
+    """``RemovedError`` if retention has removed a policy's weights; names the versions beside it that have theirs."""
     if (folder / REMOVED).exists():
         others = sorted(path.parent.name for path in folder.parent.glob(f"v*/{MANIFEST}"))
         whole = [name for name in others if not (folder.parent / name / REMOVED).exists()]
-        raise StorageError(
+        raise RemovedError(
             f"the weights of {folder} were removed, as the run keeps the newest policies alone (trainer.keep_policies); "
             f"take another version: {', '.join(whole[-8:])}"
         )
@@ -144,8 +148,10 @@ def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) 
 
     Raises:
         StorageError: One is missing, cut short, holds other bytes, or would be loaded too and is not listed; names it.
+        RemovedError: The weights were removed by the run's retention.
         ReadError: One cannot be read for the moment.
     """
+    check_not_removed(folder)
     for path in sorted(folder.iterdir()):
         if path.name not in files and (WEIGHT_FILES.fullmatch(path.name) or path.name == "adapter_config.json"):
             raise StorageError(f"{path} was added: {listed_in} does not list it")
@@ -179,7 +185,6 @@ def check_checkpoint_files(folder: Path) -> None:
 
 
 def _check_checkpoint_files(folder: Path) -> None:
-    check_not_removed(folder)
     if (folder / MANIFEST).exists():
         check_files(folder, read_manifest(folder)["files"], MANIFEST)
         return

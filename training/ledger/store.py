@@ -22,16 +22,9 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from envs.types import AnyPath, ReadError, Rubric, StorageError, Trajectory, rubric_hash
+from envs.types import AnyPath, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
-from training.ledger.checkpoint_files import (
-    MANIFEST,
-    check_checkpoint_files,
-    check_files,
-    check_not_removed,
-    file_hashes,
-    read_manifest,
-)
+from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
 from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 
 
@@ -431,10 +424,9 @@ class RunStore:
         """Check a published version's files against its manifest (hashed once per process).
 
         Raises:
-            StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on. Or
-                retention has removed it.
+            StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on.
+            RemovedError: Retention has removed its weights.
         """
-        check_not_removed(self.policy_path(version))
         manifest = self.manifest(version)
         with self._naming_damage(version):
             check_files(self.policy_path(version), manifest["files"], MANIFEST)
@@ -443,9 +435,9 @@ class RunStore:
     def _naming_damage(self, version: int) -> Iterator[None]:
         try:
             yield
-        except ReadError:
-            raise  # it says nothing of the files
         except StorageError as error:
+            if type(error) is not StorageError:
+                raise  # a ReadError or RemovedError: no file is damaged
             raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
 
     def _way_on(self, version: int) -> str:

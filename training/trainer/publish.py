@@ -77,9 +77,9 @@ def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
     except StorageError as error:
         raise TrainingError(
             f"the updates up to v{version} were done again, because its trainer state is damaged or was not written "
-            f"(trainer.state_every), and gave other weights than those that are published ({error}): this machine or its libraries compute differently. To go on from the weights "
-            f"that they give here, move {store.policy_path(version)} to {store.root / 'damaged' / policy_name(version)} "
-            f"and start the same command again"
+            f"(trainer.state_every), and gave other weights than those that are published ({error}): this machine or its "
+            f"libraries compute differently. To go on from the weights that they give here, move {store.policy_path(version)} "
+            f"to {store.root / 'damaged' / policy_name(version)} and start the same command again"
         ) from error
     shutil.rmtree(temporary)
 
