@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from envs.types import PolicyError
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
@@ -42,7 +42,7 @@ def with_derived(config: Config) -> Config:
         first = config.base if isinstance(config, WarmStartConfig) else config.policy.checkpoint
         parameters = count_model_parameters(resolve_path(first)) if first else 0
         trainer = choose(config.trainer, parameters, gpu=has_cuda_device(), vllm=served)
-    return config.model_copy(update={"trainer": trainer})
+    return cast(Config, config.model_copy(update={"trainer": trainer}))
 
 
 def choose(trainer: TrainerConfig, parameters: int, *, gpu: bool, vllm: bool = False) -> TrainerConfig:
