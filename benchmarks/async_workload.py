@@ -27,7 +27,7 @@ from training.policy.renderer import Renderer
 from training.serving.engine import Engine, EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
 
-GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 3
+GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 4
 """Of a batch, of a group, and of the run."""
 TURN_MEAN, TURN_SIGMA = 1.0, 1.0
 """Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the logarithm."""
