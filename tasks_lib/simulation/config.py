@@ -70,7 +70,7 @@ class ScheduleConfig(Settings):
 
     batch: int = Field(16, ge=1, description="Groups of a batch.")
     staleness: int = Field(0, ge=0, le=64, description="Most versions a group may be late; 0: synchronous.")
-    depth: int | None = Field(None, ge=0, description="Versions to admit ahead; null: staleness.")
+    depth: int | None = Field(None, ge=0, description="Versions to admit ahead; null: half of staleness.")
     running: int = Field(4096, ge=1, description="Most groups under way.")
     barrier: Literal["none", "episode", "step"] = Field("none", description="What episodes wait for together.")
     spares: int = Field(0, ge=0, description="Episodes started beyond a group's size.")

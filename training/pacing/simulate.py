@@ -69,7 +69,7 @@ class _Simulation:
     def __init__(self, workload: Workload, machine: Machine, schedule: Schedule, seed: int) -> None:
         self.workload, self.machine, self.schedule, self.seed = workload, machine, schedule, seed
         self.pace = Pace(schedule.batch, schedule.staleness, schedule.running)
-        depth = schedule.staleness if schedule.depth is None else schedule.depth
+        depth = -(-schedule.staleness // 2) if schedule.depth is None else schedule.depth
         self.admission = replace(self.pace, staleness=depth)
         self.clock = Clock()
         self.engine = Station(self.clock, machine.engine_turns, machine.engine_slots)

@@ -100,8 +100,8 @@ class Schedule:
     staleness: int = 0
     """Versions between admission and consumption at most (eta)."""
     depth: int | None = None
-    """Versions ahead for which groups are admitted, at most eta, which it is by default: less keeps
-    them fresher."""
+    """Versions ahead for which groups are admitted, at most eta; by default half of it, rounded up,
+    as in a run: less keeps groups fresher."""
     running: int = 10**6
     """Groups under way at most (R_max)."""
     overtake: int | None = None
