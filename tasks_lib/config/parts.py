@@ -115,6 +115,10 @@ class RolloutConfig(Settings):
         le=64,
         description="Extra episodes of a training group; the last ones are abandoned.",
     )
+    quorum: float = Field(
+        1.0, gt=0, le=1, description="Share of a worker's episodes after which the last ones are given up; 1: none."
+    )
+    grace: float = Field(30.0, ge=0, le=7200, description="Seconds that those have after the quorum.")
     horizon: HorizonPolicy | None = Field(
         None,
         description="Most steps of an episode; null: the task's.",

@@ -25,9 +25,6 @@ from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.turns import TurnPipeline
 from training.groups import GroupSpec
 
-NOT_NEEDED = "enough other episodes of its group were over"
-"""Cause of the abstention of an episode that was given up (`rollout.spare`)."""
-
 
 @dataclass(slots=True)
 class EpisodeRunner:
@@ -68,6 +65,7 @@ class EpisodeRunner:
             # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
             if attempts[-1].is_last_attempt:
                 break
+        self.oversampling.ended()
         if attempts[-1].error is None:
             self.oversampling.one_more(group)
         return attempts
@@ -77,8 +75,8 @@ class EpisodeRunner:
         started = time.perf_counter()
         limit = CancelScope(self.rollout.episode_deadline)
         try:
-            if self.oversampling.has_enough(group):
-                web.abstain(StopReason.ABANDONED, NOT_NEEDED)
+            if reason := self.oversampling.reason(group):
+                web.abstain(StopReason.ABANDONED, reason)
                 return episode.trajectory(0.0)
             async with limit:
                 with self.oversampling.running(group, limit):
@@ -91,7 +89,7 @@ class EpisodeRunner:
             if not limit.expired:
                 raise  # of something within, whose deadline says nothing of the episode
             if limit.was_cancelled:
-                web.abstain(StopReason.ABANDONED, NOT_NEEDED)
+                web.abstain(StopReason.ABANDONED, self.oversampling.reason(group))
             else:
                 web.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
         return episode.trajectory(time.perf_counter() - started)

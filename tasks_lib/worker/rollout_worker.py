@@ -13,7 +13,7 @@ import atexit
 import gc
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import asdict
@@ -35,6 +35,7 @@ from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.episode.clip import load_clip
 from tasks_lib.episode.live import LiveFile, LiveState
+from tasks_lib.episode.oversampling import OverSampling
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage, judge_account
 from tasks_lib.episode.teacher import SPENT, TeacherActor, TeacherClient
@@ -206,6 +207,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             lambda jpeg: store.put_blob(fit_picture(jpeg, renderer, policy.image_pixels)[0]),
             self._helpers,
             as_parsed(rollout.parser),
+            stragglers_of(request, groups),
         )
         stage = self._stage(request, store, clock)
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
@@ -342,6 +344,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 async def serve_version(version: int, checkpoint: str) -> None:
     """Called on a worker by the run's flow: its engine is to serve a version that was published."""
     await asyncio.to_thread(RolloutWorker.of_this_process().serve, version, Path(checkpoint))
+
+
+def stragglers_of(request: RolloutRequest, groups: Sequence[GroupSpec]) -> OverSampling:
+    """Which slow episodes of a request are given up. An evaluation waits for all: those that it lost would not be chance."""
+    trains = groups[0].phase.startswith("i")
+    episodes = sum(len(group.seeds) for group in groups)
+    return OverSampling(episodes, request.rollout.quorum if trains else 1.0, request.rollout.grace)
 
 
 def make_actor(

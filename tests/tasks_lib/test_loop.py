@@ -11,7 +11,7 @@ import pytest
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
-from tasks_lib.episode.play import NOT_NEEDED
+from tasks_lib.episode.oversampling import NOT_NEEDED
 from tasks_lib.loops.base import Stopwatch, describe_no_progress
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop

@@ -7,14 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
+import pytest
+
 from envs.browser import BrowserPool
+from envs.episodes import CancelScope
 from envs.sites import MiniWobSite
 from envs.types import StopReason
 from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve, resolve_path
 from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.episode.actors import EncodedSituation, Turn
 from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import NOT_NEEDED, EpisodeRunner
+from tasks_lib.episode.oversampling import NOT_NEEDED, TOO_LATE, OverSampling
+from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.shards import Rollouts
@@ -76,6 +80,39 @@ async def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: P
     assert [each.stop_reason for each in second] == [StopReason.ABANDONED], "and it is not tried again"
     assert second[0].error == NOT_NEEDED and second[0].reward.score is None
     assert [each.stop_reason for each in late] == [StopReason.ABANDONED] and late[0].steps == () == second[0].steps
+
+
+async def test_a_quorum_gives_the_others_their_grace_and_closes(tmp_path: Path) -> None:
+    """Of eight episodes six are over: the two that run are given up, after the grace and not before."""
+    loop = asyncio.get_running_loop()
+    group = group_of(8, enough=0)
+    rollout = OverSampling(8, quorum=0.75, grace=0.2)
+
+    async def runs() -> None:
+        with pytest.raises(TimeoutError):
+            async with CancelScope(60) as scope:
+                with rollout.running(group, scope):
+                    await asyncio.sleep(5)
+        assert scope.was_cancelled
+
+    async with asyncio.TaskGroup() as late:
+        late.create_task(runs())
+        late.create_task(runs())
+        await asyncio.sleep(0)
+        for _ in range(6):
+            assert not rollout.reason(group)
+            rollout.ended()
+        began = loop.time()
+    assert 0.15 < loop.time() - began < 2
+    assert rollout.reason(group) == TOO_LATE
+
+
+async def test_without_a_quorum_all_episodes_are_waited_for() -> None:
+    group, rollout = group_of(4, enough=0), OverSampling(4)
+    for _ in range(4):
+        rollout.ended()
+    await asyncio.sleep(0.01)
+    assert not rollout.closed and not rollout.reason(group)
 
 
 def test_a_lot_plays_what_its_groups_need_and_commits_all_of_it(tmp_path: Path) -> None:
