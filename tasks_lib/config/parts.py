@@ -281,6 +281,9 @@ class PacingConfig(Settings):
     replace: bool = Field(
         True, description="Start another group for each that leaves nothing to learn from, so that batches are full."
     )
+    batch_seconds: float = Field(
+        0.0, ge=0, le=86_400, description="Seconds after which a batch takes what is ready, if anything; 0: it is full."
+    )
     silence: float = Field(
         3600.0, gt=0, le=86_400, description="Seconds in which nothing ends after which the run is given up as stuck."
     )

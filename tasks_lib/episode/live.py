@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 EVERY_SECONDS = 1.0
 """Between two states of a worker."""
 
+MAX_LAG = 2.0
+"""Seconds that the worker's event loop may be late before a warning: deadlines of pages and turns are late as well then."""
+
 
 class Doing(StrEnum):
     """What an episode waits for or does."""
@@ -75,6 +78,8 @@ class WorkerState(Record):
     """Counters of the browser pool, and the state of each browser's connection."""
     rewards: dict[str, Any] = Field(default_factory=dict)
     """What the reward stage has done, and how many episodes wait for it."""
+    lag: float = 0.0
+    """Seconds that the worker's event loop was late before this state."""
 
 
 @dataclass(slots=True)
@@ -130,6 +135,7 @@ class LiveState:
     rewards: Callable[[], dict[str, Any]] = dict
     slots: list[SlotStatus] = field(default_factory=list)
     finished: Counter[StopReason] = field(default_factory=Counter)
+    lag: float = 0.0
 
     def slot(self) -> SlotStatus:
         """A slot that nobody uses."""
@@ -155,6 +161,7 @@ class LiveState:
             slots=tuple(slot.state() for slot in self.slots),
             browsers=self.browsers(),
             rewards=self.rewards(),
+            lag=self.lag,
         )
 
 
@@ -211,10 +218,17 @@ async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[No
             reported = False
 
     async def keep_writing() -> None:
+        loop = asyncio.get_running_loop()
         while not over.is_set():
             await write()
+            due = loop.time() + EVERY_SECONDS
             with suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), EVERY_SECONDS)
+            live.lag = max(0.0, loop.time() - due)
+            if live.lag > MAX_LAG:
+                logger.warning(
+                    "the event loop of this worker was %.1f s late: too many episodes for its cores", live.lag
+                )
 
     writing = asyncio.create_task(keep_writing(), name="live")
     try:

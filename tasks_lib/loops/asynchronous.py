@@ -68,6 +68,8 @@ class AsynchronousLoop(TrainingLoop):
         self._under_way = 0
         self._update: Future[dict[str, Any]] | None = None
         self._update_began = 0.0
+        self._batch_since = time.monotonic()
+        """When the newest version was published: batches may close by time."""
         self._records: dict[str, GroupRecord] = {}
         """Of groups that ended and whose version is not published."""
         self._timeline: list[tuple[str, float, float]] = []
@@ -128,8 +130,9 @@ class AsynchronousLoop(TrainingLoop):
         if self._update is not None or self.run.version != self._served or not self.unfinished:
             return
         lost = len(self._admissions.left_out) >= MAX_DRAWS * self.run.config.rollout.groups_per_iteration
+        late = self._admissions.ready > 0 and self._batch_due() <= 0
         with self._clock("batch"):
-            found = self._admissions.next_batch(self._served, whole=not lost)
+            found = self._admissions.next_batch(self._served, whole=not (lost or late))
             if found is None:
                 return
             records = [self._record_of(group_id) for group_id in found.group_ids]
@@ -137,6 +140,11 @@ class AsynchronousLoop(TrainingLoop):
         if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
             raise TrainingError(describe_no_progress(version - 1, records))
         self._begin_update(batch, records)
+
+    def _batch_due(self) -> float:
+        """Seconds until a batch takes what is ready."""
+        seconds = self.run.config.pacing.batch_seconds
+        return seconds - (time.monotonic() - self._batch_since) if seconds else float("inf")
 
     def _begin_update(self, batch: TrainingBatch, records: list[GroupRecord]) -> None:
         group_ids = [record.group_id for record in records]
@@ -181,9 +189,12 @@ class AsynchronousLoop(TrainingLoop):
             TrainingError: nothing did for ``pacing.silence`` seconds.
         """
         silence = self.run.config.pacing.silence
+        due = self._batch_due() if self._update is None and self._admissions.ready else silence
         try:
-            ended = self._events.get(timeout=silence)
+            ended = self._events.get(timeout=min(silence, max(due, 1.0)))
         except queue.Empty as error:
+            if due < silence:
+                return
             update = f"the update to v{self._served + 1}" if self._update is not None else "no update"
             raise TrainingError(
                 f"nothing ended in {silence:g} s (pacing.silence): {self._under_way} shards and {update} are under way; "
@@ -237,6 +248,7 @@ class AsynchronousLoop(TrainingLoop):
         folder = str(self.run.store.policy_path(version))
         run_as_task("serve", f"serve-{policy_name(version)}", lambda: tell_workers(serve_version, version, folder))
         self._served = version
+        self._batch_since = time.monotonic()
 
     def _versions_under_way(self) -> Collection[int]:
         return self._admissions.versions_under_way

@@ -26,7 +26,7 @@ from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Traject
 from tasks_lib.config import EvaluateConfig, RewardConfig, resolve, resolve_path
 from tasks_lib.episode import actors
 from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.live import Doing, LiveState, WorkerState, update_live_file
+from tasks_lib.episode.live import Doing, LiveFile, LiveState, WorkerState, update_live_file
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.episode.turns import picture_size
 from tasks_lib.folder.task_sets import select_kinds
@@ -178,6 +178,7 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.episode.live.MAX_LAG", 60)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     folder = store.live_path("w").parent
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -194,6 +195,38 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
         "once"
     )
     assert "cannot be written" in caplog.text and str(folder) in caplog.text
+
+
+async def test_an_event_loop_that_is_late_is_measured_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.05)
+    monkeypatch.setattr("tasks_lib.episode.live.MAX_LAG", 0.3)
+    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
+    lags = []
+    async with update_live_file(live, store):
+        await asyncio.sleep(0.1)
+        time.sleep(0.6)  # what an episode must never do
+        async with asyncio.timeout(10):
+            while not lags or lags[-1] < 0.3:
+                await asyncio.sleep(0.01)
+                lags.append(live.lag)
+    assert "event loop of this worker was" in caplog.text
+
+
+async def test_shards_that_overlap_share_one_file_and_its_slots(tmp_path: Path) -> None:
+    store, file = RunStore(tmp_path), LiveFile()
+    async with file.shard(LiveState("i000003", 8, dict), store) as first:
+        first.slot().begin("a", "click", 3)
+        async with file.shard(LiveState("i000004", 4, dict), store) as second:
+            assert second is first and (second.phase, second.episodes) == ("i000004", 12)
+            slot = second.slot()
+            slot.rest()
+            assert second.slot() is slot and len(second.slots) == 2, "a slot that is free is used again"
+    (state,) = read_live(store)
+    assert (state.phase, state.episodes) == ("i000004", 12)
+    async with file.shard(LiveState("i000005", 2, dict), store) as third:
+        assert third is not first and third.episodes == 2
 
 
 def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
