@@ -64,7 +64,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
         with (
             Trainer(run.store, config) as trainer,
-            serve_policy(config.serving, config.policy, run.store, run.version, config.trainer.adapter_rank) as servers,
+            serve_policy(
+                config.serving, config.policy, run.store, run.opened_at, config.trainer.adapter_rank
+            ) as servers,
             use_cluster(config.cluster, run.served_by(servers), run.shards_at_once()) as workers,
         ):
             warm_up(run.warm_request(), workers)

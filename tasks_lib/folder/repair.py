@@ -50,6 +50,7 @@ def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
     ]
     said += [_repair_batch(store, config.algorithm, version) for version in store.versions() if version > 0]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
+    said += [_move_later_aside(store, version) for version in pending if version > newest + 1]
     said += [_check_pending_batch(store, config.algorithm, version) for version in pending if version > newest]
     check_trajectories(store, newest, stored)
     return [line for line in said if line]
@@ -301,6 +302,8 @@ def _iteration(group_id: str) -> int:
 def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
     """Put a batch that nothing was trained on aside if it is not what its groups give: it is made again from them."""
     path = store.batch_path(version)
+    if not path.exists():
+        return ""
     try:
         found = read_batch(store, version)
         made = batch_of(store, version, settings, damaged_in(found))
@@ -313,6 +316,15 @@ def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: in
     return f"{fault}: it is made again from its groups"
 
 
+def _move_later_aside(store: RunStore, version: int) -> str:
+    """Of an asynchronous run: where a damaged policy was moved aside, batches of later versions are made of other groups now."""
+    path = store.batch_path(version)
+    if named_groups_of(store, version) is None:
+        return ""
+    path.rename(path.with_name(f"{path.name}.outdated"))
+    return f"{path} was made before its version's turn has come again: it is made again from its groups"
+
+
 def _forms(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator[bytes]:
     """The files that a batch may have had: with all episodes, without those that are damaged, and as older code wrote it."""
     batch = batch_of(store, version, settings)
@@ -322,7 +334,10 @@ def _forms(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator
     newer |= {"replayed", "damaged_earlier"}
     yield json_bytes(batch.model_dump(mode="json", exclude=newer))
     yield json_bytes(batch.model_dump(mode="json", exclude={"left_out", *newer}))
-    yield json_bytes(batch_of(store, version, settings, lost_evidence(store, batch)))
+    without_lost = batch_of(store, version, settings, lost_evidence(store, batch))
+    yield json_bytes(without_lost)
+    if batch.group_ids is None:
+        yield json_bytes(without_lost.model_dump(mode="json", exclude={"group_ids", "versions"}))
 
 
 def damaged_in(batch: TrainingBatch) -> dict[str, str]:

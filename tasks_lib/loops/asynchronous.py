@@ -20,7 +20,7 @@ from typing import Any
 from envs.types import TrainingError
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.loops.base import MAX_DRAWS, Stopwatch, TrainingLoop, describe_no_progress, train_metrics
+from tasks_lib.loops.base import Stopwatch, TrainingLoop, describe_no_progress, train_metrics
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -37,6 +37,9 @@ from training.ledger.store import policy_name
 from training.pacing.admission import Pace
 from training.pacing.staleness import staleness, staleness_histogram
 
+LOOK_SECONDS = 10.0
+"""Longest wait for something that ends, after which it is asked whether anything still may."""
+
 GROUP_PRIORITY = -1
 """Of training groups on the cluster: those of an evaluation, which holds the next version back, come first."""
 
@@ -45,6 +48,8 @@ class AsynchronousLoop(TrainingLoop):
     """Rollouts run all the time; each version is trained on the groups that are ready."""
 
     def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
+        self._served = run.opened_at
+        """What the engines serve; the trainer may have published a newer one."""
         super().__init__(run, trainer, workers, progress)
         config = run.config
         pace = Pace(
@@ -57,12 +62,11 @@ class AsynchronousLoop(TrainingLoop):
             run.sampler,
             pace,
             config.algorithm,
+            newest=self._served,
             depth=config.pacing.ahead,
             batches=config.iterations,
             replace=config.pacing.replace,
         )
-        self._served = run.version
-        """What the engines serve; the trainer may have published a newer one."""
         self._events: queue.SimpleQueue[RunningShard | None] = queue.SimpleQueue()
         """Shards that ended; ``None`` for anything else that did."""
         self._under_way = 0
@@ -76,7 +80,14 @@ class AsynchronousLoop(TrainingLoop):
         """What ended since the newest version: name, beginning and end in seconds since 1970."""
         self._clock = Stopwatch()
         self._reports: list[RolloutReport] = []
-        self._resume_update()
+        self._last_event = time.monotonic()
+        self._threads: list[threading.Thread] = []
+        """An evaluation, and the update under way."""
+
+    @property
+    def version(self) -> int:
+        """What the engines serve."""
+        return self._served
 
     def iterate(self) -> dict[str, Any]:
         """Go on until the next version is published; its metrics line."""
@@ -87,7 +98,7 @@ class AsynchronousLoop(TrainingLoop):
             self._wait()
 
     def evaluate(self) -> dict[str, Any]:
-        """Evaluate the newest version while training groups go on. The next version is not published meanwhile.
+        """Evaluate the version that is served while training groups go on; the next update waits, and with it the next version.
 
         Where batches are fixed it is measured alone: with whom a turn shares its batch decides the last digits.
         """
@@ -95,10 +106,10 @@ class AsynchronousLoop(TrainingLoop):
         while alone and self._under_way:
             self._wait()
         began = time.monotonic()
-        measured = self._start_beside(super().evaluate)
+        measured = self._start_beside(self._measure, self.run.memories(self._served))
         while not measured.done():
             if not alone:
-                self._begin_what_is_due()
+                self._start_groups()
             self._wait()
         self._mark(f"evaluate-{policy_name(self._served)}", began)
         result: dict[str, Any] = measured.result()
@@ -127,12 +138,14 @@ class AsynchronousLoop(TrainingLoop):
 
     def _start_update(self) -> None:
         version = self._served + 1
-        if self._update is not None or self.run.version != self._served or not self.unfinished:
+        if self._update is not None or not self.unfinished:
             return
-        lost = len(self._admissions.left_out) >= MAX_DRAWS * self.run.config.rollout.groups_per_iteration
+        if self.run.store.batch_path(version).exists():
+            self._resume_update()
+            return
         late = self._admissions.ready > 0 and self._batch_due() <= 0
         with self._clock("batch"):
-            found = self._admissions.next_batch(self._served, whole=not (lost or late))
+            found = self._admissions.next_batch(self._served, partial=late or self._admissions.lost)
             if found is None:
                 return
             records = [self._record_of(group_id) for group_id in found.group_ids]
@@ -156,11 +169,9 @@ class AsynchronousLoop(TrainingLoop):
         self._update = self._start_beside(update_policy, self.run.store.root, batch, self._trainer, remake)
 
     def _resume_update(self) -> None:
-        """A batch that was written before a kill is trained on as it is: the trainer may have begun."""
-        run = self.run
-        if run.version < run.config.iterations and run.store.batch_path(run.version + 1).exists():
-            batch = read_batch(run.store, run.version + 1)
-            self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids or ()])
+        """A batch that was written before a kill is trained on as it is: the trainer may have begun, or be done."""
+        batch = read_batch(self.run.store, self._served + 1)
+        self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids or ()])
 
     def _start_beside(self, work: Callable[..., Any], *values: Any) -> Future[Any]:
         """Run ``work`` in another thread, as part of this flow run; its end is an event.
@@ -177,29 +188,26 @@ class AsynchronousLoop(TrainingLoop):
             except BaseException as error:  # raised where the result is asked for
                 future.set_exception(error)
 
-        threading.Thread(target=run, name=getattr(work, "__name__", "beside"), daemon=True).start()
+        thread = threading.Thread(target=run, name=getattr(work, "__name__", "beside"), daemon=True)
+        thread.start()
+        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
         return future
 
     # -- what ends
 
     def _wait(self) -> None:
-        """Take in the next thing that ends, and whatever else has ended by then.
+        """Take in the next thing that ends, and whatever else has ended by then; or that it is time for something.
 
         Raises:
             TrainingError: nothing did for ``pacing.silence`` seconds.
         """
-        silence = self.run.config.pacing.silence
-        due = self._batch_due() if self._update is None and self._admissions.ready else silence
+        due = self._batch_due() if self._update is None and self._admissions.ready else LOOK_SECONDS
         try:
-            ended = self._events.get(timeout=min(silence, max(due, 1.0)))
-        except queue.Empty as error:
-            if due < silence:
-                return
-            update = f"the update to v{self._served + 1}" if self._update is not None else "no update"
-            raise TrainingError(
-                f"nothing ended in {silence:g} s (pacing.silence): {self._under_way} shards and {update} are under way; "
-                f"see the workers in {self.run.store.root / 'live'}, and start the same command again"
-            ) from error
+            ended = self._events.get(timeout=min(LOOK_SECONDS, max(due, 1.0)))
+        except queue.Empty:
+            self._check_silence()
+            return
+        self._last_event = time.monotonic()
         while True:
             if ended is not None:
                 self._take_in(ended)
@@ -207,6 +215,16 @@ class AsynchronousLoop(TrainingLoop):
                 ended = self._events.get_nowait()
             except queue.Empty:
                 return
+
+    def _check_silence(self) -> None:
+        """An update and an evaluation have limits of their own."""
+        silence = self.run.config.pacing.silence
+        if time.monotonic() - self._last_event < silence or any(thread.is_alive() for thread in self._threads):
+            return
+        raise TrainingError(
+            f"nothing ended in {silence:g} s (pacing.silence), and {self._under_way} shards are under way; "
+            f"see the workers in {self.run.store.root / 'live'}, and start the same command again"
+        )
 
     def _take_in(self, shard: RunningShard) -> None:
         self._under_way -= 1
@@ -245,8 +263,10 @@ class AsynchronousLoop(TrainingLoop):
         rollouts = self.run.rollouts
         if rollouts.servers is not None:
             rollouts.servers.publish(version)
-        folder = str(self.run.store.policy_path(version))
-        run_as_task("serve", f"serve-{policy_name(version)}", lambda: tell_workers(serve_version, version, folder))
+        run_dir, folder = str(self.run.store.root), str(self.run.store.policy_path(version))
+        run_as_task(
+            "serve", f"serve-{policy_name(version)}", lambda: tell_workers(serve_version, run_dir, version, folder)
+        )
         self._served = version
         self._batch_since = time.monotonic()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from envs.types import Split, StopReason
+from envs.types import Memory, Split, StopReason
 from tasks_lib.config import describe_split
 from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
@@ -47,6 +47,7 @@ class TrainingLoop(ABC):
         self._started = time.perf_counter()
         self._episode_seconds = _pace(run.metrics.lines("evaluation"))
         self._set_outdated_aside()
+        self._recover_ledger()
         self._recover_lines()
         recover_evaluations(run.store, run.metrics.lines("evaluation"))
 
@@ -55,24 +56,32 @@ class TrainingLoop(ABC):
         """Go on until the next version is published; its metrics line."""
 
     @property
+    def version(self) -> int:
+        """The version that the loop is at."""
+        return self.run.version
+
+    @property
     def wall(self) -> float:
         """Seconds of the loop, earlier processes of this run included."""
         return self._wall_before + time.perf_counter() - self._started
 
     @property
     def unfinished(self) -> bool:
-        return self.run.version < self.run.config.iterations
+        return self.version < self.run.config.iterations
 
     @property
     def evaluation_due(self) -> bool:
         """The newest version is one that is evaluated, or its evaluation was begun (it may have been the last one then)."""
-        run, version = self.run, self.run.version
+        run, version = self.run, self.version
         begun = bool(run.store.group_ids(f"e{version:06d}")) and not run.store.evaluation_path(version).exists()
         return version % run.config.evaluation.every == 0 or not self.unfinished or begun
 
     def evaluate(self) -> dict[str, Any]:
-        """Evaluate the newest version, once: what is there of its evaluation is not played again."""
-        run, version = self.run, self.run.version
+        """Evaluate the version that the loop is at, once: what is there of its evaluation is not played again."""
+        return self._measure(self.run.memories(self.version))
+
+    def _measure(self, memories: Mapping[str, Memory]) -> dict[str, Any]:
+        run, version = self.run, self.version
         episodes = run.config.evaluation.episodes
         if not run.store.evaluation_path(version).exists():
             # Before an episode was measured here nothing is known: the first ones also load models and pages.
@@ -88,7 +97,7 @@ class TrainingLoop(ABC):
             episodes=episodes,
             workers=self._workers,
             split=Split(run.config.evaluation.split),
-            memories=run.memories(version),
+            memories=memories,
         )
         # A version that was made again with other weights has another line for them.
         same = {"version": version, "policy": result.get("policy")}
@@ -108,7 +117,7 @@ class TrainingLoop(ABC):
 
     def announce_remaining_work(self) -> None:
         """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
-        config, version = self.run.config, self.run.version
+        config, version = self.run.config, self.version
         iterations = config.iterations - version
         episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
         evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
@@ -174,12 +183,19 @@ class TrainingLoop(ABC):
         if said := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
             self._progress.log(said)
 
+    def _recover_ledger(self) -> None:
+        """Enter versions that the trainer has published since the run was opened: it goes on with a batch that it finds."""
+        known = set(self.run.journal.updates())
+        for version in range(1, self.version + 1):
+            if version not in known:
+                self.run.journal.record_update(*published_batch(self.run.store, version))
+
     def _recover_lines(self) -> None:
         """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
         run = self.run
         known = {line["iteration"] for line in run.metrics.lines("iteration")}
         for version in run.store.versions():
-            if version == 0 or version - 1 in known:
+            if version == 0 or version > self.version or version - 1 in known:
                 continue
             records = run.records(groups_of_version(run.store, version))
             batch = read_batch(run.store, version)

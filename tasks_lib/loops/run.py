@@ -39,6 +39,8 @@ class TrainingRun:
         self.store = RunStore(config.run_dir)
         if (newest := self.store.latest_policy()) is not None:
             self.store.check_policy(newest)
+        self.opened_at = newest or 0
+        """The newest version when it was opened: the trainer goes on by itself with a batch that it finds."""
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
         mark_evaluations_doubtful(self.store)
@@ -88,7 +90,7 @@ class TrainingRun:
 
     def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""
-        return self.rollouts.warm_request(self.tasks[0], self.version)
+        return self.rollouts.warm_request(self.tasks[0], self.opened_at)
 
     def shards_at_once(self) -> int:
         """Shards that a worker of a local cluster rolls out at once: those of an asynchronous run, and one of an evaluation."""

@@ -46,6 +46,8 @@ class Trainer:
 
     def start(self) -> None:
         """Start the process group unless it is alive; returns at once."""
+        if self._stopped:
+            raise TrainingError("the trainer was stopped: its run ends")
         if self._process is None or not self._process.alive:
             self._process = TrainerProcess.start(self._store.root, self._spec)
 

@@ -19,6 +19,9 @@ from training.ledger.store import RunStore
 from training.pacing.admission import Pace, capacity
 from training.pacing.window import LiveGroup, fits, next_batch
 
+MAX_LEFT_OUT = 2
+"""Batches of groups that may leave nothing to learn from before a batch is made of what there is."""
+
 
 class NextBatch(NamedTuple):
     """What a batch is made of."""
@@ -44,6 +47,7 @@ class Admissions:
         pace: Pace,
         algorithm: AlgorithmConfig,
         *,
+        newest: int,
         depth: int,
         batches: int,
         replace: bool,
@@ -51,6 +55,7 @@ class Admissions:
         """
         Args:
             pace: Of the run.
+            newest: Version that the run was opened at.
             depth: Versions that admission runs ahead, at most the staleness: less of it leaves slow groups more time.
             batches: Of the whole run.
             replace: Groups that leave nothing to learn from do not count for a batch.
@@ -64,7 +69,7 @@ class Admissions:
         """Groups that ended since the newest batch and count for none."""
         self.taken = 0
         """Batches that were made: of published versions, and of the one that is being trained."""
-        self._unfinished, self._next = self._read()
+        self._unfinished, self._next = self._read(newest)
 
     @property
     def running(self) -> int:
@@ -77,6 +82,11 @@ class Admissions:
         return len(self._live) - self.running
 
     @property
+    def lost(self) -> bool:
+        """So many groups left nothing to learn from that no more are started: the batch is made of what there is."""
+        return len(self.left_out) >= MAX_LEFT_OUT * self._pace.batch
+
+    @property
     def versions_under_way(self) -> set[int]:
         """Versions that groups under way were started with."""
         return {group.version for group in self._live.values() if not group.ready}
@@ -87,6 +97,8 @@ class Admissions:
         Args:
             version: That the engines serve.
         """
+        if self.lost:
+            return []
         accepted = self.taken * self._pace.batch + self.ready
         room = capacity(self._admission, version=version, accepted=accepted, running=self.running)
         room = min(room, self._batches * self._pace.batch - accepted - self.running)
@@ -101,23 +113,26 @@ class Admissions:
         else:
             self._live[number] = LiveGroup(number, record.policy_version, ready=True)
 
-    def next_batch(self, version: int, *, whole: bool = True) -> NextBatch | None:
+    def next_batch(self, version: int, *, partial: bool = False) -> NextBatch | None:
         """The groups of the batch that is trained on ``version``; ``None`` while it is waited for.
 
         Args:
-            whole: ``False``: take what is ready, however few.
+            partial: Take what is ready, however few, where a whole batch is not to be had.
         """
-        if self.running and self.taken + 1 >= self._batches:
+        last = self.taken + 1 >= self._batches
+        if self.running and last:
             return None  # what ended after the last batch would be in none
-        live = sorted(self._live.values(), key=lambda group: group.number)
-        if whole:
-            numbers = next_batch(self._pace, version, live)
-            if numbers is None:
-                return None
-        else:
-            numbers = tuple(group.number for group in live if group.ready)[: self._pace.batch]
+        live = list(self._live.values())
+        numbers = next_batch(self._pace, version, live)
+        if numbers is None and partial:
+            ready = sorted((group for group in live if group.ready), key=lambda group: (group.version, group.number))
+            numbers = tuple(group.number for group in ready[: self._pace.batch])
             if not fits(self._pace, version, [group for group in live if group.number not in numbers]):
-                return None
+                numbers = None
+        if last and (numbers is not None or partial):
+            numbers = tuple(self._live)
+        if numbers is None:
+            return None
         return NextBatch(
             tuple(self.name(number) for number in numbers), tuple(record.group_id for record in self.left_out)
         )
@@ -154,9 +169,8 @@ class Admissions:
             self._block = (block, self._sampler.groups(block, 0))
         return self._block[1][index]
 
-    def _read(self) -> tuple[list[int], int]:
+    def _read(self, newest: int) -> tuple[list[int], int]:
         """Take in what the run's files say: numbers of groups that have to be started again, and the next new one."""
-        newest = self._store.latest_policy() or 0
         self.taken = newest
         consumed = {group for version in range(1, newest + 1) for group in groups_of_version(self._store, version)}
         ended = set(self._store.group_ids("i*"))

@@ -26,6 +26,7 @@ from tasks_lib.config import ClusterConfig
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
+from tasks_lib.processes.retries import PASSING
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.environment import TORCH_ENVIRONMENT
@@ -77,16 +78,16 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int 
 
 
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
-    """Run a coroutine function on every worker of the current cluster, and wait. What happens on a worker that dies is logged.
+    """Run a coroutine function on every worker of the current cluster, and wait. What may pass is logged, as a worker that dies.
 
     Raises:
-        RollwrightError: it failed on a worker.
+        RollwrightError: it failed on a worker, as it would again.
     """
     client = _connection.get()
     if client is None:
         raise ConfigError("no cluster: call this inside `with use_cluster(...)`")
     for worker, failure in client.run(function, *values, on_error="return").items():
-        if isinstance(failure, RollwrightError):
+        if isinstance(failure, RollwrightError) and not isinstance(failure, PASSING):
             raise failure
         if failure is not None:
             logger.warning("worker %s was not told: %s: %s", worker, type(failure).__name__, failure)

@@ -104,7 +104,14 @@ class GroupSampler:
         """What the task families remember when a version is there: after the iterations that made it."""
         if self._config.rollout.memory != "family":
             return {}
-        return self._newest.memories if self._overlapping else self.state(version).memories
+        return self._newest_known().memories if self._overlapping else self.state(version).memories
+
+    def _newest_known(self) -> SamplerState:
+        """Of an asynchronous run: that of the newest draw."""
+        known = sorted(self._store.sampler_state_path(0).parent.glob("i*.json"))
+        if known and (newest := int(known[-1].stem[1:])) > self._newest.iteration:
+            return _read(self._store, newest)
+        return self._newest
 
     def state(self, iteration: int) -> SamplerState:
         """What an iteration's draws begin from.

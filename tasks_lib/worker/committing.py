@@ -58,7 +58,7 @@ class Play:
     async def _slot(self, plan: Iterable[tuple[int, int]], session: str) -> None:
         """Play the (group index, sample) of a plan one after the other, in one session of the actor."""
         status = self.live.slot()
-        async with self.runner.actor.session(session):
+        async with self.permits, self.runner.actor.session(session):
             for index, sample in plan:
                 await self._episode(index, sample, status, session)
             status.rest()

@@ -13,9 +13,9 @@ import atexit
 import gc
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -100,7 +100,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._looks: VisualRewardSources | None = None
         self._helpers: Mapping[str, Helper] = {}
         self._made_for: WorkerNeeds | None = None
-        self._preparing = threading.Lock()
+        self._preparing = threading.RLock()
+        self._busy = 0
+        self._idle = threading.Condition()
+        """Of requests under way: what they use is not closed for one with other needs."""
         RolloutWorker._instance = self
         logging.getLogger(STATES).addFilter(is_not_cancelled)
         logging.getLogger("prefect.task_runs").addFilter(is_not_reported_by_flow)
@@ -140,10 +143,11 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         """Load what the groups of ``request`` will need. Blocks; called from a Dask task's thread."""
         self._prepare(request)
 
-    def serve(self, version: int, checkpoint: Path) -> None:
-        """Serve a version from now on, while episodes go on, unless there is no engine yet or it has a newer one. Blocks."""
+    def serve(self, run_dir: str, version: int, checkpoint: Path) -> None:
+        """Serve a run's version from now on, while episodes go on; nothing where another run's, a newer one, or none is served. Blocks."""
         with self._preparing:
-            if self._engine is not None and version > self._served:
+            ours = self._made_for is not None and self._made_for.run_dir == run_dir
+            if ours and self._engine is not None and version > self._served:
                 self._loop.wait(self._engine.publish(version, checkpoint))
                 self._served = version
 
@@ -155,8 +159,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         pipeline: dict[str, dict[str, Any]] = {}
         if missing:
             judge_account(request.rollout.judge, request.spent_path)
-            self._prepare(request)
-            seconds, pipeline = self._loop.carry_out(self._roll_out(request, missing, store))
+            with self._using(lambda: self._prepare(request)):
+                seconds, pipeline = self._loop.carry_out(self._roll_out(request, missing, store))
         return RolloutReport(
             group_ids=tuple(group.group_id for group in request.groups),
             already_committed=len(request.groups) - len(missing),
@@ -172,10 +176,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         stage: dict[str, Any] = {}
         if missing:
             judge_account(request.rollout.judge, request.spent_path)
-            with self._preparing:
-                self._use_needs(WorkerNeeds.of(request))
-                self._loop.wait(self._start_web({task.site for task in request.tasks.values()}, request))
-            stage = self._loop.carry_out(self._grade(request, missing, store))
+            with self._using(lambda: self._prepare_grading(request)):
+                stage = self._loop.carry_out(self._grade(request, missing, store))
         return GradeReport(graded=len(missing), already_graded=len(request.episodes) - len(missing), stage=stage)
 
     # -- in the worker's own loop
@@ -268,6 +270,24 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             keep=store.put_blob,
         )
 
+    @contextmanager
+    def _using(self, prepare: Callable[[], None]) -> Iterator[None]:
+        """What a request needs is there inside."""
+        with self._preparing:
+            prepare()
+            with self._idle:
+                self._busy += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._busy -= 1
+                self._idle.notify_all()
+
+    def _prepare_grading(self, request: GradeRequest) -> None:
+        self._use_needs(WorkerNeeds.of(request))
+        self._loop.wait(self._start_web({task.site for task in request.tasks.values()}, request))
+
     def _prepare(self, request: RolloutRequest) -> None:
         """Have the sites, the pool and the right policy version in place. Requests of different runs may follow each other."""
         with self._preparing:
@@ -308,6 +328,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def _use_needs(self, needs: WorkerNeeds) -> None:
         if needs != self._made_for:
+            with self._idle:
+                self._idle.wait_for(lambda: not self._busy)
             self._loop.wait(self._close())
             self._made_for = needs
             self._clip = load_clip(resolve_path(needs.clip)) if needs.clip else None
@@ -341,9 +363,9 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._served = -1
 
 
-async def serve_version(version: int, checkpoint: str) -> None:
+async def serve_version(run_dir: str, version: int, checkpoint: str) -> None:
     """Called on a worker by the run's flow: its engine is to serve a version that was published."""
-    await asyncio.to_thread(RolloutWorker.of_this_process().serve, version, Path(checkpoint))
+    await asyncio.to_thread(RolloutWorker.of_this_process().serve, run_dir, version, Path(checkpoint))
 
 
 def stragglers_of(request: RolloutRequest, groups: Sequence[GroupSpec]) -> OverSampling:

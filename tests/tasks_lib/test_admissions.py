@@ -63,17 +63,18 @@ class Walk:
 
     def open(self) -> None:
         """As a process that starts: everything is read from the files."""
+        self.version = self.store.latest_policy() or 0
         self.admissions = Admissions(
             self.store,
             cast(Any, Sampler(self.pace.batch)),
             self.pace,
             AlgorithmConfig(),
+            newest=self.version,
             depth=-(-self.pace.staleness // 2),
             batches=BATCHES,
             replace=self.replace,
         )
         self.running: list[tuple[str, int]] = []
-        self.version = self.store.latest_policy() or 0
         self.training = self.store.batch_path(self.version + 1).exists()
         if self.training:
             self.admissions.take(read_batch(self.store, self.version + 1).group_ids or ())
@@ -94,8 +95,8 @@ class Walk:
             self._end(*self.running.pop(self.random.randrange(len(self.running))))
 
     def _train(self) -> None:
-        lost = len(self.admissions.left_out) >= 2 * self.pace.batch
-        found = self.admissions.next_batch(self.version, whole=not lost)
+        lost = self.admissions.lost
+        found = self.admissions.next_batch(self.version, partial=lost)
         if found is None:
             return
         assert len(found.trained) == self.pace.batch or lost
@@ -118,8 +119,8 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("learnable", [0.6, 0.1])
-@pytest.mark.parametrize(("batch", "eta", "running"), [(2, 0, 4), (3, 1, 4), (4, 2, 40)])
+@pytest.mark.parametrize("learnable", [0.6, 0.1, 0.0])
+@pytest.mark.parametrize(("batch", "eta", "running"), [(2, 0, 8), (3, 1, 4), (4, 2, 40)])
 def test_each_group_is_in_one_batch_and_none_is_too_old(
     tmp_path: Path, seed: int, learnable: float, batch: int, eta: int, running: int
 ) -> None:
