@@ -22,7 +22,7 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@$(PYTHON) -m pytest -n 3 --dist worksteal --durations 20 -m 'not vllm'
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm'
 
 # The tests of one running server; `pytest -m vllm` also trains on one and kills servers, fifteen minutes more.
 test-vllm: vllm

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -194,7 +195,7 @@ class LiveFile:
             self._open -= 1
             if not self._open:
                 self._state, writing = None, self._writing.pop_all()
-                await writing.aclose()
+                await writing.__aexit__(*sys.exc_info())  # what failed inside says more than a warning
 
 
 @asynccontextmanager

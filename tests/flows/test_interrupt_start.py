@@ -39,7 +39,7 @@ def _starting_worker(process: psutil.Process, _log: Path) -> bool:
     ("flow", "moment", "last", "most"),
     [
         ("train", _importing, NOT_BEGUN, 1),
-        ("sweep", _starting_worker, BEGUN, 5),
+        ("sweep", _starting_worker, BEGUN, 6),
     ],
     ids=["imports", "a sweep arm's worker"],
 )
