@@ -54,7 +54,7 @@ def test_a_shared_engine_takes_the_work_divided_by_its_speed() -> None:
     workload = dataclasses.replace(
         without_variance_check(ALIKE), update_seconds=Distribution(1), judge_seconds=Distribution(0)
     )
-    result = simulate(workload, Machine(browsers=400, engine_turns=10), Schedule(2, staleness=4), versions=20)
+    result = simulate(workload, Machine(browsers=400, engine_turns=10), Schedule(2, staleness=4, depth=4), versions=20)
     assert result.period == pytest.approx(2 * 12 * 5 * 3 / 10, rel=0.02)
     assert result.binds == "engine" and result.engine_idle == pytest.approx(0, abs=0.02)
 
