@@ -185,10 +185,10 @@ class TrainingLoop(ABC):
 
     def _recover_ledger(self) -> None:
         """Enter versions that the trainer has published since the run was opened: it goes on with a batch that it finds."""
-        known = set(self.run.journal.updates())
-        for version in range(1, self.version + 1):
-            if version not in known:
-                self.run.journal.record_update(*published_batch(self.run.store, version))
+        run = self.run
+        for version in run.store.versions():
+            if 0 < version <= self.version and version not in run.journal.updates():
+                run.journal.record_update(*published_batch(run.store, version))
 
     def _recover_lines(self) -> None:
         """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
