@@ -27,7 +27,7 @@ from training.policy.renderer import Renderer
 from training.serving.engine import Engine, EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
 
-GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 4
+GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 3
 """Of a batch, of a group, and of the run."""
 TURN_MEAN, TURN_SIGMA = 1.0, 1.0
 """Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the logarithm."""
@@ -177,7 +177,7 @@ def config_of(arm: str, folder: str) -> TrainConfig:
         },
         "rewards": {"function": f"{__name__}:reward"},
         "algorithm": {"group_size": GROUP_SIZE},
-        "evaluation": {"episodes": 8, "every": VERSIONS},
+        "evaluation": {"episodes": 1, "every": VERSIONS},
     }
     config: TrainConfig = resolve(TrainConfig, merge(changes, ARMS[arm]))
     return config
