@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from benchmarks import Figure
-from benchmarks.async_workload import ARMS, GROUP_SIZE, GROUPS, VERSIONS
+from benchmarks.async_workload import ARMS, VERSIONS
 from tasks_lib.config import PROJECT
 from training.ledger.store import RunStore
 
@@ -44,9 +44,9 @@ def run() -> list[Figure]:
 
 
 def consumed_per_second(lines: list[dict[str, Any]]) -> float:
-    """Episodes of whole groups that versions were trained on, over the time from the first publication to the last."""
+    """Episodes that gave rows, over the time from the first publication to the last."""
     walls = [line["wall"] for line in lines]
-    return float(GROUPS * GROUP_SIZE * (len(lines) - 1) / (walls[-1] - walls[0]))
+    return float(sum(line["episodes"]["consumed"] for line in lines[1:]) / (walls[-1] - walls[0]))
 
 
 def orchestration_share(lines: list[dict[str, Any]]) -> float:
