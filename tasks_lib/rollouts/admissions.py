@@ -7,7 +7,7 @@ without a record are started again, first of all, those with one are ready or le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tasks_lib.rollouts.sampling import GroupSampler
@@ -184,9 +184,3 @@ class Admissions:
 def has_rows(record: GroupRecord, algorithm: AlgorithmConfig) -> bool:
     """Whether a group leaves anything to learn from: its rewards differ, or, for cloning, one of its episodes passed."""
     return bool(build_batch(record.policy_version + 1, [record.episodes], algorithm).rows)
-
-
-def oldest_first(records: Sequence[GroupRecord], order: Sequence[str]) -> list[GroupRecord]:
-    """Records in the order of these ids."""
-    by_id = {record.group_id: record for record in records}
-    return [by_id[group_id] for group_id in order]

@@ -22,16 +22,6 @@ def staleness(version: int, oldest: int) -> int:
     return version - oldest
 
 
-def staleness_weight(lag: int, limit: int, decay: float = 1.0) -> float:
-    """Weight of an episode in the loss: ``decay ** lag``, and 0 above ``limit``. It stays in its
-    group's baseline all the same.
-
-    >>> [staleness_weight(lag, limit=2, decay=0.5) for lag in range(4)]
-    [1.0, 0.5, 0.25, 0.0]
-    """
-    return decay**lag if lag <= limit else 0.0
-
-
 def staleness_histogram(lags: Iterable[int]) -> dict[int, int]:
     """How many episodes have each staleness, from 0 to the largest without gaps.
 

@@ -66,7 +66,7 @@ def next_batch(
 
     Where the bound cannot be kept any more (a run that goes on with a smaller eta), the batch is
     the B oldest groups as soon as they are ready; what is too old in it is for
-    `staleness.staleness_weight`.
+    ``algorithm.stale_limit``.
     """
     ordered = sorted(live, key=_age)
     chosen = _oldest_ready(ordered, pace.batch, overtake)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.pacing.staleness import staleness, staleness_histogram, staleness_weight
+from training.pacing.staleness import staleness, staleness_histogram
 
 
 def test_it_is_counted_from_the_oldest_token_to_the_version_that_is_updated() -> None:
@@ -12,11 +12,6 @@ def test_it_is_counted_from_the_oldest_token_to_the_version_that_is_updated() ->
     assert staleness(7, 5) == 2
     with pytest.raises(ValueError, match="version 8"):
         staleness(7, 8)
-
-
-def test_only_what_is_above_the_limit_is_left_out() -> None:
-    assert [staleness_weight(lag, 1) for lag in range(4)] == [1, 1, 0, 0]
-    assert [staleness_weight(lag, 9, decay=0.5) for lag in range(3)] == [1, 0.5, 0.25]
 
 
 def test_the_histogram_has_no_gaps() -> None:
