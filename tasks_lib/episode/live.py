@@ -94,7 +94,7 @@ class SlotStatus:
     doing: Doing = Doing.IDLE
     since: float = field(default_factory=time.monotonic)
     free: bool = False
-    """Nobody uses it any more."""
+    """It may be used again."""
 
     def now(self, doing: Doing, step: int | None = None) -> None:
         """It does something else from now on."""
@@ -139,7 +139,7 @@ class LiveState:
     lag: float = 0.0
 
     def slot(self) -> SlotStatus:
-        """A slot that nobody uses."""
+        """A free slot."""
         for slot in self.slots:
             if slot.free:
                 slot.free = False

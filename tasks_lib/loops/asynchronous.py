@@ -283,7 +283,7 @@ class AsynchronousLoop(TrainingLoop):
         now = time.time()
         self._timeline.append((name, round(now - (time.monotonic() - began), 2), round(now, 2)))
 
-    # -- what is told of it
+    # -- its line in the metrics
 
     def _details(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
         inside: defaultdict[str, float] = defaultdict(float)

@@ -90,7 +90,9 @@ def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: An
         if isinstance(failure, RollwrightError) and not isinstance(failure, PASSING):
             raise failure
         if failure is not None:
-            logger.warning("worker %s was not told: %s: %s", worker, type(failure).__name__, failure)
+            logger.warning(
+                "%s did not run on worker %s: %s: %s", function.__name__, worker, type(failure).__name__, failure
+            )
 
 
 def worker_settings(workers: int) -> dict[str, Any]:

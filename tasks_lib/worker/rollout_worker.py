@@ -93,7 +93,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._clock = ActivityClock(ACTIVITIES)
         self._live = LiveFile()
         self._served = -1
-        """Version that the engine was last told to serve."""
+        """Version that the engine serves."""
         self._permits: asyncio.Semaphore | None = None
         self._judge: Judge | None = None
         self._clip: Clip | None = None

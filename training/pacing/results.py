@@ -52,7 +52,7 @@ class Result:
     update: float
     """Seconds of an update."""
     browser_idle: float
-    """Share of time that a browser is lent to nobody."""
+    """Share of time that a browser is not in use."""
     engine_idle: float
     """Share of the engines' speed that is not used."""
     host_idle: float
