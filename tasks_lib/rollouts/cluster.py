@@ -55,6 +55,8 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int 
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
+            # A worker that was killed is started again, which takes longer than Dask's 15 s on a busy machine; then it is given up for good.
+            "distributed.deploy.lost-worker-timeout": "1h",
             **worker_settings(config.workers),
         }
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import os
 import runpy
+import signal
 import socket
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,7 +30,7 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
-from tasks_lib.rollouts.cluster import use_cluster, worker_settings
+from tasks_lib.rollouts.cluster import tell_workers, use_cluster, worker_settings
 from training.groups import GroupSpec
 from training.ledger.store import RunStore, read_json
 from training.trainer.launch import free_port
@@ -287,6 +289,30 @@ def test_workers_have_the_settings_of_ours() -> None:
     assert settings["distributed"]["worker"]["profile"]["enabled"] is False
     assert settings["distributed"]["admin"]["tick"]["interval"] == "100ms"
     assert environment["OMP_NUM_THREADS"] == str(max(1, (os.cpu_count() or 1) // 2))
+
+
+@pytest.mark.dask
+def test_a_killed_worker_comes_back_however_long_its_start_takes(prefect_api: None, tmp_path: Path) -> None:
+    """Dask gives a worker up that is not back in time: here at once, on a busy machine after 15 s."""
+
+    async def tell_pid(folder: str) -> None:
+        Path(folder, str(os.getpid())).touch()
+
+    def workers() -> set[str]:
+        tell_workers(tell_pid, str(tmp_path))
+        return {path.name for path in tmp_path.iterdir()}
+
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "100ms"}), use_cluster(ClusterConfig(), None):
+        (killed,) = workers()
+        os.kill(int(killed), signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while workers() == {killed}:
+            assert time.monotonic() < deadline, "no worker came back"
+            time.sleep(0.2)
+        time.sleep(6)  # Dask gives a nanny that it closes five seconds
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert len(workers()) == 1, "the new worker was closed again"
 
 
 @pytest.mark.dask
