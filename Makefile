@@ -1,6 +1,7 @@
 # make quickstart   set up, train, evaluate, leave a report
 # make test         set up, pass the tests
 # make test-vllm    set up the serving environment too, pass the tests that need it
+# make kills        kill every process of asynchronous runs at random moments, with twenty seeds: an hour
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
 # make gpu-check    parity of engines and trainer in bf16 on a CUDA device; exit status 2 where there is none
@@ -10,7 +11,7 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test test-vllm check gpu-check bench clean
+.PHONY: setup vllm quickstart test test-vllm kills check gpu-check bench clean
 
 setup:
 	@scripts/setup
@@ -28,10 +29,16 @@ test: setup
 test-vllm: vllm
 	@$(PYTHON) -m pytest -m 'vllm and not slow' --durations 20
 
+kills: setup
+	@ROLLWRIGHT_KILLS=20 $(PYTHON) -m pytest tests/flows/test_resume.py -k whatever_is_killed --durations 20
+
 check: setup
 	@scripts/check
 
-gpu-check: setup
+gpu-kills: setup
+	@ROLLWRIGHT_KILLS=20 $(PYTHON) -m pytest tests/flows/test_resume.py -k whatever_is_killed --durations 20
+
+check: setup
 	@$(PYTHON) scripts/gpu_check.py
 
 bench: setup

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NAMES = ("quickstart", "env", "trainer", "losses", "tasks", "rewards", "design2code", "serving", "async")
+NAMES = (
+    "quickstart",
+    "env",
+    "trainer",
+    "losses",
+    "tasks",
+    "rewards",
+    "design2code",
+    "serving",
+    "async",
+    "scale",
+    "simulator",
+)
 """Modules of this package that are benchmarks."""
 
 MODULES = {"async": "asynchronous"}

@@ -1,11 +1,13 @@
 """One arm of the benchmark ``async``: a real run whose engine and trainer only take time.
 
-Prefect, Dask, Chromium, rewards, ledger and files are the run's own. ``python -m benchmarks.async_workload ARM FOLDER`` trains.
+Prefect, Dask, Chromium, rewards, ledger and files are the run's own. ``python -m benchmarks.async_workload NAME FOLDER VERSIONS SETTINGS`` trains,
+with settings in JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import sys
 import time
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import flows  # noqa: F401 - sets Prefect up, before it is imported
 from envs.actions import format_action
 from envs.rewards import EpisodeEvidence
 from envs.types import Answer, Wait
@@ -28,7 +31,7 @@ from training.serving.engine import Engine, EngineStatistics, Generation, Genera
 from training.serving.local import LocalEngine
 
 GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 3
-"""Of a batch, of a group, and of the run."""
+"""Of a batch, of a group, and of each arm."""
 TURN_MEAN, TURN_SIGMA = 1.0, 1.0
 """Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the logarithm."""
 STEPS = {True: 5.1, False: 12.5}
@@ -160,13 +163,13 @@ class SleepingTrainer:
         """Nothing runs."""
 
 
-def config_of(arm: str, folder: str) -> TrainConfig:
-    """The quickstart's policy and pages under the workload."""
+def config_of(name: str, folder: str, versions: int, settings: dict[str, Any]) -> TrainConfig:
+    """The quickstart's policy and pages under the workload, with further settings."""
     changes: dict[str, Any] = {
         "preset": "quickstart",
         "root": folder,
-        "run_id": arm,
-        "iterations": VERSIONS,
+        "run_id": name,
+        "iterations": versions,
         "tasks": {"kinds": ["click-test-2"], "sampler": None},
         "rollout": {
             "groups_per_iteration": GROUPS,
@@ -177,21 +180,21 @@ def config_of(arm: str, folder: str) -> TrainConfig:
         },
         "rewards": {"function": f"{__name__}:reward"},
         "algorithm": {"group_size": GROUP_SIZE},
-        "evaluation": {"episodes": 1, "every": VERSIONS},
+        "evaluation": {"episodes": 1, "every": versions},
     }
-    config: TrainConfig = resolve(TrainConfig, merge(changes, ARMS[arm]))
+    config: TrainConfig = resolve(TrainConfig, merge(changes, settings))
     return config
 
 
-def main(arm: str, folder: str) -> None:
-    """Train one arm."""
+def main(name: str, folder: str, versions: str, settings: str) -> None:
+    """Train one run."""
     from flows.train import train
 
     with (
         patch("tasks_lib.rollouts.cluster.RolloutWorker", SleepingWorker),
         patch("flows.train.Trainer", SleepingTrainer),
     ):
-        train(**parameters_of(config_of(arm, folder)))
+        train(**parameters_of(config_of(name, folder, int(versions), json.loads(settings))))
 
 
 if __name__ == "__main__":

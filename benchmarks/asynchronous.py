@@ -20,7 +20,7 @@ from training.ledger.store import RunStore
 def run() -> list[Figure]:
     """Consumed episodes a second of each arm, their ratios, and the staleness of the asynchronous one."""
     with tempfile.TemporaryDirectory(prefix="rollwright-async-") as folder:
-        lines = {arm: _train(arm, Path(folder)) for arm in ARMS}
+        lines = {arm: train_arm(arm, settings, VERSIONS, Path(folder)) for arm, settings in ARMS.items()}
     rates = {arm: consumed_per_second(found) for arm, found in lines.items()}
     figures = [Figure(f"consumed episodes per second, {arm}", rate, "1/s", "") for arm, rate in rates.items()]
     staleness = [
@@ -62,11 +62,12 @@ def _idle(lines: list[dict[str, Any]]) -> list[Figure]:
     return [Figure("idle share of the trainer, async", 1 - updates / wall, "share", "")]
 
 
-def _train(arm: str, folder: Path) -> list[dict[str, Any]]:
-    """The metrics lines of an arm's versions."""
-    command = [sys.executable, "-m", "benchmarks.async_workload", arm, str(folder)]
+def train_arm(name: str, settings: dict[str, Any], versions: int, folder: Path) -> list[dict[str, Any]]:
+    """Train a run of the workload with these settings; the metrics lines of its versions."""
+    given = orjson.dumps(settings).decode()
+    command = [sys.executable, "-m", "benchmarks.async_workload", name, str(folder), str(versions), given]
     subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
-    lines = [orjson.loads(line) for line in RunStore(folder / arm).metrics_path.read_bytes().splitlines()]
+    lines = [orjson.loads(line) for line in RunStore(folder / name).metrics_path.read_bytes().splitlines()]
     found = [line for line in lines if line["kind"] == "iteration"]
-    assert len(found) == VERSIONS, f"{arm} has {len(found)} of {VERSIONS} versions"
+    assert len(found) == versions, f"{name} has {len(found)} of {versions} versions"
     return found

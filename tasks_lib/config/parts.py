@@ -89,7 +89,7 @@ class RolloutConfig(Settings):
     """How episodes are run on a worker."""
 
     groups_per_iteration: int = Field(16, ge=1, le=4096, description="Groups for one update.")
-    concurrency: int = Field(16, ge=1, le=256, description="Concurrent episodes on one worker.")
+    concurrency: int = Field(16, ge=1, le=4096, description="Concurrent episodes on one worker.")
     deterministic: bool = Field(
         True,
         description="Fixed batches repeat a seed exactly; false: free slots and batches (docs/serving.md).",
@@ -278,6 +278,10 @@ class PacingConfig(Settings):
     running: int = Field(
         0, ge=0, le=100_000, description="Groups under way at once; 0: twice as many as the workers play at once."
     )
+    adaptive: bool = Field(
+        False,
+        description="Have fewer groups under way while engines queue or the workers' machines are full, running at most.",
+    )
     replace: bool = Field(
         True, description="Start another group for each that leaves nothing to learn from, so that batches are full."
     )
@@ -301,10 +305,9 @@ class PacingConfig(Settings):
         """Versions that admission runs ahead."""
         return self.depth or -(-self.staleness // 2)
 
-    def groups_at_once(self, workers: int, rollout: RolloutConfig, group_size: int) -> int:
-        """Groups under way at once."""
-        played = -(-rollout.concurrency // (group_size + rollout.spare))
-        return self.running or max(2 * played * workers, 2)
+    def groups_at_once(self, workers: int, concurrency: int, episodes: int) -> int:
+        """Groups under way at once, of so many episodes, on workers that play so many episodes each."""
+        return self.running or max(2 * -(-concurrency // episodes) * workers, 2)
 
 
 class ClusterConfig(Settings):

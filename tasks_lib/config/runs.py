@@ -164,9 +164,14 @@ class TrainConfig(RunConfig):
             )
         return self
 
+    @property
+    def episodes_per_group(self) -> int:
+        """That are started, spare ones included."""
+        return self.algorithm.group_size + self.rollout.spare
+
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""
-        size = self.algorithm.group_size + self.rollout.spare
+        size = self.episodes_per_group
         episodes = self.rollout.groups_per_iteration * size
         spare = f" ({self.rollout.spare} of them spare)" if self.rollout.spare else ""
         evaluations = 1 + -(-self.iterations // self.evaluation.every)

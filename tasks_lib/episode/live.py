@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import psutil
 from pydantic import Field
 
 from envs.types import DiskError, Record, StopReason, Trajectory
@@ -81,6 +82,10 @@ class WorkerState(Record):
     """What the reward stage has done, and how many episodes wait for it."""
     lag: float = 0.0
     """Seconds that the worker's event loop was late before this state."""
+    cpu: float = 0.0
+    """Share of its machine's cores in use since the state before."""
+    memory: float = 0.0
+    """Share of its machine's memory in use."""
 
 
 @dataclass(slots=True)
@@ -163,6 +168,8 @@ class LiveState:
             browsers=self.browsers(),
             rewards=self.rewards(),
             lag=self.lag,
+            cpu=psutil.cpu_percent() / 100,
+            memory=psutil.virtual_memory().percent / 100,
         )
 
 

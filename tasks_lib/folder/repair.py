@@ -41,7 +41,7 @@ def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
     for version in range(1, newest + 1):
         decided |= {*groups_of_version(store, version)}
         decided |= _unrecorded(store, version, decided, stored)
-    size, attempts = config.algorithm.group_size + config.rollout.spare, config.rollout.attempts
+    size, attempts = config.episodes_per_group, config.rollout.attempts
     said = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
     said += [
         repair_group(store, group_id, stored, size=size, attempts=attempts)
@@ -258,7 +258,7 @@ def _repair_trained_group(store: RunStore, config: TrainConfig, group_id: str, s
     except StorageError as error:
         fault = error
     try:
-        size = config.algorithm.group_size + config.rollout.spare
+        size = config.episodes_per_group
         record = rebuilt_record(store, group_id, stored, size=size, attempts=config.rollout.attempts)
     except StorageError as lost:
         raise StorageError(

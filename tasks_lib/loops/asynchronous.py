@@ -21,6 +21,7 @@ from envs.types import TrainingError
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.loops.base import Stopwatch, TrainingLoop, describe_no_progress, train_metrics
+from tasks_lib.loops.load import AdaptiveConcurrency
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -55,7 +56,7 @@ class AsynchronousLoop(TrainingLoop):
         pace = Pace(
             batch=config.rollout.groups_per_iteration,
             staleness=config.pacing.staleness,
-            running=config.pacing.groups_at_once(workers, config.rollout, config.algorithm.group_size),
+            running=config.pacing.groups_at_once(workers, config.rollout.concurrency, config.episodes_per_group),
         )
         self._admissions = Admissions(
             run.store,
@@ -65,7 +66,10 @@ class AsynchronousLoop(TrainingLoop):
             newest=self._served,
             depth=config.pacing.ahead,
             batches=config.iterations,
-            replace=config.pacing.replace,
+            replace_empty=config.pacing.replace,
+        )
+        self._adaptive = (
+            AdaptiveConcurrency(run.store, config.serving, pace.running) if config.pacing.adaptive else None
         )
         self._events: queue.SimpleQueue[RunningShard | None] = queue.SimpleQueue()
         """Shards that ended; ``None`` for anything else that did."""
@@ -122,6 +126,8 @@ class AsynchronousLoop(TrainingLoop):
         self._start_update()
 
     def _start_groups(self) -> None:
+        if self._adaptive is not None:
+            self._admissions.limit(self._adaptive.measure(self._admissions.running))
         with self._clock("sample"):
             groups = self._admissions.admit(self._served)
         if not groups:
@@ -319,6 +325,7 @@ class AsynchronousLoop(TrainingLoop):
                 "workers_idle": inside["idle"] / max(sum(inside.values()), 1e-9),
                 "running": self._admissions.running,
                 "ready": self._admissions.ready,
+                **({} if self._adaptive is None else {"limit": self._adaptive.limit}),
                 "timeline": self._timeline,
             },
         }

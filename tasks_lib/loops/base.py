@@ -119,7 +119,7 @@ class TrainingLoop(ABC):
         """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
         config, version = self.run.config, self.version
         iterations = config.iterations - version
-        episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
+        episodes = config.rollout.groups_per_iteration * config.episodes_per_group
         evaluations = -(-config.iterations // config.evaluation.every) - version // config.evaluation.every
         seconds = iterations * episodes * (1 + UPDATE_SHARE) + evaluations * config.evaluation.episodes
         pace = self._episode_seconds

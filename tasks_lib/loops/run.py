@@ -98,7 +98,7 @@ class TrainingRun:
         if config.mode == "sync":
             return 1
         workers = config.cluster.workers
-        groups = config.pacing.groups_at_once(workers, config.rollout, config.algorithm.group_size)
+        groups = config.pacing.groups_at_once(workers, config.rollout.concurrency, config.episodes_per_group)
         return -(-groups // (workers * (config.rollout.groups_per_task or 1))) + 1
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:

@@ -175,7 +175,7 @@ class _Doctor:
         if self.config is None or not group_id.startswith("i"):
             return f"{COPY}; without one it is missing from the report, and a group that no result depends on is rolled out again"
         try:
-            size = self.config.algorithm.group_size + self.config.rollout.spare
+            size = self.config.episodes_per_group
             rebuilt_record(self.store, group_id, self.stored, size=size, attempts=self.config.rollout.attempts)
         except StorageError as lost:
             if group_id in self._trained:

@@ -109,7 +109,7 @@ def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
 
 def hours(model: Model, config: TrainConfig) -> tuple[float, float]:
     """Of all rollouts and of all updates."""
-    episodes = config.rollout.groups_per_iteration * (config.algorithm.group_size + config.rollout.spare)
+    episodes = config.rollout.groups_per_iteration * config.episodes_per_group
     horizon = config.rollout.horizon
     steps = STEPS * (horizon.train if isinstance(horizon, FixedHorizon) else HORIZON) * episodes
     browsers = config.rollout.concurrency * config.cluster.workers

@@ -8,6 +8,7 @@ without a record are started again, first of all, those with one are ready or le
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from tasks_lib.rollouts.sampling import GroupSampler
@@ -50,7 +51,7 @@ class Admissions:
         newest: int,
         depth: int,
         batches: int,
-        replace: bool,
+        replace_empty: bool,
     ) -> None:
         """
         Args:
@@ -58,11 +59,11 @@ class Admissions:
             newest: Version that the run was opened at.
             depth: Versions that admission runs ahead, at most the staleness: less of it leaves slow groups more time.
             batches: Of the whole run.
-            replace: Groups that leave nothing to learn from do not count for a batch.
+            replace_empty: Groups that leave nothing to learn from do not count for a batch.
         """
         self._store, self._sampler, self._pace, self._algorithm = store, sampler, pace, algorithm
         self._admission = Pace(batch=pace.batch, staleness=depth, running=pace.running)
-        self._batches, self._replace = batches, replace
+        self._batches, self._replace = batches, replace_empty
         self._block: tuple[int, list[GroupSpec]] = (-1, [])
         self._live: dict[int, LiveGroup] = {}
         self.left_out: list[GroupRecord] = []
@@ -70,6 +71,10 @@ class Admissions:
         self.taken = 0
         """Batches that were made: of published versions, and of the one that is being trained."""
         self._unfinished, self._next = self._read(newest)
+
+    def limit(self, running: int) -> None:
+        """Have at most so many groups under way from now on; those that are go on."""
+        self._admission = replace(self._admission, running=running)
 
     @property
     def running(self) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from envs.types import ConfigError, Trajectory
-from tasks_lib.config import resolve_path
+from tasks_lib.config import PacingConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
@@ -53,13 +53,22 @@ def fit(run: str) -> Fitted:
     episodes = [episode for record in records for episode in record.episodes]
     trajectories = list(_trajectories(store, episodes))
     browsers = config["rollout"]["concurrency"] * config["cluster"]["workers"]
-    spares = config["rollout"].get("spare", 0)
     return Fitted(
         _workload(records, trajectories, lines, config["algorithm"]["group_size"]),
         Machine(browsers=browsers, engine_turns=browsers),
-        Schedule(batch=config["rollout"]["groups_per_iteration"], spares=spares),
-        statistics.fmean(sum(line["seconds"].values()) for line in lines),
+        _schedule(config),
+        statistics.fmean(line["seconds"]["total"] for line in lines),
     )
+
+
+def _schedule(config: dict[str, Any]) -> Schedule:
+    rollout = config["rollout"]
+    schedule = Schedule(batch=rollout["groups_per_iteration"], spares=rollout.get("spare", 0))
+    if config.get("mode", "sync") == "sync":
+        return schedule
+    pacing, episodes = PacingConfig(**config["pacing"]), config["algorithm"]["group_size"] + schedule.spares
+    running = pacing.groups_at_once(config["cluster"]["workers"], rollout["concurrency"], episodes)
+    return replace(schedule, staleness=pacing.staleness, depth=pacing.ahead, running=running)
 
 
 def _iterations(store: RunStore) -> list[dict[str, Any]]:
@@ -98,16 +107,22 @@ def _workload(
         reset_seconds=Distribution.of(rest),
         browser_seconds=Distribution.of([step.seconds.observe + step.seconds.act for step in steps]),
         generation_seconds=Distribution.of([step.seconds.generate for step in steps]),
-        update_seconds=Distribution.of([line["seconds"].get("train", 0.0) for line in lines]),
-        publish_seconds=statistics.fmean(_beside(line["seconds"]) for line in lines),
+        update_seconds=Distribution.of([_update_seconds(line) for line in lines]),
+        publish_seconds=statistics.fmean(_until_served(line) for line in lines),
         abstain=1 - sum(episode.score is not None for episode in episodes) / len(episodes),
         success=beta_of([(sum(e.passed for e in r.usable), len(r.usable)) for r in records if r.usable]),
     )
 
 
-def _beside(seconds: dict[str, float]) -> float:
-    """What an iteration takes beside rollouts and training: publication, sampling, batch."""
-    return sum(value for name, value in seconds.items() if name not in ("rollout", "train"))
+def _update_seconds(line: dict[str, Any]) -> float:
+    """Of the trainer, saving included; lines of old runs have one sum."""
+    return float(sum(line.get("train_split", {"train": line["seconds"].get("train", 0.0)}).values()))
+
+
+def _until_served(line: dict[str, Any]) -> float:
+    """Seconds from the end of an update until the groups of the new version start; what runs beside rollouts is not in them."""
+    names = ("publish",) if "asynchronous" in line else ("batch", "sample", "orchestrate")
+    return sum(float(line["seconds"].get(name, 0.0)) for name in names)
 
 
 def beta_of(groups: Sequence[tuple[int, int]]) -> tuple[float, float]:

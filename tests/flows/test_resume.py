@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import random
 import shutil
 import time
@@ -11,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 
 from envs.types import StopReason
@@ -188,22 +190,42 @@ def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_with_room(make_run,
     check_whole(run.store, iterations=1)
 
 
+VICTIMS = {"browser": "--remote-debugging-pipe", "trainer": "training.trainer", "worker": "spawn_main", "flow": ""}
+"""Words of their command lines; the local engine lives in the worker."""
+
+
 @pytest.mark.timeout(900)
-def test_an_asynchronous_run_is_killed_and_trains_on_each_group_once_within_the_bound(make_run):
-    """Counted from the files alone: batches, group records and trajectories."""
-    iterations, size, staleness = 3, 4, 2
+@pytest.mark.parametrize("seed", range(int(os.environ.get("ROLLWRIGHT_KILLS", "1"))))
+def test_whatever_is_killed_an_asynchronous_run_trains_on_each_group_once_within_the_bound(make_run, seed):
+    """Each process once, in any order, at moments that the seed chooses; `make kills` tries twenty seeds."""
+    iterations, size, staleness = 4, 4, 2
     ahead = {"mode": "async", "pacing.staleness": staleness, "rollout.groups_per_iteration": size}
     run = make_run(
-        "ahead", **ahead, iterations=iterations, **{"evaluation.every": iterations, "evaluation.episodes": 4}
+        "ahead", seed=seed, **ahead, iterations=iterations, **{"evaluation.every": 9, "evaluation.episodes": 4}
     )
-    store = run.store
+    chance, store = random.Random(seed), run.store
     run.start()
-    run.wait_until(lambda: store.batch_path(2).exists())
-    run.kill()
-    kept = committed(store)
+    for victim in chance.sample(sorted(VICTIMS), len(VICTIMS)):
+        wanted = len(list(store.root.glob("trajectories/*/i*"))) + chance.randrange(1, 10)
+        run.wait_until(lambda wanted=wanted: len(list(store.root.glob("trajectories/*/i*"))) >= wanted)
+        time.sleep(chance.random() / 2)
+        kept = committed(store)
+        if victim == "flow":
+            run.kill()
+            run.start()
+        else:
+            run.wait_until(lambda victim=victim: bool(run.children(VICTIMS[victim])))
+            found = run.children(VICTIMS[victim])
+            with contextlib.suppress(psutil.NoSuchProcess):
+                chance.choice(found).kill()
+        assert kept.items() <= committed(store).items(), victim
     run.finish()
-    assert kept.items() <= committed(store).items()
     check_whole(store, iterations)
+    check_paced(store, iterations, size, staleness)
+
+
+def check_paced(store: RunStore, iterations: int, size: int, staleness: int) -> None:
+    """Counted from batches, group records and trajectories alone."""
     consumed: Counter[str] = Counter()
     for version in range(1, iterations + 1):
         batch = read_json(store.batch_path(version))

@@ -72,7 +72,7 @@ class Walk:
             newest=self.version,
             depth=-(-self.pace.staleness // 2),
             batches=BATCHES,
-            replace=self.replace,
+            replace_empty=self.replace,
         )
         self.running: list[tuple[str, int]] = []
         self.training = self.store.batch_path(self.version + 1).exists()

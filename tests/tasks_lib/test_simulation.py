@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,30 @@ def test_a_run_is_fitted_by_its_own_files(run: RunStore) -> None:
     assert (found.machine.browsers, found.schedule.batch, found.schedule.spares) == (16, 4, 1)
     alpha, beta = found.workload.success
     assert alpha / (alpha + beta) == pytest.approx(sum(each.passed for each in usable) / len(usable))
+
+
+def test_seconds_of_an_iteration_are_counted_once(run: RunStore) -> None:
+    found = fit(str(run.root))
+    assert found.period == pytest.approx(21.5)
+    assert found.workload.publish_seconds == pytest.approx(0.1 + 0.2 + 1.3)  # sample, batch, orchestrate
+
+
+def test_an_asynchronous_run_is_fitted_with_its_pacing(run: RunStore, tmp_path: Path) -> None:
+    copy = RunStore(shutil.copytree(run.root, tmp_path / "asynchronous"))
+    document = json.loads(copy.config_path.read_bytes())
+    document["config"] |= {"mode": "async", "pacing": {"staleness": 4, "running": 12}}
+    write_json(copy.config_path, document)
+    lines = [json.loads(line) for line in copy.metrics_path.read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "iteration":
+            line["asynchronous"] = {}
+            line["train_split"] = {"train": 5.0, "save_policy": 1.0}
+            line["seconds"] = {"rollout": 9.0, "sample": 0.5, "publish": 0.25, "orchestrate": 0.25, "total": 10.0}
+    copy.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = fit(str(copy.root))
+    assert (found.schedule.staleness, found.schedule.depth, found.schedule.running) == (4, 2, 12)
+    assert (found.period, found.workload.publish_seconds) == (10.0, 0.25)
+    assert set(found.workload.update_seconds.values) == {6.0}
 
 
 def test_the_spread_of_tasks_is_found_again() -> None:

@@ -57,6 +57,11 @@ class ServingConfig(Settings):
         return tuple(address.rstrip("/") for address in given)
 
     @property
+    def servers(self) -> int:
+        """How many vLLM servers there are: of your own, or started by the run."""
+        return len(self.address) or self.replicas
+
+    @property
     def own_servers_are_local(self) -> bool:
         """The run starts servers that only this machine can reach."""
         return self.engine == "vllm" and not self.address and self.host in LOOPBACK

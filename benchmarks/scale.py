@@ -1,0 +1,109 @@
+"""A thousand episodes at once without browsers: rate through flow, Dask, ledger and store, its drift, memory, files, and where the CPU goes."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks import Figure
+from benchmarks.scale_workload import GROUP_SIZE, GROUPS
+from tasks_lib.config import PROJECT
+from training.ledger.store import RunStore
+
+BATCHES = {"short": 20, "whole": 100}
+"""Of a thousand episodes each."""
+PARTS = tuple(BATCHES)
+WARM = 2
+"""Batches after which rates are measured: the first episodes all start at once."""
+
+
+def run(parts: tuple[str, ...] = ("whole",)) -> list[Figure]:
+    """100,000 episodes by default; the part ``short`` has 20,000."""
+    figures = []
+    for part in parts:
+        with tempfile.TemporaryDirectory(prefix="rollwright-scale-") as folder:
+            _train(Path(folder), BATCHES[part])
+            figures += _figures(Path(folder), BATCHES[part])
+    return figures
+
+
+def _train(folder: Path, batches: int) -> None:
+    command = [sys.executable, "-m", "benchmarks.scale_workload", str(folder), str(batches)]
+    subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
+
+
+def _figures(folder: Path, batches: int) -> list[Figure]:
+    store = RunStore(folder / "scale")
+    lines = [line for line in _read(store.metrics_path) if line["kind"] == "iteration"]
+    samples = _read(folder / "processes.jsonl")
+    walls = np.array([line["wall"] for line in lines])
+    episodes = GROUPS * GROUP_SIZE
+    tenth = max(1, len(lines) // 10)
+    first, last = (episodes * tenth / (walls[at + tenth] - walls[at]) for at in (WARM, len(lines) - 1 - tenth))
+    rate = float(episodes * (len(lines) - 1 - WARM) / (walls[-1] - walls[WARM]))
+    said = f"of {batches * episodes:,}"
+    return [
+        Figure(f"episodes per second {said}", rate, "1/s", ">= 30"),
+        Figure(f"last tenth / first tenth {said}", float(last / first), "ratio", ">= 0.95"),
+        *_memory(samples, rate),
+        *_counts(store, lines),
+        *_shares(lines, samples),
+    ]
+
+
+def _memory(samples: list[dict[str, Any]], rate: float) -> list[Figure]:
+    """By process: the slope of its memory over the second half of the run."""
+    half = samples[len(samples) // 2 :]
+    at = np.array([sample["at"] for sample in half])
+    figures = []
+    for role in ("flow", "worker", "prefect server"):
+        mb = np.array([sample["processes"].get(role, {"mb": 0.0})["mb"] for sample in half])
+        slope = float(np.polyfit(at - at[0], mb, 1)[0]) / rate * 10_000
+        figures.append(Figure(f"memory per 10,000 episodes, {role}", slope, "MB", ""))
+        figures.append(Figure(f"memory at the end, {role}", float(mb[-1]), "MB", ""))
+    return figures
+
+
+def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
+    """Files and rows against the episodes that the metrics count; the ledger's states add up to them."""
+    trained = {group for group in store.group_ids("i*")}
+    stored = Counter(name.rsplit("-s", 1)[0] for name in store.episode_ids())
+    episodes = sum(stored[group] for group in trained)
+    with closing(sqlite3.connect(store.journal_path)) as journal:
+        (rows,) = journal.execute("SELECT count(DISTINCT episode_id) FROM events").fetchone()
+    consumed = sum(line["episodes"]["started"] for line in lines)
+    stale = sum(line["episodes"]["stale"] for line in lines)
+    return [
+        Figure("trajectories / episodes of committed groups", episodes / (len(trained) * GROUP_SIZE), "ratio", ""),
+        Figure("ledger's episodes / trajectories", rows / episodes, "ratio", ""),
+        Figure("episodes that batches decided about / trajectories", consumed / episodes, "ratio", ""),
+        Figure("episodes dropped for staleness", stale, "episodes", "<= 0"),
+    ]
+
+
+def _shares(lines: list[dict[str, Any]], samples: list[dict[str, Any]]) -> list[Figure]:
+    """Where the time goes: CPU seconds of each process for a second of the run, and shares of the loop's and of the worker's wall time."""
+    first, last = samples[len(samples) // 5], samples[-1]
+    wall = last["at"] - first["at"]
+    figures = []
+    for role, process in last["processes"].items():
+        used = process["cpu"] - first["processes"].get(role, {"cpu": 0.0})["cpu"]
+        figures.append(Figure(f"CPU, {role}", used / wall, "cores", ""))
+    total = sum(line["seconds"]["total"] for line in lines)
+    for name in ("rollout", "sample", "batch", "orchestrate", "publish"):
+        share = sum(line["seconds"][name] for line in lines) / total
+        figures.append(Figure(f"share of the loop's time, {name}", share, "share", ""))
+    return figures
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]

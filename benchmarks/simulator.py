@@ -1,0 +1,60 @@
+"""What the simulator says of three runs against what they did: it is fitted to a fourth one, whose engine and trainer only take time."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import Figure
+from benchmarks.asynchronous import consumed_per_second, train_arm
+from tasks_lib.simulation.fit import Fitted, fit
+from training.pacing.simulate import simulate
+
+VERSIONS = 6
+"""Of each run."""
+SEEDS = 8
+"""Simulations of each run; their mean is compared."""
+
+FITTED: dict[str, Any] = {"mode": "async", "pacing": {"staleness": 2}}
+PREDICTED: dict[str, dict[str, Any]] = {
+    "synchronous": {"rollout": {"deterministic": False}},
+    "staleness 1, 24 groups": {
+        "mode": "async",
+        "pacing": {"staleness": 1},
+        "rollout": {"groups_per_iteration": 24},
+    },
+    "staleness 4, 8 groups, 32 slots": {
+        "mode": "async",
+        "pacing": {"staleness": 4},
+        "rollout": {"groups_per_iteration": 8, "concurrency": 32},
+    },
+}
+"""Settings of the runs that are predicted; everything else is the benchmark async's."""
+
+
+def run() -> list[Figure]:
+    """The ratio of simulated to measured consumed episodes a second."""
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="rollwright-simulator-") as folder:
+        root = Path(folder)
+        train_arm("fitted", FITTED, VERSIONS, root)
+        base = fit(str(root / "fitted"))
+        for number, (name, settings) in enumerate(PREDICTED.items()):
+            measured = consumed_per_second(train_arm(f"run-{number}", settings, VERSIONS, root))
+            said = predicted_per_second(base, fit(str(root / f"run-{number}")))
+            figures.append(Figure(f"consumed episodes per second, {name}", measured, "1/s", ""))
+            figures.append(Figure(f"error of the simulation, {name}", abs(said / measured - 1), "share", "<= 0.15"))
+    return figures
+
+
+def predicted_per_second(base: Fitted, run: Fitted) -> float:
+    """With the times of ``base``; of ``run`` only its settings are taken: schedule and places."""
+    machine = replace(base.machine, browsers=run.machine.browsers)
+    results = [
+        simulate(base.workload, machine, run.schedule, versions=VERSIONS - 1, warmup=1, seed=seed)
+        for seed in range(SEEDS)
+    ]
+    return statistics.fmean(result.episodes_per_hour for result in results) / 3600

@@ -1,0 +1,77 @@
+"""How full the machines of an asynchronous run are, and how many groups are to be under way for it.
+
+Workers write the CPU and the memory of their machine, and what their episodes do, once a second (`tasks_lib.episode.live`).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tasks_lib.episode.live import Doing, WorkerState
+from training.ledger.store import RunStore
+from training.pacing import concurrency
+from training.pacing.concurrency import Bounds, Load
+from training.serving.config import ServingConfig
+
+MEASURE_SECONDS = 10.0
+"""Between two measurements."""
+MAX_AGE = 10.0
+"""Seconds after which a worker's file is what a worker that ended has left."""
+
+
+class AdaptiveConcurrency:
+    """Moves the number of groups under way between an eighth of ``most`` and all of it; begins at half."""
+
+    def __init__(self, store: RunStore, serving: ServingConfig, most: int) -> None:
+        self._store = store
+        self._turns = serving.max_turns * serving.servers if serving.engine == "vllm" else 0
+        self._bounds = Bounds(floor=max(1, most // 8), ceiling=most, step=max(1, most // 16))
+        self._state = concurrency.start(self._bounds, max(1, most // 2))
+        self._next = time.monotonic()
+
+    @property
+    def limit(self) -> int:
+        """Groups under way at most."""
+        return self._state.limit
+
+    def measure(self, running: int) -> int:
+        """The limit after a measurement, if one is due.
+
+        Args:
+            running: Groups under way.
+        """
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + MEASURE_SECONDS
+            load = measure_load(self._store, self._turns, running)
+            if load is not None:
+                self._state = concurrency.adjust(self._bounds, self._state, load)
+        return self.limit
+
+
+def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
+    """The load of all workers, by their newest files; ``None`` where none is at work.
+
+    Args:
+        turns: That the engines generate at once; what is asked for beyond them queues. 0: engines of the workers, whose load
+            is that of the workers' machines.
+        running: Groups under way.
+    """
+    now = time.time()
+    files = store.live_path("").parent.glob("*.json")
+    states = [state for path in files if (state := _read(path)) and now - state.time < MAX_AGE]
+    if not states:
+        return None
+    asked = sum(slot.doing is Doing.TURN for state in states for slot in state.slots)
+    queue = max(0, asked - turns) / turns if turns else 0.0
+    return Load(now, queue, max(max(state.cpu, state.memory) for state in states), running)
+
+
+def _read(path: Path) -> WorkerState | None:
+    """``None`` for a file that another version wrote, or that is being replaced."""
+    try:
+        return WorkerState.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
