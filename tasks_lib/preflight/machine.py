@@ -16,6 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,20 +107,24 @@ def examine_machine(options: MachineOptions) -> Iterator[Finding]:
 def run_check(check: Check) -> list[Finding]:
     """The findings of one check, with a fault for its exception or if it is not over at its deadline."""
     found: list[Finding] = []
+    over = threading.Event()  # not ``join``: Python 3.11 takes a thread for ended when Ctrl-C interrupts it
 
     def work() -> None:
-        found.extend(guarded(check.name, check.run, check.todo))
+        try:
+            for each in guarded(check.name, check.run, check.todo):
+                found.append(each)  # one by one: those before the deadline count
+        finally:
+            over.set()
 
-    # A thread that hangs must not keep the process from ending.
-    thread = threading.Thread(target=work, name=check.name, daemon=True)
-    thread.start()
+    # A thread that hangs must not keep the process from ending. Prefect keeps its settings in the context.
+    threading.Thread(target=copy_context().run, args=(work,), name=check.name, daemon=True).start()
     try:
-        thread.join(check.seconds)
+        in_time = over.wait(check.seconds)
     except KeyboardInterrupt:
-        thread.join(TIDY_SECONDS)
+        over.wait(TIDY_SECONDS)
         raise
-    if thread.is_alive():
-        return [Finding(check.name, f"did not end within {check.seconds:g} s", check.todo)]
+    if not in_time:
+        return [*found, Finding(check.name, f"did not end within {check.seconds:g} s", check.todo)]
     return found
 
 

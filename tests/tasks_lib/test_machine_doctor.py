@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import distributed
@@ -194,14 +197,19 @@ def test_the_serving_environment(tmp_path: Path, distributions: list[str] | None
     [
         ([], "2.13.0+cpu", "note", "no CUDA device"),
         (["nvidia0", "nvidia1", "nvidiactl"], "2.13.0+cpu", "note", "2 CUDA devices, and torch 2.13.0+cpu"),
-        (["nvidia0"], "2.13.0", "fault", "torch can use none"),
+        (["nvidia0"], "2.13.0", "fault", "torch can use none (the driver is too old)"),
         ([], "2.13.0", "note", "no CUDA device"),
     ],
 )
 def test_gpus_that_cannot_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: list[str], version: str, severity: str, said: str
 ) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    def available() -> bool:
+        warnings.warn("the driver is too old", stacklevel=1)
+        return False
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_available=available), version=SimpleNamespace(cuda="13.0"))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # the real one takes seconds to import
     for each in devices:
         (tmp_path / each).touch()
     (found,) = run(lambda: machine.check_gpus(tmp_path, version))
@@ -361,15 +369,21 @@ def test_a_vllm_server_that_a_run_cannot_use(server: dict[str, Any], said: str) 
 SHARED = Path("/proc/self/cwd/store")
 """One path that is another folder in a process with another working directory, as where a machine lacks the mount."""
 
+IN_PROCESS: dict[str, Any] = {
+    "processes": False,
+    "protocol": "tcp://",
+    "host": "127.0.0.1",
+    "dashboard_address": "127.0.0.1:0",
+}
+
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A scheduler, a worker of this process, and one that was started in another folder; the scheduler's address and our folder."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
+    """A scheduler, a worker of this process, and one that was started in another folder; the addresses of the first two, and our folder."""
     here, elsewhere = (tmp_path_factory.mktemp(name) for name in ("here", "elsewhere"))
     for folder in (here, elsewhere):
         (folder / "store").mkdir()
-    options = {"dashboard_address": None, "host": "127.0.0.1", "memory_limit": 0, "threads_per_worker": 1}
-    with distributed.LocalCluster(n_workers=1, processes=False, resources={"browser": 1}, **options) as started:
+    with distributed.LocalCluster(n_workers=1, resources={"browser": 1}, memory_limit=0, **IN_PROCESS) as started:
         address = started.scheduler_address
         command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--no-dashboard"]
         environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
@@ -378,7 +392,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         try:
             with distributed.Client(address, set_as_default=False) as client:
                 client.wait_for_workers(2, timeout=60)
-            yield address, here
+            yield address, started.workers[0].worker_address, here
         finally:
             other.terminate()
             other.wait(20)
@@ -386,24 +400,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 
 @pytest.fixture
 def by_worker(
-    cluster: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+    cluster: tuple[str, str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], tuple[list[Finding], list[Finding], list[Finding]]]:
     """The findings of the whole cluster, of the worker of this process and of the one that was started elsewhere."""
-    address, here = cluster
+    address, own, here = cluster
     monkeypatch.chdir(here)
     monkeypatch.setattr(workers, "SEEN_SECONDS", 0.5)
 
     def look() -> tuple[list[Finding], list[Finding], list[Finding]]:
         found = checked("Dask", scheduler=address, storage=SHARED, storage_named=True)
         whole = [each for each in found if not each.path.startswith("worker ")]
-        ours = [each for each in found if each.path.startswith("worker inproc")]
+        ours = [each for each in found if each.path.startswith(f"worker {own}")]
         return whole, ours, [each for each in found if each not in whole and each not in ours]
 
     return look
 
 
 @pytest.mark.dask
-def test_a_worker_with_another_storage_is_named(by_worker: Callable[[], Any], cluster: tuple[str, Path]) -> None:
+def test_a_worker_with_another_storage_is_named(by_worker: Callable[[], Any], cluster: tuple[str, str, Path]) -> None:
     whole, ours, other = by_worker()
     assert [each.severity for each in whole] == ["ok", "ok"] and "2 workers" in whole[0].what
     (good,) = ours
@@ -413,21 +427,21 @@ def test_a_worker_with_another_storage_is_named(by_worker: Callable[[], Any], cl
     wrong = faults(other)
     ((path, said),) = wrong.items()
     assert path.endswith(", storage") and "does not see" in said and "mount the same storage" in said
-    assert not list((cluster[1] / "store").iterdir()), "what was written is removed"
+    assert not list((cluster[2] / "store").iterdir()), "what was written is removed"
 
 
 @pytest.mark.dask
 def test_workers_that_locks_do_not_keep_out_or_that_differ(
     by_worker: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "held_locks", no_locks)
     ours = {**workers.facts(), "Python": "3.9.1", "torch": "1.0"}
-    monkeypatch.setattr(workers, "facts", lambda: ours)
-    _, _, other = by_worker()  # the worker of this process has what we have
-    said = faults(other)
-    assert any("3.11" in each and "3.9.1 here" in each and "torch" in each for each in said.values())
-    _, mine, _ = by_worker()
-    assert any(path.endswith(", locks") for path in faults(mine))
+    monkeypatch.setattr(workers, "facts", lambda: ours)  # also in the worker of this process
+    monkeypatch.setattr(workers, "held_locks", no_locks)
+    _, same, other = by_worker()
+    ((path, said),) = faults(same).items()
+    assert path.endswith(", locks") and "flock gives a lock" in said and "SQLite writes" in said
+    (said,) = (each for path, each in faults(other).items() if path.endswith(", versions"))
+    assert f"Python {platform.python_version()} there, 3.9.1 here" in said and "torch" in said and "transf" not in said
 
 
 @pytest.mark.dask
@@ -435,7 +449,7 @@ def test_a_cluster_that_is_not_there_or_has_nobody(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(workers, "CONNECT_SECONDS", 0.5)
     gone = checked("Dask", scheduler=f"tcp://127.0.0.1:{free_port()}", storage=tmp_path)
     assert "no Dask scheduler answers" in faults(gone)["Dask"]
-    with distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None, host="127.0.0.1") as started:
+    with distributed.LocalCluster(n_workers=0, **IN_PROCESS) as started:
         found = checked("Dask", scheduler=started.scheduler_address, storage=tmp_path)
     assert "dask worker" in faults(found)["Dask"]
 
