@@ -59,7 +59,7 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         client = connect_client(address)
     with client, probe_folder(storage) as folder, held_locks(folder):
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        yield Finding("Dask", f"{address} answers and has {len(workers)} workers", "", "ok")
+        yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
         yield from guarded("Dask", lambda: _able(rollout_workers(client, address)), "start workers")
         # A file system may remember for a while that a file is not there: so it is asked for before it is made, as in a run.
         for worker in workers:
@@ -161,7 +161,7 @@ def _compare(ours: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _able(workers: list[str]) -> Iterator[Finding]:
-    yield Finding("Dask", f"{len(workers)} workers take rollouts (resource browser)", "", "ok")
+    yield Finding("Dask", f"workers that take rollouts (resource browser): {len(workers)}", "", "ok")
 
 
 def _lost(found: list[Finding]) -> bool:
