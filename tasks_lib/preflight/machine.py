@@ -120,8 +120,9 @@ def run_check(check: Check) -> list[Finding]:
             over.set()
 
     # A thread that hangs must not keep the process from ending. Prefect keeps its settings in the context.
-    threading.Thread(target=copy_context().run, args=(work,), name=check.name, daemon=True).start()
+    thread = threading.Thread(target=copy_context().run, args=(work,), name=check.name, daemon=True)
     try:
+        thread.start()  # it may have begun its work before this returns
         in_time = over.wait(check.seconds)
     except KeyboardInterrupt:
         over.wait(TIDY_SECONDS)

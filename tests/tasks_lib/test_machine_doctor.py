@@ -423,6 +423,7 @@ def by_worker(
     address, own, here = cluster
     monkeypatch.chdir(here)
     monkeypatch.setattr(workers, "SEEN_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "SOON_SECONDS", 60.0)  # a loaded machine is no slow storage
 
     def look() -> tuple[list[Finding], list[Finding], list[Finding]]:
         found = checked("Dask", scheduler=address, storage=SHARED, storage_named=True)
