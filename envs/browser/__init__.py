@@ -8,7 +8,7 @@ a task file, a reward or a policy; a site is what ``Site`` says of it.
 
 from typing import TYPE_CHECKING
 
-from envs.browser.chromium import find_chromium
+from envs.browser.chromium import chromium_version, find_chromium
 from envs.browser.options import Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
@@ -27,6 +27,7 @@ __all__ = [
     "PoolOptions",
     "SettleReason",
     "WebSession",
+    "chromium_version",
     "find_chromium",
 ]
 

@@ -315,6 +315,24 @@ class ChromiumProcess:
         return f": {lines[-1]}" if lines else ""
 
 
+async def chromium_version(executable: Path) -> str:
+    """Start a Chromium as a pool does, ask it its version (``HeadlessChrome/140.0.7339.80``) and stop it.
+
+    Raises:
+        BrowserError: as `ChromiumProcess.start`, or it does not answer the question.
+    """
+    process = await ChromiumProcess.start(executable, LAUNCH_ARGS, environment())
+    client = process.client()
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            return str((await client.call("Browser.getVersion", None, None))["product"])
+    except (TimeoutError, ConnectionLost) as error:
+        raise BrowserError(f"{executable} started and then did not answer ({type(error).__name__} {error})") from error
+    finally:
+        client.close()
+        await process.stop()
+
+
 def _spawn(
     executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path
 ) -> tuple[int, tuple[int, int]]:

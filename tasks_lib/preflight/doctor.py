@@ -11,7 +11,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +31,7 @@ from tasks_lib.folder.repair import (
     stored_by_group,
 )
 from tasks_lib.folder.values import KINDS
+from tasks_lib.preflight.findings import Finding
 from tasks_lib.rollouts.sampling import SamplerState
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import MANIFEST, REMOVED
@@ -47,21 +47,6 @@ SUMMARY = ("seed", "sample", "score", "passed", "steps", "response_tokens", "sto
 """What a record says of an episode and can be found in its trajectory; records of older runs have no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that the doctor found."""
-
-    path: str
-    """The file, from the run's folder on."""
-    what: str
-    todo: str
-    severity: Literal["fault", "note"] = "fault"
-    """A note is no damage: what a killed process left, or what is put right by itself."""
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.path}: {self.what}; {self.todo}"
-
-
 def examine(run_dir: Path) -> list[Finding]:
     """All that is wrong in a run's folder, and what to do about it.
 
@@ -72,13 +57,6 @@ def examine(run_dir: Path) -> list[Finding]:
     if not any((store.root / name).exists() for name in ("config.json", "groups", "policies", "trajectories")):
         raise ConfigError(f"--run: {store.root} is no folder of a run; give one such as runs/quickstart-seed0")
     return list(_Doctor(store).findings())
-
-
-def findings_json(run_dir: Path, findings: list[Finding]) -> str:
-    """The findings for scripts: ``{"run": …, "faults": n, "findings": [{path, what, todo, severity}, …]}``."""
-    faults = sum(each.severity == "fault" for each in findings)
-    document = {"run": str(run_dir), "faults": faults, "findings": [asdict(each) for each in findings]}
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
 class _Doctor:

@@ -34,17 +34,18 @@ EXAMPLE = "http://127.0.0.1:4200/api"
 _NO_ADDRESS = f"that is no address; expected something like {EXAMPLE}"
 
 
-def check_api() -> None:
-    """Ask the configured Prefect API for its version, with the settings that Prefect's own client uses.
+def check_api() -> str:
+    """The version of the configured Prefect API, asked for with the settings that Prefect's own client uses; ``cloud`` of Prefect Cloud.
 
-    Nothing is asked where no address is configured: then a run starts a server for itself.
+    Empty, and nothing is asked, where no address is configured: then a run starts a server for itself.
 
     Raises:
         ConfigError: nothing answers there, or what answers is no Prefect API of our major version, or refuses us.
     """
     address = PREFECT_API_URL.value()
     if not address:
-        return
+        return ""
+    version = "cloud"
     if not address.partition("://")[2].strip("/"):
         raise ConfigError(f"PREFECT_API_URL={address}: {_NO_ADDRESS}; {_fix()}")
     patient = {PREFECT_API_REQUEST_TIMEOUT: PATIENCE, PREFECT_CLIENT_MAX_RETRIES: TRIES - 1}
@@ -54,16 +55,23 @@ def check_api() -> None:
             cloud = client.server_type == ServerType.CLOUD
             answer = client.request("GET", "/health" if cloud else "/admin/version")  # type: ignore[arg-type]
             problem = _wrong_answer(address, answer) or ("" if cloud else _wrong_version(answer))
+            if not problem and not cloud:
+                version = str(answer.json())
     except httpx.HTTPStatusError as error:
         problem = _refusal(address, error.response)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         problem = _no_answer(address, error)
     if problem:
-        raise ConfigError(f"PREFECT_API_URL={_without_password(address)}: {problem}; {_fix()}")
+        raise ConfigError(f"PREFECT_API_URL={without_password(address)}: {problem}; {_fix()}")
+    return version
 
 
-def check_home() -> None:
-    """``ConfigError`` if the server that a run starts for itself has no place for its database: it would be started again and again."""
+def check_home() -> Path:
+    """The folder of the database of the server that a run starts for itself.
+
+    Raises:
+        ConfigError: it cannot be written to, and the server would be started again and again.
+    """
     home = Path(str(PREFECT_HOME.value())).expanduser()
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -74,13 +82,14 @@ def check_home() -> None:
             f"PREFECT_HOME={home}: the Prefect server of this run cannot keep its database there ({error.strerror}); "
             f"set PREFECT_HOME to a folder that can be written to"
         ) from error
+    return home
 
 
 def _wrong_answer(address: str, answer: httpx.Response) -> str:
     """What is wrong with an answer that is no refusal; empty if nothing."""
     if answer.history:
         place = httpx.URL(answer.url).copy_with(raw_path=httpx.URL(address).raw_path)
-        return f"it redirects to {answer.url.scheme}://{answer.url.netloc.decode()}, which changes requests; is it {_without_password(str(place))}"
+        return f"it redirects to {answer.url.scheme}://{answer.url.netloc.decode()}, which changes requests; is it {without_password(str(place))}"
     try:
         answer.json()
     except ValueError:
@@ -146,10 +155,10 @@ def _fix() -> str:
 
 
 def _with_scheme(address: str, scheme: str) -> str:
-    return _without_password(f"{scheme}://{address.partition('://')[2]}")
+    return without_password(f"{scheme}://{address.partition('://')[2]}")
 
 
-def _without_password(address: str) -> str:
+def without_password(address: str) -> str:
     """An address without a password."""
     scheme, separator, rest = address.partition("://")
     host, slash, path = rest.partition("/")

@@ -61,14 +61,8 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int 
         }
     )
     prefect_api = api_url()
-    with _cluster(config, shards) as cluster, _client(cluster) as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        able = sum(BROWSER_RESOURCE in worker.get("resources", {}) for worker in workers)
-        if not able:
-            raise ConfigError(
-                f"no worker of the Dask cluster at {config.address} offers the resource {BROWSER_RESOURCE!r}; "
-                f"start workers with: dask worker {config.address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
-            )
+    with _cluster(config, shards) as cluster, connect_client(cluster) as client:
+        able = len(rollout_workers(client, config.address))
         client.register_plugin(RolloutWorker(warm))
         token, connection = _current.set(cluster), _connection.set(client)
         try:
@@ -116,7 +110,28 @@ def worker_settings(workers: int) -> dict[str, Any]:
     }
 
 
-def _client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
+def rollout_workers(client: distributed.Client, address: str) -> list[str]:
+    """Addresses of the workers of the cluster at ``address`` that offer the ``browser`` resource.
+
+    Raises:
+        ConfigError: none does.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"].items()
+    able = [name for name, worker in workers if BROWSER_RESOURCE in worker.get("resources", {})]
+    if not able:
+        raise ConfigError(
+            f"no worker of the Dask cluster at {address} offers the resource {BROWSER_RESOURCE!r}; "
+            f"start workers with: dask worker {address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
+        )
+    return able
+
+
+def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
+    """A client of a cluster, or of a scheduler's address.
+
+    Raises:
+        ConfigError: no scheduler answers.
+    """
     try:
         return distributed.Client(cluster, set_as_default=False)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,3 +109,8 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of what the engine holds."""
+
+
+def noise_seed(seed: int, key: str) -> int:
+    """63-bit seed of one turn's noise, stable across processes and machines."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:8], "big") >> 1

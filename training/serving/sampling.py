@@ -6,13 +6,12 @@ turn comes from its own generator, so a turn does not depend on what else is in 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
 from transformers import LogitsProcessor
 
-from training.serving.engine import GenerationRequest
+from training.serving.engine import GenerationRequest, noise_seed
 
 
 class Sampler(LogitsProcessor):  # type: ignore[misc]
@@ -56,8 +55,3 @@ class Sampler(LogitsProcessor):  # type: ignore[misc]
             (row, values, request.max_new_tokens)
             for row, values, request in zip(ids, logprobs, self._requests, strict=True)
         ]
-
-
-def noise_seed(seed: int, key: str) -> int:
-    """63-bit seed of one turn's noise, stable across processes and machines."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:8], "big") >> 1

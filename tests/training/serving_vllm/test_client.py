@@ -14,8 +14,7 @@ import pytest
 from envs.types import ConfigError, EngineError, PolicyError, RollwrightError
 from tests.loopback import serving
 from training.policy.rendered import RenderedPrompt
-from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan
-from training.serving.sampling import noise_seed
+from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan, noise_seed
 from training.serving.vllm.client import ServerClient
 
 from .fake_vllm import IMAGE, FakeVllm, fake, turn

@@ -17,8 +17,7 @@ import httpx
 
 from envs.types import ConfigError, EngineError, FinishReason, PolicyError
 from training.policy.rendered import RenderedPrompt
-from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan
-from training.serving.sampling import noise_seed
+from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan, noise_seed
 from training.serving.vllm.command import SERVED_NAME
 
 GENERATE = "/inference/v1/generate"

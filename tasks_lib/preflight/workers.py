@@ -1,0 +1,205 @@
+"""Checks the workers of a Dask cluster: storage, locks, versions, Chromium.
+
+The client makes a folder in the storage and locks it. Each worker looks at it and writes a file there (`look`), which the client waits
+for; then the client writes one, and the workers wait for that (`wait_for_file`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import logging
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+
+from tasks_lib.folder.values import git_commit, versions
+from tasks_lib.preflight.findings import Finding, fault_of, guarded
+from tasks_lib.preflight.locks import held_locks, lock_problems
+from tasks_lib.preflight.machine import PROJECT, check_chromium
+from tasks_lib.preflight.storage import NFS_LOCKS, probe_folder
+from training.ledger.store import atomic_write_bytes
+
+CONNECT_SECONDS = 10.0
+SEEN_SECONDS = 10.0
+"""A file that another machine has written must be seen by then."""
+SOON_SECONDS = 1.0
+"""Later than that is worth a note."""
+LOOK_SECONDS = 60.0
+"""For one worker's part: Chromium alone has 30 s."""
+POLL_SECONDS = 0.05
+OF_CLIENT = "of-client"
+MOUNT = "mount the same storage under the same path on all machines, with short attribute caching (NFS: actimeo=1)"
+SAME = "give all machines the same checkout, run `make setup` there and start the workers again"
+BROWSER = "run `make setup` there, or set ROLLWRIGHT_CHROMIUM for that worker"
+
+
+def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
+    """What is found on each worker of the scheduler at ``address``.
+
+    Args:
+        storage: Folder of the runs, absolute: the same path on every machine.
+
+    Raises:
+        ConfigError: no scheduler answers.
+        DiskError: nothing can be written to the storage.
+    """
+    from tasks_lib.rollouts.cluster import connect_client, rollout_workers  # imports Prefect: seconds
+
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):
+        client = connect_client(address)
+    with client, probe_folder(storage) as folder, held_locks(folder):
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
+        yield from guarded("Dask", lambda: _able(rollout_workers(client, address)), "start workers")
+        # A file system may remember for a while that a file is not there: so it is asked for before it is made, as in a run.
+        for worker in workers:
+            (folder / file_name(worker)).exists()
+        looks = client.run(look, str(folder), facts(), SEEN_SECONDS, workers=workers, on_error="return")
+        writers = [worker for worker, found in looks.items() if isinstance(found, list) and not _lost(found)]
+        seen_here = _wait_for_all(folder, writers)
+        atomic_write_bytes(folder / OF_CLIENT, b"")
+        awaited = str(folder / OF_CLIENT), SEEN_SECONDS
+        seen_there = client.run(wait_for_file, *awaited, workers=writers, on_error="return")
+        for worker in workers:
+            found = looks[worker]
+            if isinstance(found, Exception):
+                yield fault_of(f"worker {worker}", found, SAME)
+                continue
+            if worker in writers:
+                found = [*found, *_visible(seen_here[worker], seen_there[worker])]
+            yield from _in_short(f"worker {worker}", found)
+
+
+def facts() -> dict[str, str]:
+    """What must be the same on all machines, by name. The commit is left out where there is no git."""
+    own = {"Python": platform.python_version(), "rollwright": importlib.metadata.version("rollwright")}
+    commit = git_commit()
+    return own | versions() | ({"commit": commit[:12]} if commit else {}) | {"project": str(PROJECT)}
+
+
+async def look(folder: str, ours: Mapping[str, str], seconds: float, dask_worker: Any) -> list[Finding]:
+    """A worker's part, in a thread of its process. Writes a file of the worker's if it sees the folder.
+
+    Args:
+        ours: The `facts` of the client.
+        seconds: Within which the folder must be seen.
+        dask_worker: Given by Dask.
+
+    Raises:
+        TimeoutError: it hangs.
+    """
+    work = partial(_look, Path(folder), ours, seconds, file_name(dask_worker.address))
+    return await asyncio.wait_for(asyncio.to_thread(work), LOOK_SECONDS)
+
+
+async def wait_for_file(path: str, seconds: float) -> float | None:
+    """Seconds until a file is seen; ``None`` if it is not within ``seconds``."""
+    begun = time.monotonic()
+    while not await asyncio.to_thread(Path(path).exists):
+        if time.monotonic() - begun > seconds:
+            return None
+        await asyncio.sleep(POLL_SECONDS)
+    return time.monotonic() - begun
+
+
+def file_name(worker: str) -> str:
+    """The file that a worker writes, from its address."""
+    return f"of-{hashlib.sha256(worker.encode()).hexdigest()[:16]}"
+
+
+def _look(folder: Path, ours: Mapping[str, str], seconds: float, name: str) -> list[Finding]:
+    checks: dict[str, tuple[Callable[[], Iterator[Finding]], str]] = {
+        "storage": (partial(_write, folder, name, seconds), MOUNT),
+        "locks": (partial(_locks, folder), NFS_LOCKS),
+        "versions": (partial(_compare, ours), SAME),
+        "Chromium": (check_chromium, BROWSER),
+    }
+    return [each for key, (check, todo) in checks.items() for each in guarded(key, check, todo)]
+
+
+def _write(folder: Path, name: str, seconds: float) -> Iterator[Finding]:
+    begun = time.monotonic()
+    while not folder.exists():
+        if time.monotonic() - begun > seconds:
+            yield Finding("storage", f"does not see {folder} within {seconds:g} s", MOUNT)
+            return
+        time.sleep(POLL_SECONDS)
+    (folder / OF_CLIENT).exists()
+    atomic_write_bytes(folder / name, b"")
+
+
+def _locks(folder: Path) -> Iterator[Finding]:
+    if not folder.exists():
+        return  # said with the storage
+    if problems := lock_problems(folder):
+        yield Finding("locks", "; ".join(problems), NFS_LOCKS)
+    else:
+        yield Finding("locks", "locks of this machine keep it out", "", "ok")
+
+
+def _compare(ours: Mapping[str, str]) -> Iterator[Finding]:
+    theirs = facts()
+    differ = [
+        f"{name} {theirs[name]} there, {ours[name]} here"
+        for name in sorted(ours.keys() & theirs.keys())
+        if ours[name] != theirs[name]
+    ]
+    if differ:
+        yield Finding("versions", ", ".join(differ), SAME)
+    else:
+        yield Finding("versions", f"the same project, Python {theirs['Python']} and packages", "", "ok")
+
+
+def _able(workers: list[str]) -> Iterator[Finding]:
+    yield Finding("Dask", f"workers that take rollouts (resource browser): {len(workers)}", "", "ok")
+
+
+def _lost(found: list[Finding]) -> bool:
+    return any(each.path == "storage" and each.severity == "fault" for each in found)
+
+
+def _wait_for_all(folder: Path, workers: list[str]) -> dict[str, float | None]:
+    """Seconds until each worker's file is seen here; ``None`` for those that are not within the deadline."""
+    begun = time.monotonic()
+    seen: dict[str, float | None] = {}
+    while (missing := [each for each in workers if each not in seen]) and time.monotonic() - begun <= SEEN_SECONDS:
+        for worker in missing:
+            with suppress(OSError):
+                (folder / file_name(worker)).stat()
+                seen[worker] = time.monotonic() - begun
+        time.sleep(POLL_SECONDS)
+    return dict.fromkeys(workers) | seen
+
+
+def _visible(here: float | None, there: object) -> Iterator[Finding]:
+    """What comes of the waiting in both directions."""
+    if isinstance(there, Exception):
+        yield fault_of("storage", there, MOUNT)
+        return
+    for what, seconds in (("its file is seen here", here), ("our file is seen there", there)):
+        if not isinstance(seconds, float):
+            yield Finding("storage", f"not within {SEEN_SECONDS:g} s: {what}", MOUNT)
+        elif seconds > SOON_SECONDS:
+            yield Finding("storage", f"{what} after {seconds:.1f} s", MOUNT, "note")
+        else:
+            yield Finding("storage", f"{what} after {seconds:.1f} s", "", "ok")
+
+
+def _in_short(worker: str, found: list[Finding]) -> Iterator[Finding]:
+    """What is well in one line, and each other thing in its own."""
+    well = [each.what for each in found if each.severity == "ok"]
+    if well:
+        yield Finding(worker, "; ".join(well), "", "ok")
+    for each in found:
+        if each.severity != "ok":
+            yield replace(each, path=f"{worker}, {each.path}")
