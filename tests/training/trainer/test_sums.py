@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from training.algorithms.choices import PolicyLoss
 from training.algorithms.losses import MAX_IMAGES, LossMetrics, sum_by_images
-from training.algorithms.policy_loss import PolicyLoss, policy_loss
+from training.algorithms.policy_loss import policy_loss
 from training.trainer.update import _summed
 
 WORLD, ROWS, COLUMNS, CAP = 2, 11, 9, 2.0
