@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+LENT = "lent"
+"""The activity of an episode that has a browser."""
 
 
 class ActivityClock:
@@ -24,6 +27,7 @@ class ActivityClock:
         self._priority = tuple(priority)
         self._active: Counter[str] = Counter()
         self._seconds = dict.fromkeys((*priority, "idle"), 0.0)
+        self._occupied: defaultdict[str, float] = defaultdict(float)
         self._since = time.perf_counter()
 
     @contextmanager
@@ -41,8 +45,15 @@ class ActivityClock:
         self._charge()
         return dict(self._seconds)
 
+    def occupied(self, activity: str) -> float:
+        """Seconds of an activity so far, whatever else went on: where it goes on twice at a time, each second counts twice."""
+        self._charge()
+        return self._occupied[activity]
+
     def _charge(self) -> None:
         now = time.perf_counter()
+        for activity, count in self._active.items():
+            self._occupied[activity] += count * (now - self._since)
         current = next((activity for activity in self._priority if self._active[activity]), "idle")
         self._seconds[current] += now - self._since
         self._since = now

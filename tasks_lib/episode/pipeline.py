@@ -42,6 +42,8 @@ class StageMetrics:
     """Sum of the times that items were worked on."""
     blocked_seconds: float = 0.0
     """Sum of the times that finished items waited for a place in the next queue."""
+    waiting_seconds: float = 0.0
+    """Sum of the times that items waited for this stage, before its queue and in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,14 +77,14 @@ class Stage(Generic[A, B]):
 
     async def enter(self) -> None:
         """Take a place in the queue; waits while it is full."""
-        await self._places.acquire()
+        await self._wait(self._places)
         self.metrics.queued += 1
         self.metrics.most_queued = max(self.metrics.most_queued, self.metrics.queued)
 
     async def run(self, item: A) -> B:
         """Work on an item that has a place in the queue, when it is its turn. `leave` must follow, unless this raises."""
         try:
-            await self._slots.acquire()
+            await self._wait(self._slots)
         finally:
             self.metrics.queued -= 1
             self._places.release()
@@ -98,6 +100,13 @@ class Stage(Generic[A, B]):
             self.metrics.busy_seconds += asyncio.get_running_loop().time() - started
         self.metrics.done += 1
         return result
+
+    async def _wait(self, turn: asyncio.Semaphore) -> None:
+        started = asyncio.get_running_loop().time()
+        try:
+            await turn.acquire()
+        finally:
+            self.metrics.waiting_seconds += asyncio.get_running_loop().time() - started
 
     def leave(self) -> None:
         """Let the next item be worked on."""

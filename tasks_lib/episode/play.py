@@ -18,7 +18,7 @@ from envs.rewards.webarena import Helper
 from envs.sites import LiveOptions, Site
 from envs.types import ACTIONS, WITH_MEMORY, BrowserError, EngineError, StepSeconds, StopReason, Trajectory
 from tasks_lib.config import RolloutConfig
-from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.activity import LENT, ActivityClock
 from tasks_lib.episode.actors import Actor, Situation
 from tasks_lib.episode.live import Doing, SlotStatus
 from tasks_lib.episode.oversampling import OverSampling
@@ -125,7 +125,8 @@ class _Episode:
         task = self.group.task
         self.slot.begin(self.episode_id, task.kind, task.horizon)
         async with self.runner.pool.lease(self.runner.sites[task.site]) as session:
-            await self._play(session)
+            with self.runner.clock(LENT):
+                await self._play(session)
 
     async def _play(self, session: WebSession) -> None:
         runner, web = self.runner, self.web

@@ -140,8 +140,8 @@ class MetricsLog:
         with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
             file.write(data)
         with raise_disk_errors(self._tensorboard):
-            for tag, value in _scalars(line, line["kind"]):
-                self._writer.add_scalar(tag, value, step)
+            for tag, value in numbers(line, line["kind"]):
+                self._writer.add_scalar(tag, float(value), step)
             self._writer.flush()
 
     def close(self) -> None:
@@ -175,12 +175,13 @@ def _is_line(line: bytes) -> bool:
     return isinstance(value, dict) and isinstance(value.get("kind"), str)
 
 
-def _scalars(value: Any, path: str) -> Iterable[tuple[str, float]]:
+def numbers(value: Any, path: str) -> Iterable[tuple[str, float]]:
+    """The numbers in nested mappings, each under its keys: ``train/kl_by_images/1``."""
     if isinstance(value, dict):
         for key, child in value.items():
-            yield from _scalars(child, f"{path}/{key}")
+            yield from numbers(child, f"{path}/{key}")
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, float(value)
+        yield path, value
 
 
 class MemoryMonitor:

@@ -29,6 +29,7 @@ from tasks_lib.rollouts.admissions import Admissions
 from tasks_lib.rollouts.cluster import tell_workers
 from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.rollouts.shards import RunningShard
+from tasks_lib.rollouts.use import TrainerQueue
 from tasks_lib.worker.requests import RolloutReport
 from tasks_lib.worker.rollout_worker import serve_version
 from training.batches import TrainingBatch
@@ -84,6 +85,7 @@ class AsynchronousLoop(TrainingLoop):
         """What ended since the newest version: name, beginning and end in seconds since 1970."""
         self._clock = Stopwatch()
         self._reports: list[RolloutReport] = []
+        self._trainer_queue = TrainerQueue()
         self._last_event = time.monotonic()
         self._threads: list[threading.Thread] = []
         """An evaluation, and the update under way."""
@@ -154,6 +156,7 @@ class AsynchronousLoop(TrainingLoop):
             found = self._admissions.next_batch(self._served, partial=late or self._admissions.lost)
             if found is None:
                 return
+            self._trainer_queue.leave(found.trained, found.left_out, time.monotonic())
             records = [self._record_of(group_id) for group_id in found.group_ids]
             batch = self._batch(version, records, {}, found.group_ids)
         if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
@@ -237,10 +240,13 @@ class AsynchronousLoop(TrainingLoop):
         report = shard.wait()
         with self._clock("orchestrate"):
             self._reports.append(report)
+            if report.use is not None:
+                self._workers_use.add([report.use])
             records = self.run.records([group.group_id for group in shard.request.groups])
             self.run.journal.accept(records)
             for record in records:
                 self._records[record.group_id] = record
+                self._trainer_queue.enter(record.group_id, time.monotonic())
                 self._admissions.end(record)
             self._mark("groups", shard.started)
 
@@ -302,6 +308,8 @@ class AsynchronousLoop(TrainingLoop):
         total = clock.total()
         lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions or ()]
         seconds = {name: clock.seconds[name] for name in ("batch", "sample", "orchestrate")}
+        waits = self._waits([report.pipeline for report in self._reports], manifest)
+        waits["queues"] |= self._trainer_queue.close()
         seconds |= {"publish": clock.seconds["serve"], "orchestrate": seconds["orchestrate"] + clock.seconds["ledger"]}
         return {
             "iteration": batch.version - 1,
@@ -318,6 +326,7 @@ class AsynchronousLoop(TrainingLoop):
             "rows": len(batch.rows),
             "train": train_metrics(manifest),
             "train_split": manifest["seconds"],
+            **waits,
             "asynchronous": {
                 "staleness": {str(lag): rows for lag, rows in staleness_histogram(lags).items()},
                 "train": sum(manifest["seconds"].values()),

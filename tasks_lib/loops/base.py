@@ -21,6 +21,7 @@ from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside, recover_evaluations
 from tasks_lib.rollouts.shards import describe_late_batches
+from tasks_lib.rollouts.use import WorkerAccount, mean_waits, trainer_idle
 from training.batches import TrainingBatch, build_batch
 from training.groups import GroupRecord
 from training.ledger.journal import groups_of_version, published_batch, read_batch
@@ -42,6 +43,7 @@ class TrainingLoop(ABC):
         self._trainer = trainer
         self._workers = workers
         self._progress = progress
+        self._workers_use = WorkerAccount()
         lines = run.metrics.lines()
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
@@ -179,6 +181,13 @@ class TrainingLoop(ABC):
         journal, groups = self.run.journal, groups_of_version(self.run.store, version)
         return {"episodes": journal.episodes(groups), "abstentions": journal.abstentions(groups)}
 
+    def _waits(
+        self, pipelines: Sequence[Mapping[str, Mapping[str, Any]]], manifest: Mapping[str, Any]
+    ) -> dict[str, dict[str, float]]:
+        """Idle shares, and mean seconds in queues, since the line before: as far as they were measured."""
+        idle, queues = self._workers_use.close()
+        return {"idle": {**idle, **trainer_idle(manifest)}, "queues": {**mean_waits(pipelines), **queues}}
+
     def _set_outdated_aside(self) -> None:
         if said := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
             self._progress.log(said)
@@ -212,6 +221,7 @@ class TrainingLoop(ABC):
                 "rows": len(batch.rows),
                 "train": train_metrics(manifest),
                 "train_split": manifest["seconds"],
+                "idle": trainer_idle(manifest),
                 "recovered": True,
             }
             run.metrics.append(iteration_line(records, details), version - 1)

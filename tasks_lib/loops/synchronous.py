@@ -51,6 +51,7 @@ class SynchronousLoop(TrainingLoop):
                 groups = run.sample(iteration, draw)
             rollout = run.rollouts.run(groups, version=iteration, workers=self._workers)
             records += rollout.records
+            self._workers_use.add(rollout.uses)
             for name, value in rollout.seconds.items():
                 seconds[name] += value
             with clock("batch"):
@@ -109,4 +110,5 @@ class SynchronousLoop(TrainingLoop):
             "rows": len(batch.rows),
             "train": train_metrics(manifest),
             "train_split": manifest["seconds"],
+            **self._waits(rollout.pipelines, manifest),
         }

@@ -14,7 +14,7 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 
-from tasks_lib.folder.metrics import format_share
+from tasks_lib.folder.metrics import format_share, numbers
 from tasks_lib.processes.server_watch import retry_until_reachable
 from tasks_lib.report import learning_curve_png
 from tasks_lib.report.data import read_run
@@ -30,16 +30,15 @@ def artifact_key(run_id: str, name: str) -> str:
 
 
 def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
-    """Success by task kind in one iteration, with its groups, episodes and seconds."""
+    """Success by task kind in one iteration, with its groups, episodes, seconds, training, idle shares and staleness."""
     rows = [
         {"what": kind, "value": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
         for kind, entry in line["success_by_kind"].items()
     ]
-    for section in ("groups", "episodes", "abstentions", "seconds", "train"):
+    for section in ("groups", "episodes", "abstentions", "seconds", "train", "idle", "queues", "asynchronous"):
         rows += [
-            {"what": f"{section}: {name}", "value": round(value, 4), "n": ""}
-            for name, value in line.get(section, {}).items()
-            if isinstance(value, int | float)
+            {"what": path.replace("/", ": ", 1), "value": round(value, 4), "n": ""}
+            for path, value in numbers(line.get(section, {}), section)
         ]
     publish_table(
         artifact_key(run_id, "iteration"),

@@ -102,8 +102,20 @@ class Iteration(BaseModel):
     steps_mean: float | None = None
     response_tokens_mean: float | None = None
     train: Numbers = {}
+    kl_by_images: Numbers = {}
+    """Of ``train``: the KL to the behaviour policy by the number of images in a row."""
+    idle: Numbers = {}
+    """Shares of time, of browsers, engines and trainer; empty in older runs."""
+    queues: Numbers = {}
+    """Mean seconds; empty in older runs."""
     pipelines: list[Stages] = []
     asynchronous: Overlap | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lift_kl(cls, found: Any) -> Any:
+        train = found.get("train") if isinstance(found, dict) else None
+        return {**found, "kl_by_images": train.get("kl_by_images", {})} if isinstance(train, dict) else found
 
     @model_validator(mode="after")
     def _unknown_of_none(self) -> Self:

@@ -58,6 +58,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingD
         orchestration_target=summary.ORCHESTRATION_TARGET,
         timeline=timeline(run),
         health=summary.health_charts(run),
+        staleness=summary.staleness_rows(run),
         counts=summary.episode_counts(run),
         stops=summary.stop_reasons(run),
         settled=summary.settled_steps(run),

@@ -43,10 +43,31 @@ HEALTH = {
     "kl_behaviour": ("KL to behaviour", "policy against the one that sampled"),
     "grad_norm": ("Gradient norm", "before clipping"),
     "ratio": ("Importance ratio", "mean over response tokens"),
+    "dual_clip": ("Dual clip", "tokens whose loss was bounded, A below 0"),
+    "dppo_masked": ("DPPO mask", "tokens that moved too far"),
+    "behaviour_weight": ("Behaviour weight", "proximal against sampling policy, mean"),
+    "ess": ("Effective sample size", "of the behaviour weights, share of their tokens"),
     "behaviour_masked": ("Masked tokens", "behaviour ratio out of range"),
+    "behaviour_clamped": ("Clamped tokens", "behaviour ratio above its cap"),
     "loss": ("Loss", "policy objective"),
 }
 """Keys of an iteration's ``train`` that are drawn, with title and meaning."""
+
+IDLE = {
+    "browsers": ("Idle browsers", "share of time that one is lent to no episode"),
+    "engines": ("Idle engines", "share of time without a turn under way"),
+    "trainer": ("Idle trainer", "share of time without a batch"),
+}
+"""Keys of an iteration's ``idle``, likewise."""
+
+QUEUES = {
+    "permit": ("Wait for a slot", "seconds, mean of episodes"),
+    "encode": ("Wait for the encoder", "seconds, mean of turns"),
+    "engine": ("Wait for the engine", "seconds, mean of turns"),
+    "reward": ("Wait for grading", "seconds, mean of episodes"),
+    "trainer": ("Wait for the trainer", "seconds, mean of groups"),
+}
+"""Keys of an iteration's ``queues``, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +284,15 @@ def episode_counts(run: RunData) -> EpisodeCounts:
     return EpisodeCounts(counts["started"], states, dict(sorted(causes.items())))
 
 
+def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
+    """(versions old, rows trained on, their share) over the run, by their oldest token; empty where nothing ran side by side."""
+    counts: Counter[int] = Counter()
+    for entry in run.iterations:
+        if entry.asynchronous is not None:
+            counts.update({int(old): int(rows) for old, rows in entry.asynchronous.staleness.items()})
+    return [(old, counts[old], counts[old] / max(counts.total(), 1)) for old in sorted(counts)]
+
+
 def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:
     """(stop reason, training episodes, evaluation episodes), the most frequent first."""
     training: Counter[str] = Counter()
@@ -382,15 +412,30 @@ def health_charts(run: RunData) -> list[tuple[LineChart, str, str]]:
     ]
     overlaps = [(float(i.iteration), i.asynchronous) for i in run.iterations if i.asynchronous is not None]
     clock = [(float(i.iteration), i.seconds["total"]) for i in run.iterations if "total" in i.seconds]
+    images = sorted({name for i in run.iterations for name in i.kl_by_images})
+    columns += [
+        (
+            f"KL, {name.replace('_', ' ')} {'image' if name == '1' else 'images'}",
+            "to behaviour, rows with so many",
+            [(float(i.iteration), i.kl_by_images[name]) for i in run.iterations if name in i.kl_by_images],
+        )
+        for name in images
+    ]
     columns += [
         ("Steps per episode", "mean", steps),
         ("Response length", "tokens per step, mean", tokens),
         ("Iteration time", "seconds of wall clock", clock),
         ("Staleness", "versions that a row's oldest token is old, mean", [(x, o.mean_staleness) for x, o in overlaps]),
-        ("Idle trainer", "seconds without a batch", [(x, o.trainer_idle) for x, o in overlaps]),
+        ("Trainer waits", "seconds without a batch", [(x, o.trainer_idle) for x, o in overlaps]),
         ("Idle workers", "share of their wall clock", [(x, o.workers_idle) for x, o in overlaps]),
         ("Groups under way", "when a version was published", [(x, float(o.running)) for x, o in overlaps]),
     ]
+    for measured, which in ((IDLE, "idle"), (QUEUES, "queues")):
+        found = [(float(i.iteration), getattr(i, which)) for i in run.iterations]
+        columns += [
+            (title, meaning, [(x, values[key]) for x, values in found if key in values])
+            for key, (title, meaning) in measured.items()
+        ]
     return [
         (_health_chart(title, points), meaning, number(points[-1][1])) for title, meaning, points in columns if points
     ]

@@ -22,7 +22,7 @@ from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.rollouts.planning import share_groups
-from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
+from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import PolicyConfig
 from training.groups import GroupRecord, GroupSpec
@@ -88,6 +88,8 @@ class Rollout:
     """Counters and connection states of each shard's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
     """What the stages between capture and generation, the generation batches, and the stage of rewards did in each shard."""
+    uses: list[tuple[WorkerUse, WorkerUse]] = field(default_factory=list)
+    """Of each shard's worker, when the shard began and when it ended."""
 
     @property
     def batches(self) -> dict[str, float]:
@@ -203,4 +205,5 @@ class Rollouts:
             {**seconds, "wall": wall},
             [report.browser for report in reports if report.browser],
             [report.pipeline for report in reports if report.pipeline],
+            [report.use for report in reports if report.use is not None],
         )

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from envs.types import Trajectory
@@ -28,6 +29,16 @@ from training.ledger.store import RunStore, write_json_once
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class PermitCounts:
+    """How long episodes waited until they were played."""
+
+    done: int = 0
+    """Episodes that were begun."""
+    waiting_seconds: float = 0.0
+    """Sum of the times from when their shard came to the worker: for a slot, for others in it, and for a permit."""
+
+
 @dataclass(frozen=True)
 class Play:
     """Plays the episodes of one rollout. They are graded and stored beside it, in ``tasks``: a slot goes on at once."""
@@ -39,6 +50,8 @@ class Play:
     tasks: asyncio.TaskGroup
     permits: asyncio.Semaphore
     """One for each episode that the worker may play at once, over all rollouts."""
+    counts: PermitCounts = field(default_factory=PermitCounts)
+    _came: float = field(default_factory=time.perf_counter)
 
     def slots(self, count: int, *, fixed: bool) -> Iterator[Coroutine[Any, Any, None]]:
         """What up to ``count`` slots do, to be run side by side.
@@ -73,6 +86,8 @@ class Play:
                 status.rest()
 
     async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
+        self.counts.done += 1
+        self.counts.waiting_seconds += time.perf_counter() - self._came
         attempts = await self.runner.run(self.groups[index], sample, status, session)
         self.live.ended(attempts)
         self.tasks.create_task(self.committer.add(self.groups[index], attempts))

@@ -59,6 +59,25 @@ class RolloutRequest(WorkerRequest):
     teacher: TeacherConfig | None = None
 
 
+class WorkerUse(Record):
+    """How much of a worker was in use, from when it began to one moment: two of them tell what it did between."""
+
+    worker: str
+    """Of one engine in one process: only numbers of the same one can be compared."""
+    seconds: float
+    """Wall clock."""
+    slots: int
+    """Episodes that may have a browser at once."""
+    lent: float
+    """Seconds that browsers were lent to episodes, added up over the browsers."""
+    generating: float
+    """Seconds in which its engine made at least one turn, or servers made one for it."""
+    turns: int = 0
+    """Whose wait for the engine was measured."""
+    waited: float = 0.0
+    """Seconds that these turns waited for the engine, added up."""
+
+
 class RolloutReport(Record):
     """What a shard came to; the results themselves are in the store."""
 
@@ -71,7 +90,9 @@ class RolloutReport(Record):
     browser: dict[str, Any] = Field(default_factory=dict)
     """What the worker's browser pool has done so far, and the state of its connections."""
     pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What the stages between capture and generation did in this shard, and the stage of ``reward``s."""
+    """What the stages between capture and generation did in this shard, the stage of ``reward``s, and the wait for a ``permit``."""
+    use: tuple[WorkerUse, WorkerUse] | None = None
+    """Of the worker, when the shard began and when it ended; ``None`` where all of it was there before."""
 
 
 class GradeRequest(WorkerRequest):

@@ -12,6 +12,7 @@ import asyncio
 import atexit
 import gc
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, Site, make_site
 from envs.types import BrowserError
 from tasks_lib.config import resolve_path
-from tasks_lib.episode.activity import ActivityClock
+from tasks_lib.episode.activity import LENT, ActivityClock
 from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
 from tasks_lib.episode.clip import load_clip
 from tasks_lib.episode.live import LiveFile, LiveState
@@ -53,6 +54,7 @@ from tasks_lib.worker.requests import (
     RolloutRequest,
     WorkerNeeds,
     WorkerRequest,
+    WorkerUse,
 )
 from training.groups import GroupSpec
 from training.ledger.store import RunStore, write_json_once
@@ -90,6 +92,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._pool: BrowserPool | None = None
         self._renderer: Renderer | None = None
         self._engine: Engine | None = None
+        self._engine_id = ""
         self._clock = ActivityClock(ACTIVITIES)
         self._live = LiveFile()
         self._served = -1
@@ -157,16 +160,18 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         missing = [group for group in request.groups if not store.group_path(group.group_id).exists()]
         seconds: dict[str, float] = {}
         pipeline: dict[str, dict[str, Any]] = {}
+        use: tuple[WorkerUse, WorkerUse] | None = None
         if missing:
             judge_account(request.rollout.judge, request.spent_path)
             with self._using(lambda: self._prepare(request)):
-                seconds, pipeline = self._loop.carry_out(self._roll_out(request, missing, store))
+                seconds, pipeline, use = self._loop.carry_out(self._roll_out(request, missing, store))
         return RolloutReport(
             group_ids=tuple(group.group_id for group in request.groups),
             already_committed=len(request.groups) - len(missing),
             seconds=seconds,
             browser=self._pool.metrics() if self._pool else {},
             pipeline=pipeline,
+            use=use,
         )
 
     def grade(self, request: GradeRequest) -> GradeReport:
@@ -184,8 +189,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     async def _roll_out(
         self, request: RolloutRequest, groups: list[GroupSpec], store: RunStore
-    ) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-        """Seconds by activity, and what the stages of the turns did."""
+    ) -> tuple[dict[str, float], dict[str, dict[str, Any]], tuple[WorkerUse, WorkerUse]]:
+        """Seconds by activity, what the stages of the turns did, and how much of the worker was in use before and after."""
         renderer, engine, pool, rollout = self._renderer, self._engine, self._pool, request.rollout
         assert renderer is not None and engine is not None and pool is not None
         clock, began = self._clock, self._clock.seconds()
@@ -215,14 +220,29 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
-        before = engine.statistics
+        before, used = engine.statistics, self._use(engine, rollout.concurrency)
         async with connections, self._live.shard(live, store) as live, asyncio.TaskGroup() as slots:
             play = Play(groups, runner, committer, live, slots, self._permits)
             for slot in play.slots(rollout.concurrency, fixed=rollout.deterministic):
                 slots.create_task(slot)
         batches = asdict(engine.statistics - before)
         seconds = {name: value - began[name] for name, value in clock.seconds().items()}
-        return seconds, {**stage_metrics(turns), "reward": stage.counts.metrics(), "batches": batches}
+        stages = {**stage_metrics(turns), "reward": stage.counts.metrics(), "permit": asdict(play.counts)}
+        return seconds, {**stages, "batches": batches}, (used, self._use(engine, rollout.concurrency))
+
+    def _use(self, engine: Engine, slots: int) -> WorkerUse:
+        """So far. On the worker's own loop."""
+        seconds, statistics = self._clock.seconds(), engine.statistics
+        measured = statistics.batches > 0  # else a server makes the batches, and does not say how long turns wait
+        return WorkerUse(
+            worker=self._engine_id,
+            seconds=sum(seconds.values()),
+            slots=slots,
+            lent=self._clock.occupied(LENT),
+            generating=seconds["generate"],
+            turns=statistics.turns if measured else 0,
+            waited=statistics.waited_seconds,
+        )
 
     async def _grade(self, request: GradeRequest, episodes: list[str], store: RunStore) -> dict[str, Any]:
         """What the stage of rewards did."""
@@ -295,6 +315,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             checkpoint = Path(request.checkpoint)
             if self._engine is None:
                 self._renderer, self._engine = self._make_engine(request, checkpoint)
+                self._engine_id = os.urandom(6).hex()
                 gc.freeze()  # what the libraries made stays, and is not looked through again
             if not (request.or_newer and request.version <= self._served):
                 self._loop.wait(self._engine.publish(request.version, checkpoint))

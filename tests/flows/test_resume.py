@@ -156,6 +156,15 @@ def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_
         assert [s.logprobs for s in trajectory.steps] == [s.logprobs for s in other.steps], episode_id
         assert [s.screenshot for s in trajectory.steps] == [s.screenshot for s in other.steps], episode_id
         assert trajectory.reward == other.reward
+    for run, waits in zip(runs, (set(), {"trainer"}), strict=True):
+        (line,) = [
+            line for line in map(orjson.loads, run.store.metrics_path.read_bytes().splitlines()) if "idle" in line
+        ]
+        assert line["idle"].keys() == {"browsers", "engines", "trainer"}
+        assert all(0 <= share < 1 for share in line["idle"].values()), line["idle"]
+        assert line["queues"].keys() == {"permit", "encode", "engine", "reward"} | waits
+        assert all(seconds >= 0 for seconds in line["queues"].values())
+        assert 0.5 < line["train"]["ess"] <= 1.001 and line["train"]["kl_by_images"].keys() == {"1"}
     weights = [run.store.policy_path(1) / "model.safetensors" for run in runs]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     run = runs[0]

@@ -82,10 +82,29 @@ def test_numbers_reach_tensorboard(tmp_path):
     log.append(
         {"kind": "evaluation", "mean": 0.25, "by_kind": {"click-test": {"n": 4}}, "name": "x", "greedy": True}, 3
     )
+    log.append(
+        {
+            "kind": "iteration",
+            "train": {"ess": 0.9, "kl_by_images": {"1": 0.01, "8_or_more": 0.02}},
+            "idle": {"engines": 0.5},
+            "queues": {},
+            "asynchronous": {"staleness": {"0": 3, "1": 9}, "timeline": [("groups", 1.0, 2.0)]},
+        },
+        3,
+    )
     log.close()
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
-    assert sorted(events.Tags()["tensors"]) == ["evaluation/by_kind/click-test/n", "evaluation/mean"]
+    assert sorted(events.Tags()["tensors"]) == [
+        "evaluation/by_kind/click-test/n",
+        "evaluation/mean",
+        "iteration/asynchronous/staleness/0",
+        "iteration/asynchronous/staleness/1",
+        "iteration/idle/engines",
+        "iteration/train/ess",
+        "iteration/train/kl_by_images/1",
+        "iteration/train/kl_by_images/8_or_more",
+    ]
 
 
 def test_memory_of_a_child_counts():
@@ -116,3 +135,4 @@ def test_the_activity_clock_charges_the_first_in_line_and_adds_up(monkeypatch):
         now[0] = 8.0
     now[0] = 10.0
     assert clock.seconds() == {"generate": 4.0, "browser": 3.0, "idle": 3.0}
+    assert (clock.occupied("browser"), clock.occupied("generate"), clock.occupied("store")) == (7 + 4, 4, 0)

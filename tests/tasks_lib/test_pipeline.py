@@ -48,6 +48,19 @@ def test_stages_overlap_and_the_slowest_sets_the_pace() -> None:
     run_simulated(main())
 
 
+def test_items_wait_for_a_stage_before_its_queue_and_in_it() -> None:
+    async def main() -> None:
+        stage = Stage("encode", taking(1), queue=2)
+        await asyncio.gather(*map(Pipeline.of(stage).run, range(5)))
+        assert stage.metrics.waiting_seconds == pytest.approx(0 + 1 + 2 + 3 + 4)
+        alone = Stage("encode", taking(1))
+        for item in range(5):
+            await Pipeline.of(alone).run(item)
+        assert alone.metrics.waiting_seconds == 0
+
+    run_simulated(main())
+
+
 def test_a_slow_stage_holds_back_those_before_it() -> None:
     async def main() -> None:
         captured: list[int] = []

@@ -23,9 +23,11 @@ from tasks_lib.report.summary import (
     SETTLED,
     episode_counts,
     headline,
+    health_charts,
     kind_rows,
     orchestration_share,
     settled_steps,
+    staleness_rows,
     time_split,
 )
 from training.groups import EpisodeSummary, GroupRecord
@@ -83,6 +85,44 @@ def test_kinds_and_headline_without_result(make_run: MakeRun) -> None:
     assert not next(row for row in rows if row.kind == "click-test").reads
     head = headline(run)
     assert head.running and head.after and head.after.mean == run.evaluations[-1].mean
+
+
+def test_the_health_of_corrections_and_the_use_of_machines_are_drawn_and_an_older_run_has_none(
+    make_run: MakeRun,
+) -> None:
+    made = make_run(iterations=1, finished=False)
+    old = {chart.title for chart, _, _ in health_charts(read_run(made.root))}
+    new = {
+        "ess": 0.91, "behaviour_weight": 1.02, "dual_clip": 0.01, "behaviour_clamped": 0.0,
+        "kl_by_images": {"1": 0.004, "2": 0.25, "8_or_more": 0.5},
+    }  # fmt: skip
+    lines = [
+        {"kind": "iteration", "iteration": 1, "train": {"ess": 0.95}},
+        {
+            "kind": "iteration", "iteration": 2, "train": new,
+            "idle": {"browsers": 0.25, "engines": 0.5, "trainer": 0.75}, "queues": {"engine": 0.125, "trainer": 12.5},
+            "asynchronous": {"staleness": {"0": 30, "1": 10}},
+        },
+        {"kind": "iteration", "iteration": 3, "train": {}, "asynchronous": {"staleness": {"1": 20, "3": 40}}},
+    ]  # fmt: skip
+    with open(made.store.metrics_path, "ab") as file:
+        file.write(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    run = read_run(made.root)
+    assert not run.problems
+    last = {chart.title: value for chart, _, value in health_charts(run)}
+    assert {title: value for title, value in last.items() if title not in old} == {
+        "Effective sample size": "0.91", "Behaviour weight": "1.02", "Dual clip": "0.01", "Clamped tokens": "0",
+        "KL, 1 image": "0.004", "KL, 2 images": "0.25", "KL, 8 or more images": "0.5",
+        "Idle browsers": "0.25", "Idle engines": "0.5", "Idle trainer": "0.75",
+        "Wait for the engine": "0.125", "Wait for the trainer": "12.5",
+        "Staleness": "2.33", "Trainer waits": "0", "Idle workers": "0", "Groups under way": "0",
+    }  # fmt: skip
+    assert staleness_rows(run) == [(0, 30, 0.3), (1, 30, 0.3), (3, 40, 0.4)]
+    text = build_report(made.root).read_text()
+    assert "How old the trained rows were" in text and "KL, 8 or more images" in text
+    older = make_run("older", iterations=1, finished=False)
+    assert staleness_rows(read_run(older.root)) == []
+    assert "How old the trained rows were" not in build_report(older.root).read_text()
 
 
 def test_episode_accounts(make_run: MakeRun) -> None:

@@ -249,7 +249,8 @@ def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch:
         "episodes": {},
         "abstentions": {},
         "seconds": {"rollout": 1.0, "train": 1.0, "orchestrate": 1.0},
-        "train": {},
+        "train": {"ess": 0.5, "kl_by_images": {"1": 0.25}},
+        "asynchronous": {"staleness": {"0": 3, "2": 1}, "timeline": [("groups", 1.0, 2.0)]},
     }
     assert _iteration_sentence(line).startswith("iteration   0: success unknown, 0/2 groups")
     made: list[dict[str, Any]] = []
@@ -257,6 +258,9 @@ def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch:
     artifacts.publish_iteration_table("r", line)
     assert made[0]["table"][:2] == [{"what": "a", "value": None, "n": 0}, {"what": "b", "value": 0.5, "n": 4}]
     assert made[0]["description"] == "Iteration 0: success unknown with version 0"
+    values = {row["what"]: row["value"] for row in made[0]["table"]}
+    assert (values["train: ess"], values["train: kl_by_images/1"]) == (0.5, 0.25)
+    assert (values["asynchronous: staleness/0"], values["asynchronous: staleness/2"]) == (3, 1)
 
 
 @pytest.mark.parametrize("gate", [0.0, 0.25])

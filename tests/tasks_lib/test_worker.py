@@ -100,6 +100,15 @@ def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
     assert [one.score for one in episodes] == pytest.approx([(1.0 + 0.1) / 2] * 2), "the click solves it"
     assert [one.settled for one in episodes] == [{"rested": one.steps} for one in episodes]
     assert report.pipeline["batches"]["turns"] == report.pipeline["generate"]["done"]
+    assert report.pipeline["permit"]["done"] == 2 and report.use is not None
+    began, ended = report.use
+    assert (began.worker, began.lent, began.turns) == (ended.worker, 0, 0)
+    assert ended.turns == report.pipeline["batches"]["turns"] and ended.slots == request.rollout.concurrency
+    # The browsers are lent for as long as the episodes take but for their beginnings and ends.
+    played = sum(each.seconds for each in trajectories)
+    steps = [step.seconds for each in trajectories for step in each.steps]
+    assert sum(each.generate + each.act for each in steps) <= ended.lent <= played
+    assert 0 < ended.generating - began.generating <= ended.seconds - began.seconds
 
 
 async def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> None:

@@ -111,6 +111,35 @@ async def test_free_batches_take_what_waits_and_wait_for_nobody():
     await engine.close()
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+async def test_turns_wait_from_when_they_are_asked_for_to_when_their_batch_begins(deterministic: bool) -> None:
+    """Two turns wait for a batch of another cohort, which is under way for as long as we hold it; its own turn waits for nobody."""
+    held, began = threading.Event(), threading.Event()
+
+    class HeldModel(RecordingModel):
+        def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+            began.set()
+            assert held.wait(10)
+            return super().generate(requests)
+
+    engine = make(HeldModel(), deterministic=deterministic, cohorts=3)
+    asked = time.perf_counter()
+    async with asyncio.timeout(20), engine.session("a"), engine.session("b"), engine.session("c"):
+        first = asyncio.create_task(engine.generate(request("a/0")))
+        await asyncio.to_thread(began.wait, 10)
+        later = [asyncio.create_task(engine.generate(request(f"{name}/0"))) for name in "bc"]
+        await asyncio.sleep(0)
+        waiting = time.perf_counter()
+        await asyncio.sleep(0.2)
+        waiting = time.perf_counter() - waiting
+        held.set()
+        await asyncio.gather(first, *later)
+    whole = time.perf_counter() - asked
+    assert 2 * waiting <= engine.statistics.waited_seconds <= 2 * whole + (whole - waiting)
+    assert waiting <= engine.statistics.seconds <= whole, "a batch that waits for the model is not being generated"
+    await engine.close()
+
+
 async def test_free_batches_answer_each_with_its_own_turn():
     batches = await run(0, [1 + n % 5 for n in range(9)], deterministic=False)
     assert sorted(key for batch in batches for key in batch) == sorted(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from training.algorithms import losses
+from training.algorithms.choices import Correction
 from training.algorithms.losses import IGNORE_INDEX, LossMetrics, behaviour_cloning_loss, entropy_bonus, token_logprobs
 from training.algorithms.policy_loss import PolicyLoss, policy_loss
 
@@ -103,6 +104,28 @@ def test_micro_batches_add_up_to_the_minibatch() -> None:
     assert float(sum(loss for loss, _ in parts)) == pytest.approx(float(whole), abs=1e-6)
     summed = parts[0][1] + parts[1][1]
     assert summed.means() == pytest.approx(of_whole.means(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "correction", "ess"),
+    [
+        ((1.0, 1.0, 1.0), "mask", 1.0),
+        ((2.0, 2.0), "mask", 1.0),
+        ((3.0, 1.0), "mask", 0.8),  # 16 / (2 * 10)
+        ((3.0, 1.0, 50.0), "mask", 0.8),  # masked at 5: no sample
+        ((3.0, 1.0, 50.0), "clamp", 81 / (3 * 35)),  # as 5
+    ],
+)
+def test_effective_sample_size_by_hand(weights: tuple[float, ...], correction: Correction, ess: float) -> None:
+    """Each weight is in a micro-batch of its own."""
+    total = LossMetrics()
+    for weight in weights:
+        one, mask = torch.tensor([[-1.0]]), torch.tensor([[True]])
+        behaviour = one - math.log(weight)
+        choices = PolicyLoss(correction=correction, behaviour_cap=5.0)
+        total += policy_loss(one, one, behaviour, torch.ones(1), mask, choices, normaliser=1)[1]
+    assert total.means()["ess"] == pytest.approx(ess, rel=1e-5)
+    assert "behaviour_weight_squared" not in total.means()
 
 
 def test_gradient_at_ratio_one_is_that_of_advantage_times_logprob() -> None:
@@ -273,7 +296,7 @@ def test_a_mean_over_no_token_is_no_number() -> None:
     _, nothing = policy_loss(one, one, one, torch.tensor([1.0]), torch.tensor([[False]]), normaliser=1)
     assert nothing.means() == {"tokens": 0, "loss": 0}
     _, dropped = policy_loss(one, one, one - 9, torch.tensor([1.0]), torch.tensor([[True]]), normaliser=1)
-    assert "behaviour_weight" not in dropped.means() and dropped.means()["behaviour_masked"] == 1
+    assert not {"behaviour_weight", "ess"} & dropped.means().keys() and dropped.means()["behaviour_masked"] == 1
 
 
 @pytest.mark.parametrize("entropy_grad", [False, True])

@@ -48,6 +48,7 @@ class PolicyLoss:
             "dppo_masked": self.ratio == "none" or self.trust_region != "dppo",
             "behaviour_masked": self.correction not in ("mask", "band"),
             "behaviour_clamped": self.correction != "clamp",
+            "ess": self.correction == "none",
             "kl_reference": not self.kl_coefficient,
         }
         return frozenset(name for name, missing in absent.items() if missing)

@@ -8,7 +8,7 @@ number of response tokens of the *whole minibatch*, so that micro-batches and ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ CHUNK_NUMBERS = 2**24
 MAX_LOG_RATIO = 20.0
 """Bound of every log ratio before it is exponentiated (verl's value): above 88.7 exp overflows in float32, and its gradient is nan even
 where the clip takes the other branch. Far beyond it, at e^0.3 and dual clip 3, no token has a gradient left to lose."""
+
+MAX_IMAGES = 8
+"""Rows with as many images or more are counted together: twice the four rounds of the default context."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,8 @@ class LossMetrics:
     """pi / pi_proximal."""
     behaviour_weight: float = 0.0
     """pi_proximal / pi_behaviour, summed over the tokens that are not masked for it; the mean is theirs too."""
+    behaviour_weight_squared: float = 0.0
+    """Squares of these weights. The means have ``ess`` instead."""
     kl_behaviour: float = 0.0
     """Estimate of KL(pi_behaviour || pi)."""
     kl_proximal: float = 0.0
@@ -53,22 +58,54 @@ class LossMetrics:
     """Estimate of KL(pi || pi_reference), drawn from the behaviour policy."""
     entropy: float = 0.0
     logprob: float = 0.0
+    kl_of_images: tuple[float, ...] = (0.0,) * (MAX_IMAGES + 1)
+    """``kl_behaviour`` by the number of images in the row: 0, 1, ..., `MAX_IMAGES` or more."""
+    tokens_of_images: tuple[float, ...] = (0.0,) * (MAX_IMAGES + 1)
+    """``tokens``, likewise."""
 
     def __add__(self, other: LossMetrics) -> LossMetrics:
-        return LossMetrics(
-            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        )
+        return LossMetrics.of([a + b for a, b in zip(self.sums(), other.sums(), strict=True)])
+
+    def sums(self) -> list[float]:
+        """All sums in one list of fixed length, for `of`."""
+        return [part for value in astuple(self) for part in (value if isinstance(value, tuple) else (value,))]
+
+    @classmethod
+    def of(cls, sums: Sequence[float]) -> LossMetrics:
+        """The metrics of a list that `sums` gave."""
+        names, counted = _names(), MAX_IMAGES + 1
+        kl, tokens = tuple(sums[len(names) : -counted]), tuple(sums[-counted:])
+        single = dict(zip(names, sums[: len(names)], strict=True))
+        return cls(**single, kl_of_images=kl, tokens_of_images=tokens)
 
     def means(self) -> dict[str, float]:
         """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss.
 
-        A mean over no token is left out.
+        ``ess`` is the effective sample size of the behaviour weights as a share of the tokens that are not masked for them,
+        ``(sum w)^2 / (n sum w^2)`` (Kish 1965): 1 where all weights are equal. A mean over no token is left out.
         """
-        counts = {field.name: self.tokens for field in fields(self)} | {
-            "behaviour_weight": self.tokens - self.behaviour_masked
-        }
+        kept = self.tokens - self.behaviour_masked
+        counts = dict.fromkeys(_names(), self.tokens) | {"behaviour_weight": kept}
+        del counts["behaviour_weight_squared"]
         means = {name: getattr(self, name) / count for name, count in counts.items() if count > 0}
+        if kept > 0 and self.behaviour_weight_squared > 0:
+            means["ess"] = self.behaviour_weight**2 / (kept * self.behaviour_weight_squared)
         return means | {"tokens": self.tokens, "loss": self.loss}
+
+    def kl_by_images(self) -> dict[str, float]:
+        """Mean ``kl_behaviour`` per response token by the number of images in the row, where there are such rows.
+
+        >>> LossMetrics(kl_of_images=(0, 6.0, *[0] * 7), tokens_of_images=(0, 3, *[0] * 7)).kl_by_images()
+        {'1': 2.0}
+        """
+        names = [*map(str, range(MAX_IMAGES)), f"{MAX_IMAGES}_or_more"]
+        both = zip(names, self.kl_of_images, self.tokens_of_images, strict=True)
+        return {name: kl / count for name, kl, count in both if count > 0}
+
+
+def _names() -> list[str]:
+    """Of the sums that are one number."""
+    return [field.name for field in fields(LossMetrics) if not field.name.endswith("_of_images")]
 
 
 NOT_OF_EXTENSIONS = frozenset(
@@ -76,7 +113,7 @@ NOT_OF_EXTENSIONS = frozenset(
 )
 """Metrics that ``named_policy_loss`` does not measure: it does not know what the function clips or drops."""
 
-NOT_OF_CLONING = NOT_OF_EXTENSIONS | {"ratio", "behaviour_weight", "kl_proximal"}
+NOT_OF_CLONING = NOT_OF_EXTENSIONS | {"ratio", "behaviour_weight", "ess", "kl_proximal"}
 """Metrics that ``behaviour_cloning_loss`` does not measure: it has no ratio."""
 
 
@@ -233,17 +270,29 @@ def named_policy_loss(
         loss = loss - entropy_coefficient * weighted_sum(torch.where(mask, entropy, zero), row_weights) / normaliser
     with torch.no_grad():
         log_ratio = clamp_log_ratio(tokens.logprobs - tokens.proximal)
+        weight = torch.where(mask, clamp_log_ratio(tokens.proximal - tokens.behaviour).exp(), zero)
         metrics = sum_metrics(
             tokens=mask,
             loss=loss,
             ratio=torch.where(mask, log_ratio.exp(), zero),
-            behaviour_weight=torch.where(mask, clamp_log_ratio(tokens.proximal - tokens.behaviour).exp(), zero),
+            behaviour_weight=weight,
+            behaviour_weight_squared=weight.square(),
             kl_behaviour=kl_estimate(tokens.logprobs - tokens.behaviour),
             kl_proximal=kl_estimate(log_ratio),
             entropy=zero if entropy is None else torch.where(mask, entropy, zero),
             logprob=tokens.logprobs,
         )
     return loss, metrics
+
+
+@torch.no_grad()
+def sum_by_images(logprobs: Tensor, behaviour: Tensor, mask: Tensor, images: Tensor) -> LossMetrics:
+    """The sums of ``kl_behaviour`` and of tokens by the number of images in each row, ``images`` ``[B]`` int64; the others are 0."""
+    kl = kl_estimate(torch.where(mask, logprobs - behaviour, torch.zeros_like(behaviour))).sum(1)
+    each = torch.stack([kl, mask.sum(1)]).double()
+    sums = each.new_zeros(2, MAX_IMAGES + 1).index_add_(1, images.clamp(max=MAX_IMAGES), each)
+    of_kl, of_tokens = sums.tolist()
+    return LossMetrics(kl_of_images=tuple(of_kl), tokens_of_images=tuple(of_tokens))
 
 
 def weighted_sum(losses: Tensor, row_weights: Tensor | None) -> Tensor:

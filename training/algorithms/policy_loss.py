@@ -83,6 +83,7 @@ def policy_loss(
             behaviour_clamped=clamped,
             ratio=torch.where(mask, log_ratio.exp(), zero),
             behaviour_weight=weight,
+            behaviour_weight_squared=weight.square(),
             kl_behaviour=kl_estimate(torch.where(mask, logprobs - behaviour, zero)),
             kl_proximal=kl_estimate(token_log_ratio),
             kl_reference=kl,

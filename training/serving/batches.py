@@ -16,15 +16,21 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from envs.types import EngineError, RollwrightError
 from training.serving.engine import EngineStatistics, Generation, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
-Waiting = tuple[GenerationRequest, asyncio.Future[Generation]]
-"""A turn that is asked for."""
+
+class Waiting(NamedTuple):
+    """A turn that is asked for."""
+
+    request: GenerationRequest
+    turn: asyncio.Future[Generation]
+    since: float
+    """When it was asked for, of `time.perf_counter`."""
 
 
 class Batching(Protocol):
@@ -54,25 +60,31 @@ class ModelThread:
 
         What is no error of ours (no memory, a broken picture) becomes an ``EngineError`` of the turn.
         """
-        started = time.perf_counter()
         loop = asyncio.get_running_loop()
         try:
             with self.busy():
-                turns = await loop.run_in_executor(self.executor, self.generate, [request for request, _ in batch])
+                began, ended, turns = await loop.run_in_executor(self.executor, self._generate, batch)
         except Exception as error:  # whatever it is: those who wait for it get it
             if len(batch) > 1:
                 logger.warning("a batch of %d turns failed, they are asked for one by one: %s", len(batch), error)
                 for each in batch:
                     await self.run([each])
-            elif not batch[0][1].done():
-                batch[0][1].set_exception(_as_ours(error))
+            elif not batch[0].turn.done():
+                batch[0].turn.set_exception(_as_ours(error))
             return
         self.statistics.batches += 1
         self.statistics.turns += len(batch)
-        self.statistics.seconds += time.perf_counter() - started
-        for (_, future), turn in zip(batch, turns, strict=True):
-            if not future.done():
-                future.set_result(turn)
+        self.statistics.seconds += ended - began
+        self.statistics.waited_seconds += sum(began - each.since for each in batch)
+        for each, turn in zip(batch, turns, strict=True):
+            if not each.turn.done():
+                each.turn.set_result(turn)
+
+    def _generate(self, batch: Sequence[Waiting]) -> tuple[float, float, list[Generation]]:
+        """When the batch began and ended, and its turns. In the model's thread, which may have had others to make first."""
+        began = time.perf_counter()
+        turns = self.generate([each.request for each in batch])
+        return began, time.perf_counter(), turns
 
 
 def _as_ours(error: Exception) -> RollwrightError:
@@ -95,7 +107,7 @@ class FreeBatches:
         """The turn that the model makes for ``request``, in the next batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
-        self._waiting.append((request, future))
+        self._waiting.append(Waiting(request, future, time.perf_counter()))
         if self._running is None:
             self._running = loop.create_task(self._run_all())
         return await future
@@ -106,7 +118,7 @@ class FreeBatches:
 
     async def _run_all(self) -> None:
         while self._waiting:
-            batch, self._waiting = [each for each in self._waiting if not each[1].done()], []
+            batch, self._waiting = [each for each in self._waiting if not each.turn.done()], []
             if batch:
                 await self._model.run(batch)
         self._running = None
@@ -150,7 +162,7 @@ class _Cohort:
         future: asyncio.Future[Generation] = loop.create_future()
         if not self._waiting:
             self._timer = loop.call_later(self.deadline, self._close_late)
-        self._waiting.append((request, future))
+        self._waiting.append(Waiting(request, future, time.perf_counter()))
         self._close_if_complete()
         try:
             return await future
@@ -165,7 +177,7 @@ class _Cohort:
 
     def _give_up(self, turn: asyncio.Future[Generation]) -> None:
         """Nobody waits for this turn any more; its session is still open, and comes with another one."""
-        self._waiting = [waiting for waiting in self._waiting if waiting[1] is not turn]
+        self._waiting = [waiting for waiting in self._waiting if waiting.turn is not turn]
         if not self._waiting:
             self._stop_timer()
 
@@ -180,7 +192,7 @@ class _Cohort:
 
     def _close(self) -> None:
         self._stop_timer()
-        batch, self._waiting = sorted(self._waiting, key=lambda entry: entry[0].key), []
+        batch, self._waiting = sorted(self._waiting, key=lambda entry: entry.request.key), []
         task = asyncio.get_running_loop().create_task(self.model.run(batch))
         self._running.add(task)
         task.add_done_callback(self._running.discard)

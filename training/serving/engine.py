@@ -76,6 +76,8 @@ class EngineStatistics:
     """Batches that closed by the deadline, without every open session."""
     seconds: float = 0.0
     """Wall seconds in which a turn was being generated."""
+    waited_seconds: float = 0.0
+    """Sum over the turns of the seconds from when each was asked for to when its batch began; 0 where a server makes the batches."""
 
     def __sub__(self, before: EngineStatistics) -> EngineStatistics:
         return EngineStatistics(
@@ -83,6 +85,7 @@ class EngineStatistics:
             self.turns - before.turns,
             self.late_batches - before.late_batches,
             self.seconds - before.seconds,
+            self.waited_seconds - before.waited_seconds,
         )
 
 

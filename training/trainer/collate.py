@@ -42,6 +42,8 @@ class MicroBatch:
     """``[B]``"""
     row_weights: Tensor
     """``[B]``, of each row's tokens in the minibatch's loss (`aggregation_weights`)."""
+    images: Tensor
+    """``[B]`` int64, in each row."""
     proximal: Tensor | None = field(default=None)
     """``[B, C]``, set at the start of an update."""
     reference: Tensor | None = field(default=None)
@@ -78,6 +80,7 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
             behaviour=behaviour,
             advantages=torch.tensor([row.advantage for row in rows], dtype=torch.float32),
             row_weights=torch.tensor(weights or [1.0] * len(rows), dtype=torch.float32),
+            images=torch.tensor([len(row.screenshots) for row in rows]),
         )
 
     def _check_pictures(self, rows: Sequence[TrainingRow], grids: Tensor | None) -> None:

@@ -29,6 +29,7 @@ from training.algorithms.losses import (
     LossMetrics,
     behaviour_cloning_loss,
     named_policy_loss,
+    sum_by_images,
     token_logprobs,
 )
 from training.algorithms.policy_loss import policy_loss
@@ -167,7 +168,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
                 reference=None if micro.reference is None else micro.reference.to(device),
                 entropy_coefficient=self.entropy_coefficient,
             )
-        self._metrics += metrics
+        self._metrics += metrics + sum_by_images(logprobs, behaviour, mask, micro.images.to(device))
         # DDP and DeepSpeed average gradients over processes; ours are parts of one sum.
         return loss * int(self.args.world_size)
 

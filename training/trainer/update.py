@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -185,8 +185,8 @@ def run_update(
     rows: Sequence[TrainingRow],
     watch: Stopwatch,
     learning_rate: float | None = None,
-) -> dict[str, float]:
-    """Train on a batch and return its metrics, equal on every process.
+) -> dict[str, Any]:
+    """Train on a batch and return its metrics, equal on every process: numbers, and mappings of numbers.
 
     A batch without rows changes no weight.
 
@@ -235,6 +235,7 @@ def run_update(
     unmeasured = NOT_OF_CLONING if trainer.cloning else of_loss
     return {
         **{name: value for name, value in total.means().items() if name not in unmeasured},
+        "kl_by_images": total.kl_by_images(),
         "loss": _mean(losses),
         "grad_norm": _mean(norms),
         "grad_norm_max": max(norms, default=0.0),
@@ -262,9 +263,9 @@ def _summed(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:
     """
     if trainer.args.world_size == 1:
         return metrics
-    values = torch.tensor(astuple(metrics), dtype=torch.float64, device=trainer.args.device)
+    values = torch.tensor(metrics.sums(), dtype=torch.float64, device=trainer.args.device)
     torch.distributed.all_reduce(values)
-    return LossMetrics(**{item.name: value for item, value in zip(fields(metrics), values.tolist(), strict=True)})
+    return LossMetrics.of(values.tolist())
 
 
 def _mean(values: Sequence[float]) -> float:

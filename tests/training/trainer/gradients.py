@@ -1,7 +1,8 @@
-"""``python -m tests.training.trainer.gradients RUN FOLDER`` on each rank: weights after one update, for each way to divide it."""
+"""``python -m tests.training.trainer.gradients RUN FOLDER`` on each rank: weights and metrics of one update, for each way to divide it."""
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ LONG = 600
 """Tokens of a micro-batch: several rows."""
 SHORT = 100
 """Each row alone."""
+METRICS = "metrics.json"
 CONTROL = "control"
 """One row's advantage is a thousandth larger."""
 WAYS: dict[str, dict[str, Any]] = {
@@ -54,8 +56,10 @@ def main(run: Path, folder: Path, ways: list[str]) -> None:
         rows = [replace(row, advantage=SCALE * row.advantage) for row in read_rows(store, batch)]
         if way == CONTROL:
             rows[0] = replace(rows[0], advantage=1.001 * rows[0].advantage)
-        run_update(trainer, batch, rows, Stopwatch())
+        metrics = run_update(trainer, batch, rows, Stopwatch())
         (folder / way).mkdir(exist_ok=True)
+        if trainer.args.should_save:
+            (folder / way / METRICS).write_text(json.dumps(metrics))
         trainer.save_weights(folder / way)
 
 

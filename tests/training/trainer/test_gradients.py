@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 from training.trainer.launch import command, group_environment, project_root
 
 from .conftest import make_run, make_spec
-from .gradients import CONTROL, WAYS
+from .gradients import CONTROL, METRICS, WAYS
 
 ROWS = 12
 LIMIT = 1e-6
@@ -27,7 +28,7 @@ def test_an_update_is_the_same_for_every_packing_process_count_and_stage(tmp_pat
     run = make_run(tmp_path / "run", checkpoint)
     run.fill(1, ROWS)
     before = load_file(run.store.policy_path(0) / "model.safetensors")
-    steps = {}
+    steps, metrics = {}, {}
     for processes, ways in GROUPS.items():
         folder = tmp_path / f"processes{processes}"
         folder.mkdir()
@@ -46,7 +47,12 @@ def test_an_update_is_the_same_for_every_packing_process_count_and_stage(tmp_pat
         for way in ways:
             after = load_file(folder / way / "model.safetensors")
             assert after.keys() == before.keys()
+            metrics[processes, way] = json.loads((folder / way / METRICS).read_text())
             steps[processes, way] = torch.cat([(after[key] - before[key]).double().flatten() for key in before])
+    one = metrics[1, "one"]
+    for found in metrics.values():
+        assert 0 < one["ess"] < 1 and found["ess"] == pytest.approx(one["ess"], rel=1e-4)
+        assert found["kl_by_images"] == pytest.approx(one["kl_by_images"], rel=1e-4)
     first = steps[1, "one"]
     found = {key: float((step - first).norm() / first.norm()) for key, step in steps.items()}
     control = found.pop((1, CONTROL))
