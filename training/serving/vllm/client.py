@@ -148,6 +148,10 @@ class ServerClient:
         names = (str(each["id"]).removeprefix(ADAPTER_PREFIX) for each in models if each["id"] != SERVED_NAME)
         return sorted(int(name) for name in names if name.isdecimal())
 
+    async def unload_adapter(self, version: int, seconds: float) -> None:
+        """Unload the adapter of a version. Raises as `post`."""
+        await self.post("/v1/unload_lora_adapter", seconds, json={"lora_name": adapter_name(version)})
+
     async def generate(self, request: GenerationRequest, version: int, *, adapter: bool = False) -> Generation:
         """One turn.
 
