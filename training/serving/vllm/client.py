@@ -123,9 +123,9 @@ class ServerClient:
         return self._facts
 
     async def _check_route(self) -> None:
-        """An empty request is refused for its form where the route is there."""
-        response = await self._send("POST", GENERATE, json={})
-        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.FORBIDDEN, httpx.codes.METHOD_NOT_ALLOWED):
+        """GET is refused with 405 where the route is there; an empty POST would leave a traceback in the server's log."""
+        response = await self._send("GET", GENERATE)
+        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.FORBIDDEN):
             raise ConfigError(f"{self.address} does not serve {GENERATE}: start vLLM with --enable-scale-out")
 
     async def weight_version(self) -> int | None:
