@@ -7,12 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envs.types import ConfigError, EngineError
+from tasks_lib.config import TrainConfig, resolve_path
 from tasks_lib.processes.prefect_run import run_as_task
 from training.config import PolicyConfig
 from training.ledger.store import RunStore, policy_name
@@ -21,7 +23,7 @@ from training.serving.config import ServingConfig
 
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
-    from training.serving.vllm.command import ServerOptions
+    from training.serving.vllm.command import ServerCommand, ServerOptions
     from training.serving.vllm.engine import VllmEngine
     from training.serving.vllm.supervisor import Supervisor
 
@@ -157,6 +159,24 @@ def server_options(
         max_images=max_images,
         flags=flags,
     )
+
+
+def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
+    """The command of a server of one's own for runs of a configuration: as such a run would start one itself.
+
+    Raises:
+        ConfigError: it would not start.
+    """
+    from training.serving.vllm.command import build_command, place_replicas
+    from training.serving.vllm.service import check_options
+
+    serving, policy = config.serving, config.policy
+    model = whole_model_of(resolve_path(policy.checkpoint))
+    found = server_options(serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images)
+    options = replace(found, media_root=None)  # runs send their pictures: each has a folder of its own
+    check_options(options, gpus=bool(serving.gpus) or options.on_gpus)
+    (place,) = place_replicas([port], serving.gpus, sorted(os.sched_getaffinity(0)))
+    return build_command(options, place)
 
 
 def vllm_builds(python: Path) -> set[str]:

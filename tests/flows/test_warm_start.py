@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +21,20 @@ from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, PolicyError, Split
 from tasks_lib.config import PROJECT, WarmStartConfig
 from tasks_lib.warm_start.stages import check_gate, open_warm_start, select_demonstrable
+from tests.chat_endpoint import completion, endpoint
 from training.ledger.checkpoint_files import MANIFEST, RECIPE
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, read_json, write_json
+from training.policy.renderer import Renderer
+from training.serving.vllm.probe import TransformersScorer
 
 from .services import PrefectServer
+from .test_vllm import recorded
 
 READER = PROJECT / "datasets" / "policies" / "reader"
 KINDS = ("click-checkboxes-large", "enter-text")
 """One that the reader solves at times, and one that it hardly can."""
+KEY, SECRET = "ROLLWRIGHT_TEST_FLOW_TEACHER_KEY", "sk-of-nobody"
 
 
 def config(tmp_path: Path, **changes: object) -> WarmStartConfig:
@@ -197,3 +209,69 @@ def test_refused_by_the_gate_then_published(tmp_path, server):
     again = start(tmp_path, server, gate=0)
     assert again.returncode == 0 and "finished already" in again.stderr
     assert (output / RECIPE).stat().st_mtime_ns == stamp
+
+
+class Teacher:
+    """Does click-button by the words of the request. Its first three answers are an error, a refusal and no action."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self._numbers = itertools.count()
+
+    def __call__(self, body: dict[str, Any]) -> tuple[int, Any]:
+        number = next(self._numbers)
+        if number < 2:
+            return (500, 400)[number], {"error": {"message": "not now"}}
+        self.said.append("I would rather not." if number == 2 else self._click(body))
+        return 200, completion(self.said[-1])
+
+    def _click(self, body: dict[str, Any]) -> str:
+        text = body["messages"][-1]["content"][-1]["text"]
+        label = re.search(r'Click on the "(.+?)" button', text)
+        assert label is not None, text
+        element = re.search(rf'\[(\d+)\] button "{re.escape(label[1])}"', text)
+        assert element is not None, text
+        call = json.dumps({"name": "browser", "arguments": {"action": "click", "element": int(element[1])}})
+        return f"<think>{label[1]} is there.</think>\nAction: Click it.\n<tool_call>\n{call}\n</tool_call>"
+
+
+@pytest.mark.slow
+@pytest.mark.dask
+@pytest.mark.timeout(600)
+def test_a_teachers_successes_are_cloned_and_published(
+    tmp_path: Path, server: PrefectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, SECRET)
+    store, output, teacher = RunStore(tmp_path / "taught"), tmp_path / "published", Teacher()
+    settings = {"run_id": "taught", "tasks.kinds": "[click-button]", "policy.prompt": "vanilla", "gate": 0}
+    settings |= {"gate_episodes": 4, "trainer.learning_rate": 0.001}
+    with endpoint(teacher) as (address, served):
+        settings |= {"teacher.address": address, "teacher.model": "big", "teacher.api_key": KEY}
+        done = start(tmp_path, server, **settings)
+    assert done.returncode == 0, done.stderr[-6000:]
+
+    with closing(sqlite3.connect(store.root / "teacher_spent.sqlite")) as spent:
+        assert spent.execute("SELECT requests FROM spent").fetchall() == [(len(served.asked),)]
+    assert set(served.keys) == {f"Bearer {SECRET}"} and {body["model"] for body in served.asked} == {"big"}
+    episodes = [episode for name in store.group_ids("i000000") for episode in read_group(store, name).episodes]
+    assert Counter(episode.passed for episode in episodes if episode.score is not None) == {True: 6, False: 1}
+    assert len(episodes) == 8, "one was refused, and has no reward"
+    assert len(served.asked) == 9, "and one was asked for twice"
+    shown = {episode.episode_id: store.trajectory(episode.episode_id) for episode in episodes}
+    said = [step.response for trajectory in shown.values() for step in trajectory.steps]
+    assert Counter(said) == Counter(teacher.said)
+
+    cloned = {row["episode_id"] for row in read_json(store.batch_path(1))["rows"]}
+    assert cloned == {episode.episode_id for episode in episodes if episode.passed}
+    renderer = Renderer(READER, "qwen2_vl")
+    turns = [recorded(store, renderer, step, 1.0) for name in sorted(cloned) for step in shown[name].steps]
+    before, after = (sum(map(sum, TransformersScorer(renderer)(folder, turns))) for folder in (READER, output))
+    assert before < after, "the published policy says what the teacher said with a higher probability"
+
+    record = read_json(output / RECIPE)
+    assert (record["demonstrations"]["n"], record["demonstrations"]["abstained"]) == (7, 1)
+    by = record["config"]["teacher"]
+    assert (by["address"], by["model"], by["api_key"]) == (address, "big", KEY)
+    written = [*(path for path in tmp_path.rglob("*") if path.is_file()), *server.home.glob("prefect.db*")]
+    assert store.config_path in written and not [path for path in written if SECRET.encode() in path.read_bytes()]
+    assert SECRET not in done.stdout + done.stderr

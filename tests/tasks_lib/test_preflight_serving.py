@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from envs.types import ConfigError
+from flows.serve import main as serve
 from flows.train import train
-from tasks_lib.config import EvaluateConfig, TrainConfig, resolve
+from tasks_lib.config import EvaluateConfig, TrainConfig, resolve, resolve_path
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_training
-from tasks_lib.processes.serving import probe_limit, server_options
+from tasks_lib.processes.serving import own_server_command, probe_limit, server_options
 from training.ledger.store import RunStore, read_json
 from training.serving.config import ServingConfig
 from training.serving.vllm.command import Place, ServerOptions, build_command
@@ -147,6 +148,41 @@ def test_what_servers_run_on_is_known_from_their_environment(tmp_path: Path, mon
     assert (on_gpus.dtype, on_gpus.on_gpus, on_gpus.flags) == ("bfloat16", True, {})
     assert "--no-enable-chunked-prefill" not in build_command(on_gpus, Place(1)).argv
     assert options(dtype="float32").dtype == "float32"
+
+
+def test_a_server_of_ones_own_is_started_as_a_run_would_start_it(
+    serving_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "sk-of-nobody")
+    serving = {"engine": "vllm", "api_key": KEY, "dtype": "float32", "max_turns": 4}
+    policy = {"context": "window", "context_rounds": 2}
+    values = {"preset": "quickstart", "root": str(tmp_path), "serving": serving, "policy": policy}
+    config = resolve(TrainConfig, values)
+    command = own_server_command(config, 8123)
+    assert command.address == "http://127.0.0.1:8123"
+    options = server_options(config.serving, RunStore(config.run_dir), resolve_path(READER), max_images=3)
+    of_a_run = build_command(options, Place(8123))
+    root = of_a_run.argv.index("--allowed-local-media-path")
+    assert command.argv == (*of_a_run.argv[:root], *of_a_run.argv[root + 2 :]), "runs have folders of their own"
+    assert command.environment["VLLM_API_KEY"] == "sk-of-nobody"
+    assert not any("sk-of-nobody" in each for each in command.argv)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--set", "serving.host=0.0.0.0"], "error: serving.host 0.0.0.0 is public"),
+        (["--set", f"serving.api_key={KEY}"], f"error: serving.api_key names the environment variable {KEY}"),
+        (["--set", "policy.checkpoint=nowhere"], "is no Hugging Face checkpoint folder"),
+        (["--preset", "reader"], "error: "),
+    ],
+)
+def test_a_server_of_ones_own_that_would_not_start_is_refused(
+    serving_environment: None, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert serve(["--port", "8123", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1
 
 
 def test_the_probes_limit_is_that_of_the_served_type() -> None:

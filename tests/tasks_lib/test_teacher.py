@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -23,7 +21,7 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.warm_start.stages import select_demonstrable
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from tests.loopback import Quiet, serving
+from tests.chat_endpoint import completion, endpoint
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.ledger.journal import read_group
@@ -33,33 +31,6 @@ from training.trainer.rows import read_rows
 
 KEY, SECRET = "ROLLWRIGHT_TEST_TEACHER_KEY", "sk-not-to-be-seen"
 READER = Path("datasets/policies/reader")
-
-
-class Endpoint(Quiet):
-    """A chat-completions endpoint; ``says`` gives status and document of the answer to a request."""
-
-    says: ClassVar[Callable[[dict[str, Any]], tuple[int, Any]]]
-    asked: ClassVar[list[dict[str, Any]]]
-    keys: ClassVar[list[str | None]]
-
-    def do_POST(self) -> None:
-        kind = type(self)
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        kind.asked.append(body)
-        kind.keys.append(self.headers.get("Authorization"))
-        status, document = kind.says(body) if self.path == "/v1/chat/completions" else (404, "no such route")
-        self.answer(status, json.dumps(document), "application/json", Retry_After="0")
-
-
-@contextmanager
-def endpoint(says: Callable[[dict[str, Any]], tuple[int, Any]]) -> Iterator[tuple[str, type[Endpoint]]]:
-    kind = type("Fake", (Endpoint,), {"says": staticmethod(says), "asked": [], "keys": []})
-    with serving(kind) as origin:
-        yield f"{origin}/v1", kind
-
-
-def completion(content: str | None, finish: str = "stop", **message: Any) -> dict[str, Any]:
-    return {"choices": [{"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}]}
 
 
 def click_what_is_named(body: dict[str, Any]) -> tuple[int, Any]:

@@ -40,6 +40,8 @@ class FakeVllm(Quiet):
     """A folder with this in its name is refused."""
     label: ClassVar[str] = "default"
     model: ClassVar[str] = "policy"
+    adapters: ClassVar[tuple[str, ...]] = ()
+    """Names of those that are loaded."""
     calls: ClassVar[list[str]]
     bodies: ClassVar[list[dict[str, Any]]]
 
@@ -58,10 +60,11 @@ class FakeVllm(Quiet):
             return self._json(401, {"error": "Unauthorized"})
         if path in kind.missing:
             return self._json(404, {"detail": "Not Found"})
+        models = [{"id": kind.model, "root": "/policies/v0", "max_model_len": 64}]
         answers: dict[str, dict[str, Any]] = {
             "/health": {},
             "/version": {"version": kind.release},
-            "/v1/models": {"data": [{"id": kind.model, "root": "/policies/v0", "max_model_len": 64}]},
+            "/v1/models": {"data": [*models, *({"id": name} for name in kind.adapters)]},
             "/is_paused": {"is_paused": False},
             "/weight_info": {"weight_version": kind.label},
         }
@@ -71,6 +74,10 @@ class FakeVllm(Quiet):
             return self._json(*self._generate(body))
         if path == "/update_weights" and kind.refused and kind.refused in body["update_info"]["path"]:
             return self._json(500, {"error": {"message": f"{body['update_info']['path']} is of another model"}})
+        if path == "/v1/load_lora_adapter":
+            kind.adapters = (*kind.adapters, body["lora_name"])
+        if path == "/v1/unload_lora_adapter":
+            kind.adapters = tuple(name for name in kind.adapters if name != body["lora_name"])
         if path == "/finish_weight_update":
             kind.label = body["weight_version"]
         return self._json(200, {})

@@ -20,13 +20,14 @@ from training.serving.vllm.adapters import check_adapter, publish_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe, probe_picture
 from training.serving.vllm.publishing import publish
+from training.serving.vllm.supervisor import Replica, Supervisor
 from training.trainer.publish import publish_policy
 from training.trainer.rows import read_rows
 from training.trainer.setup import build_trainer
 from training.trainer.update import Stopwatch, run_update
 
 from ..trainer.conftest import make_run, make_spec
-from .conftest import READER, Policy, copy_policy
+from .conftest import READER, Policy, Served, copy_policy
 from .judging import EXACT, WRONG, Judge, ask
 
 LANGUAGE = r".*language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
@@ -96,6 +97,20 @@ async def test_the_probe_tells_adapters_apart(
     await Probe(renderer, images=2).check([client], 13, adapter(13))
     with pytest.raises(PolicyError, match="does not serve v12"):
         await Probe(renderer).check([client], 12, adapter(13))
+
+
+@pytest.mark.vllm
+async def test_a_second_run_gets_its_own_adapter(
+    served: Served, client: ServerClient, renderer: Renderer, policy: Policy, adapter: Adapter
+) -> None:
+    """Under a name that the first run's has too."""
+    await publish([client], 0, policy(0))
+    for seed in (11, 12):
+        run = Supervisor([Replica(served.client(renderer))], served.root, probe=Probe(renderer))
+        await run.start(1, adapter(seed))
+        await run.close()
+    assert await client.adapters() == [1]
+    await client.unload_adapter(1, 60)
 
 
 @pytest.mark.vllm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ import pytest
 from envs.types import EngineError, PolicyError
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
-from training.serving.vllm.probe import Probe, Turn
+from training.serving.vllm.probe import Probe, TransformersScorer, Turn
 from training.serving.vllm.publishing import Publication
 from training.serving.vllm.supervisor import Replica, Supervisor
 
@@ -60,11 +61,33 @@ async def test_the_wrong_one_is_named(probe: Probe) -> None:
         await probe.check(clients(None, None), 2, FOLDER)
 
 
+class Exact(Server):
+    """Its log-probs are those of the reader, before temperature where vLLM was started without ``--logprobs-mode``."""
+
+    def __init__(self, renderer: Renderer, *, raw: bool) -> None:
+        super().__init__("http://server", None)
+        self.renderer, self.raw = renderer, raw
+
+    async def generate(self, request: GenerationRequest, version: int, *, adapter: bool = False) -> Generation:
+        ids = tuple(self.renderer.encode_response("click [3]"))
+        asked = replace(request, temperature=1.0) if self.raw else request
+        (logprobs,) = TransformersScorer(self.renderer)(READER, [Turn(asked, Generation(ids, (), (), "stop"))])
+        return Generation(ids, tuple(logprobs), (VersionSpan(version, 0, len(ids)),), "stop")
+
+
+async def test_log_probs_before_temperature_are_found() -> None:
+    renderer = Renderer(READER, "")
+    exact, raw = (cast(Any, Exact(renderer, raw=raw)) for raw in (False, True))
+    assert (await Probe(renderer).check([exact], 0, READER)).mean == 0.0
+    with pytest.raises(PolicyError, match="http://server does not serve v0"):
+        await Probe(renderer).check([raw], 0, READER)
+
+
 async def test_a_server_that_died_under_the_probe_takes_no_turns(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     found = clients(-1.0, None)
     supervisor = Supervisor([Replica(cast(Any, client)) for client in found], FOLDER.parent, probe=probe)
 
-    async def switched(clients: Sequence[Any], version: int, folder: Path) -> Publication:
+    async def switched(clients: Sequence[Any], version: int, folder: Path, *, used: bool) -> Publication:
         return Publication(version, 0.0, 0.0, {})
 
     monkeypatch.setattr(supervisor, "_publish", switched)

@@ -24,6 +24,7 @@ from training.serving.vllm.probe import (
     probe_requests,
 )
 from training.serving.vllm.publishing import publish
+from training.serving.vllm.supervisor import Replica, Supervisor
 
 from .conftest import Policy, Served, copy_policy
 from .judging import EXACT, WRONG, Judge, ask
@@ -128,6 +129,14 @@ async def test_a_version_in_the_name_of_an_image_keeps_its_embedding_fresh(
     cleared = await old_names.generate(request, 2)
     assert differ(tower, request, cleared).maximum <= EXACT
     await old_names.close()
+
+
+async def test_a_second_run_finds_nothing_of_the_first(served: Served, renderer: Renderer, policy: Policy) -> None:
+    """Both have a version 1, by which prefixes and images are cached; the probe's prompts are the same ones."""
+    for folder in (policy(1), policy(2)):
+        run = Supervisor([Replica(served.client(renderer))], served.root, update="fast", probe=Probe(renderer))
+        await run.start(1, folder)
+        await run.close()
 
 
 def _with_other_tower(folder: Path) -> Path:

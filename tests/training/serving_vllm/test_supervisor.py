@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from envs.types import EngineError, PolicyError
 from tests.loopback import serving
@@ -117,6 +119,36 @@ async def test_a_server_of_somebody_else_that_was_restarted_gets_the_version(ser
     await until(lambda: kinds[0].label == "7")
     await until(lambda: not down(supervisor))
     assert kinds[1].calls.count("/update_weights") == 1
+    await supervisor.close()
+
+
+async def test_nothing_of_an_earlier_run_is_left_on_servers_of_somebody_else(servers: Servers, tmp_path: Path) -> None:
+    """Both runs have a version 1: its cached prefixes, images and adapters would be taken for the other's."""
+    kinds, clients = servers
+    kinds[0].label, kinds[1].adapters = "1", ("policy-v1", "policy-v4")
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"), update="fast")
+    await supervisor.start(1, V1)
+    assert all(PAUSE in kind.calls for kind in kinds), "every cache is cleared"
+    assert [kind.adapters for kind in kinds] == [(), ()]
+    await supervisor.publish(2, V1)
+    assert [kind.calls.count(PAUSE) for kind in kinds] == [1, 1], "from then on caches are kept as the run says"
+    await supervisor.close()
+
+
+async def test_an_adapter_gets_its_base_on_servers_of_somebody_else(servers: Servers, tmp_path: Path) -> None:
+    kinds, clients = servers
+    base, adapter = tmp_path / "v0", tmp_path / "v3"
+    for folder in (base, adapter):
+        folder.mkdir()
+    (base / "config.json").write_text("{}")
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "../v0"}')
+    save_file({"layers.0.lora_A": torch.ones(1)}, adapter / "adapter_model.safetensors")
+    kinds[0].label = kinds[1].label = "7"
+    supervisor = Supervisor([Replica(client) for client in clients], tmp_path)
+    await supervisor.start(3, adapter)
+    for kind in kinds:
+        assert (kind.label, kind.adapters) == ("0", ("policy-v3",))
+        assert kind.calls.index("/update_weights") < kind.calls.index("/v1/load_lora_adapter")
     await supervisor.close()
 
 

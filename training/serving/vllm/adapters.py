@@ -73,7 +73,7 @@ async def _load(client: ServerClient, version: int, folder: Path) -> RollwrightE
                 raise
         for old in await client.adapters():
             if old <= version - KEPT_ADAPTERS:
-                await client.post("/v1/unload_lora_adapter", CONTROL_SECONDS, json={"lora_name": adapter_name(old)})
+                await client.unload_adapter(old, CONTROL_SECONDS)
     except RollwrightError as error:
         return error
     return None

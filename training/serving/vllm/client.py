@@ -122,9 +122,9 @@ class ServerClient:
         return self._facts
 
     async def _check_route(self) -> None:
-        """An empty request is refused for its form where the route is there."""
-        response = await self._send("POST", GENERATE, json={})
-        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.FORBIDDEN, httpx.codes.METHOD_NOT_ALLOWED):
+        """GET is refused with 405 where the route is there; an empty POST would leave a traceback in the server's log."""
+        response = await self._send("GET", GENERATE)
+        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.FORBIDDEN):
             raise ConfigError(f"{self.address} does not serve {GENERATE}: start vLLM with --enable-scale-out")
 
     async def weight_version(self) -> int | None:
@@ -146,6 +146,10 @@ class ServerClient:
         models = (await self._get("/v1/models"))["data"]
         names = (str(each["id"]).removeprefix(ADAPTER_PREFIX) for each in models if each["id"] != SERVED_NAME)
         return sorted(int(name) for name in names if name.isdecimal())
+
+    async def unload_adapter(self, version: int, seconds: float) -> None:
+        """Unload the adapter of a version. Raises as `post`."""
+        await self.post("/v1/unload_lora_adapter", seconds, json={"lora_name": adapter_name(version)})
 
     async def generate(self, request: GenerationRequest, version: int, *, adapter: bool = False) -> Generation:
         """One turn.

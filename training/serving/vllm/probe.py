@@ -30,6 +30,8 @@ TOKENS = 16
 """Generated for each prompt."""
 WORDS = 120
 """Of each prompt: more tokens than one block of the prefix cache, which has 128 on the CPU and 16 on GPUs."""
+TEMPERATURE = 1.3
+"""Not 1, at which a server without ``--logprobs-mode processed_logprobs`` has nearly the right log-probs."""
 FLOAT32_LIMIT = 1e-4
 """Mean |difference| of log-probs; 1e-6 is seen, an old head gives 1e-2."""
 LOW_PRECISION_LIMIT = 5e-2
@@ -150,7 +152,7 @@ def probe_requests(renderer: Renderer, version: int, images: int = 1) -> list[Ge
             episode="probe",
             seed=0,
             max_new_tokens=TOKENS,
-            temperature=1.0,
+            temperature=TEMPERATURE,
         )
         for index, pictures in enumerate(sets)
     ]

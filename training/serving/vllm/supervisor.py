@@ -2,7 +2,8 @@
 
 A server that ended, or does not answer, is stopped with its whole process group, started again with backoff, and gets the current version
 before turns are sent to it; until then it has the weights that it was started with. Servers of somebody else are not started, but get the
-current version in the same way when they come back without it.
+current version in the same way when they come back without it. They may have served another run before: its adapters are unloaded, and the
+first publication clears every cache, whose entries are named by version numbers that both runs have.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envs.types import EngineError, RollwrightError
-from training.policy.adapters import is_adapter
+from training.policy.adapters import base_of, is_adapter
 from training.serving.vllm.adapters import publish_adapter
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe
 from training.serving.vllm.process import START_SECONDS, ServerProcess
-from training.serving.vllm.publishing import Publication, UpdateMode, prepare, publish
+from training.serving.vllm.publishing import CONTROL_SECONDS, Publication, UpdateMode, prepare, publish
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ ANSWER_SECONDS = 60.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 60.0
 """Seconds before a start: after the first one that failed, and at most."""
+BASE_VERSION = 0
+"""Of the whole model that a run's adapters belong to."""
 
 
 @dataclass(slots=True)
@@ -117,6 +120,9 @@ class Supervisor:
                 replica.process.start()
             await replica.process.wait_until_healthy(self._start_seconds)
         await prepare(replica.client, self._root)
+        if replica.starts == 1:
+            for version in await replica.client.adapters():
+                await replica.client.unload_adapter(version, CONTROL_SECONDS)
 
     async def publish(self, version: int, folder: Path) -> Publication:
         """Serve a checkpoint folder as ``version`` on all servers that live; the others get it when they are back.
@@ -132,7 +138,8 @@ class Supervisor:
             if not replicas:
                 raise EngineError(f"v{version} cannot be published: {self.faults()}")
             try:
-                publication = await self._give([replica.client for replica in replicas], version, folder)
+                clients = [replica.client for replica in replicas]
+                publication = await self._give(clients, version, folder, used=first and not_ours(replicas))
             except EngineError as error:  # none of them answers: they are started again
                 for replica in replicas:
                     replica.ready, replica.fault = False, str(error)
@@ -145,9 +152,9 @@ class Supervisor:
                 replica.ready = replica.client.address not in publication.failed
             return publication
 
-    async def _give(self, clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
-        """Publish and probe."""
-        publication = await self._publish(clients, version, folder)
+    async def _give(self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool) -> Publication:
+        """Publish and probe; ``used``: they may have the weights and caches of another run."""
+        publication = await self._publish(clients, version, folder, used=used)
         if self._probe is not None:
             alive = [client for client in clients if client.address not in publication.failed]
             result = await self._probe.check(alive, version, folder)
@@ -160,10 +167,16 @@ class Supervisor:
             return replace(publication, failed={**publication.failed, **result.failed})
         return publication
 
-    async def _publish(self, clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
-        if is_adapter(folder):
-            return await publish_adapter(clients, version, folder)
-        return await publish(clients, version, folder, update=self._update, together=self._together)
+    async def _publish(
+        self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool = False
+    ) -> Publication:
+        update: UpdateMode = "exact" if used else self._update
+        if not is_adapter(folder):
+            return await publish(clients, version, folder, update=update, together=self._together)
+        base = base_of(folder)
+        if used and base.is_relative_to(self._root.resolve()):
+            await publish(clients, BASE_VERSION, base, update=update, together=self._together)
+        return await publish_adapter(clients, version, folder)
 
     async def _go_back(self, replicas: Sequence[Replica]) -> None:
         """Serve the last good version again; a server that cannot is started again by its watcher."""
@@ -219,7 +232,7 @@ class Supervisor:
                 await self._start(replica)
                 async with self._changing:
                     assert self._served is not None
-                    await self._give([replica.client], *self._served)
+                    await self._give([replica.client], *self._served, used=not_ours([replica]))
                     replica.ready = True
             except RollwrightError as error:
                 replica.fault = str(error)
@@ -239,3 +252,8 @@ class Supervisor:
         await asyncio.gather(*(replica.client.close() for replica in self.replicas))
         for replica in self.replicas:
             replica.ready = False
+
+
+def not_ours(replicas: Sequence[Replica]) -> bool:
+    """They are servers of somebody else."""
+    return any(replica.process is None for replica in replicas)
