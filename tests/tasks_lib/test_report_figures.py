@@ -119,10 +119,10 @@ def test_the_health_of_corrections_and_the_use_of_machines_are_drawn_and_an_olde
     }  # fmt: skip
     assert staleness_rows(run) == [(0, 30, 0.3), (1, 30, 0.3), (3, 40, 0.4)]
     text = build_report(made.root).read_text()
-    assert "How old the trained rows were" in text and "KL, 8 or more images" in text
+    assert "Staleness of trained rows" in text and "KL, 8 or more images" in text
     older = make_run("older", iterations=1, finished=False)
     assert staleness_rows(read_run(older.root)) == []
-    assert "How old the trained rows were" not in build_report(older.root).read_text()
+    assert "Staleness of trained rows" not in build_report(older.root).read_text()
 
 
 def test_episode_accounts(make_run: MakeRun) -> None:
