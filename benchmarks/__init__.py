@@ -20,7 +20,6 @@ NAMES = (
     "serving",
     "async",
     "scale",
-    "simulator",
 )
 """Modules of this package that are benchmarks."""
 

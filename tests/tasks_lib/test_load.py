@@ -1,0 +1,81 @@
+"""How full an asynchronous run's machines are, by its workers' files, and what follows for the groups under way."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks_lib.episode.live import Doing, SlotState, WorkerState
+from tasks_lib.loops import load
+from tasks_lib.loops.load import AdaptiveConcurrency, measure_load
+from training.ledger.store import RunStore
+from training.serving.config import ServingConfig
+
+THREE_PLACES = ServingConfig(engine="vllm", replicas=3, max_turns=1)
+
+
+def write(store: RunStore, worker: str, turns: int, cpu: float = 0.2, memory: float = 0.3, age: float = 0.0) -> None:
+    """The file of a worker with so many episodes that wait for a turn, and one that acts."""
+    doing = [*[Doing.TURN] * turns, Doing.ACT]
+    slots = [SlotState(episode_id="e", kind="k", step=0, horizon=9, doing=each, seconds=1.0) for each in doing]
+    state = WorkerState(
+        worker=worker,
+        time=time.time() - age,
+        phase="i000000",
+        episodes=8,
+        finished={},
+        slots=tuple(slots),
+        browsers={},
+        cpu=cpu,
+        memory=memory,
+    )
+    store.live_path(worker).parent.mkdir(parents=True, exist_ok=True)
+    store.live_path(worker).write_text(state.model_dump_json())
+
+
+def test_turns_beyond_those_that_engines_generate_queue_and_the_fullest_machine_counts(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert measure_load(store, 3, running=2) is None
+    write(store, "a", turns=4)
+    write(store, "b", turns=2, cpu=0.5, memory=0.7)
+    write(store, "ended", turns=50, cpu=1.0, age=60)
+    store.live_path("broken").write_text("{")
+    found = measure_load(store, 3, running=2)
+    assert found is not None
+    assert (found.engine_queue, found.browser_load, found.running) == ((4 + 2 - 3) / 3, 0.7, 2)
+    alone = measure_load(store, 0, running=2)
+    assert alone is not None and alone.engine_queue == 0.0
+
+
+def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(load.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(load.time, "time", lambda: now[0])
+    store = RunStore(tmp_path)
+    adaptive = AdaptiveConcurrency(store, THREE_PLACES, most=32)
+    assert adaptive.limit == 16
+    write(store, "a", turns=9)
+    assert adaptive.measure(running=16) < 16
+    smaller = adaptive.limit
+    write(store, "a", turns=1)
+    assert adaptive.measure(running=smaller) == smaller, "measured again too soon"
+    for _ in range(20):
+        now[0] += load.MEASURE_SECONDS
+        write(store, "a", turns=1)
+        adaptive.measure(running=adaptive.limit)
+    assert smaller < adaptive.limit < 16, "it grows again, and not to what was too much a moment ago"
+
+
+def test_the_limit_stays_between_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(load.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(load.time, "time", lambda: now[0])
+    store = RunStore(tmp_path)
+    adaptive = AdaptiveConcurrency(store, THREE_PLACES, most=32)
+    for _ in range(100):
+        now[0] += load.MEASURE_SECONDS
+        write(store, "a", turns=90, cpu=1.0)
+        adaptive.measure(running=adaptive.limit)
+    assert adaptive.limit == 4
