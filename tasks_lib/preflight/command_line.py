@@ -37,6 +37,7 @@ from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
+from tasks_lib.processes.prefect_run import RUN_HERE
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
@@ -145,10 +146,10 @@ class _HideOwnErrors(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        # A task that failed is tried again, which is said here alone; on a disk that cannot be written to nothing is tried again.
-        ours = isinstance(
-            error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": DiskError}.get(record.name, ())
-        )
+        # A task that failed is tried again, which is said here alone, but those of the flow's own process; on a disk that cannot be
+        # written to nothing is tried again.
+        once = RollwrightError if getattr(record, "task_name", None) in RUN_HERE else DiskError
+        ours = isinstance(error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": once}.get(record.name, ()))
         return not ours and not is_own_crash(record) and is_not_reported_by_flow(record)
 
 

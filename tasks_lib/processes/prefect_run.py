@@ -43,6 +43,10 @@ def log_to_task_run(task_run: TaskRun, task: Task[..., Any], line: str) -> None:
     PrefectLogAdapter(_api_only(), extra=task_run_logger(task_run, task).extra).info(line)
 
 
+RUN_HERE: set[str] = set()
+"""Names of the tasks that `run_as_task` has run in this process. They are tried once, so the flow ends with their errors and reports them."""
+
+
 class FlowWork:
     """A task's function that does not travel.
 
@@ -72,6 +76,7 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
     """
     if FlowRunContext.get() is None:
         return work()
+    RUN_HERE.add(name)
     task = Task(FlowWork(work), name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
     return cast(Result, task())
 

@@ -204,13 +204,19 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
     console = PrefectConsoleHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [console, logging.NullHandler()])
 
-    def shown(error: Exception, logger: str = "prefect.flow_runs") -> bool:
-        return bool(console.filter(logging.LogRecord(logger, 40, "", 1, "", None, (type(error), error, None))))
+    monkeypatch.setattr("tasks_lib.preflight.command_line.RUN_HERE", {"serve"})
+
+    def shown(error: Exception, logger: str = "prefect.flow_runs", task: str = "roll-out") -> bool:
+        record = logging.LogRecord(logger, 40, "", 1, "", None, (type(error), error, None))
+        record.task_name = task
+        return bool(console.filter(record))
 
     with hide_own_errors():
         assert not shown(ConfigError("ours"))
         assert shown(ConfigError("ours"), "prefect.task_runs")  # one that is tried again is told nowhere else
         assert not shown(DiskError("full"), "prefect.task_runs")
+        assert not shown(ConfigError("ours"), "prefect.task_runs", "serve")  # the flow ends with it
+        assert shown(ValueError("a mistake"), "prefect.task_runs", "serve")
         assert shown(ValueError("a mistake"))
         crash = "Crash detected! Execution was aborted by an interrupt signal."
         assert not console.filter(logging.LogRecord("prefect.flow_runs", 40, "", 1, crash, None, None))
