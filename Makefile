@@ -35,10 +35,7 @@ kills: setup
 check: setup
 	@scripts/check
 
-gpu-kills: setup
-	@ROLLWRIGHT_KILLS=20 $(PYTHON) -m pytest tests/flows/test_resume.py -k whatever_is_killed --durations 20
-
-check: setup
+gpu-check: setup
 	@$(PYTHON) scripts/gpu_check.py
 
 bench: setup
