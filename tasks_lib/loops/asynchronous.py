@@ -1,7 +1,7 @@
 """The asynchronous training loop: groups are rolled out without a pause while versions are trained and published.
 
 What is waited for: a shard that ends, the update under way, an evaluation. After each of them the loop starts the groups that admission
-allows, and an update when its groups are ready. A version is published between two turns of the episodes under way; none is broken
+allows, and an update when its groups are ready. A version is published between two tokens of the turns under way; none is broken
 off. See docs/async.md.
 """
 
@@ -271,7 +271,7 @@ class AsynchronousLoop(TrainingLoop):
         return line
 
     def _serve(self, version: int) -> None:
-        """Have the engines serve a version, between two turns of what is under way."""
+        """Have the engines serve a version, between two tokens of what is under way."""
         rollouts = self.run.rollouts
         if rollouts.servers is not None:
             rollouts.servers.publish(version)

@@ -9,6 +9,8 @@ import errno
 import math
 import re
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +28,7 @@ from training.policy.bans import banned_ids
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan
 from training.serving.local import LocalModel
+from training.serving.sampling import Sampler
 from training.trainer.collate import MicroBatch
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
@@ -204,6 +207,55 @@ def test_sampling_draws_from_the_distribution_and_greedy_takes_its_best(
 # -- the checkpoint's generation_config.json
 
 FIRST_IDS = list(range(40, 400))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_version_that_comes_in_the_middle_of_a_batch_makes_the_rest_of_its_tokens(
+    family: str,
+    renderer_of: Callable[[str], Renderer],
+    trainer_of: Callable[[str], PolicyTrainer],
+    tiny_checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trainer, newer = trainer_of(family), tmp_path / "newer"
+    shutil.copytree(tiny_checkpoint(family), newer)
+    with changed_weight(trainer):
+        trainer.save_weights(newer)
+    engine = LocalModel(renderer_of(family), "cpu")
+    engine.load(0, tiny_checkpoint(family))
+    asked = requests(engine)
+    undisturbed = engine.generate(asked)
+    loading = threading.Thread(target=engine.load, args=(1, newer))
+    passes = []
+
+    def choose(sampler: Sampler, *tensors: torch.Tensor) -> torch.Tensor:
+        passes.append(len(tensors[0]))
+        if len(passes) == 3:
+            loading.start()
+            while not engine._loading:
+                time.sleep(0.001)
+        return chosen(sampler, *tensors)
+
+    chosen = Sampler.__call__
+    monkeypatch.setattr(Sampler, "__call__", choose)
+    turns = engine.generate(asked)
+    loading.join()
+    assert engine.policy_version == 1
+    for turn, before, request in zip(turns, undisturbed, asked, strict=True):
+        assert (turn.token_ids[:3], turn.logprobs[:3]) == (before.token_ids[:3], before.logprobs[:3])
+        assert len(turn.token_ids) == request.max_new_tokens or turn.finish_reason == "stop"
+        ends = [span.end for span in turn.version_spans]
+        assert ends == ([3, len(turn.token_ids)] if len(turn.token_ids) > 3 else [len(turn.token_ids)])
+    assert any(len(turn.version_spans) == 2 for turn in turns)
+    old = scores(trainer, asked, turns)
+    with changed_weight(trainer):
+        new = scores(trainer, asked, turns)
+    both = [torch.cat([row[:3], other[3:]]) for row, other in zip(old, new, strict=True)]
+    assert gap(both, turns) < 1e-4
+    assert gap(old, turns) > 1e-3 and gap(new, turns) > 1e-3
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"repetition_penalty": 1.5},
     {"encoder_repetition_penalty": 1.5},

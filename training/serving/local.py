@@ -6,29 +6,34 @@ The embedded engine, in the worker's own process. `LocalModel` answers a batch o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from threading import Condition
 from typing import Any, Protocol
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from envs.types import FinishReason, PolicyError
 from training.policy.adapters import load_policy
 from training.policy.renderer import Renderer, end_ids
 from training.serving.batches import Batching, CohortBatches, FreeBatches, ModelThread
-from training.serving.engine import EngineStatistics, Generation, GenerationRequest, VersionSpan
-from training.serving.sampling import Sampler
+from training.serving.engine import EngineStatistics, Generation, GenerationRequest
+from training.serving.sampling import GrowingTurn, Sampler
 
 
 class Model(Protocol):
-    """Answers batches of turns. Blocks; used from one thread."""
+    """Answers batches of turns. Blocks."""
 
     def load(self, version: int, folder: Path) -> None:
-        """Serve the checkpoint in ``folder`` as ``version``. Nothing happens if that version is served."""
+        """Serve the checkpoint in ``folder`` as ``version``. Nothing happens if that version is served.
+
+        Called from another thread than `generate`, also while that goes on.
+        """
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """One turn for each request, in order."""
@@ -71,14 +76,14 @@ class LocalEngine:
         return await self._batches.generate(request)
 
     async def publish(self, version: int, folder: Path) -> None:
-        """Serve a checkpoint, after the batch under way. What fails leaves the version before in place.
+        """Serve a checkpoint; a batch under way goes on with it. What fails leaves the version before in place.
 
         Raises:
             StorageError: A file is not the one that was published, or is cut short; names it.
             ReadError: A file cannot be read for the moment: its disk or network fails.
             PolicyError: The checkpoint cannot be loaded.
         """
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._model.load, version, folder)
+        await asyncio.to_thread(self._model.load, version, folder)
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
         """Where batches are deterministic they wait for the turn of every open session."""
@@ -92,6 +97,9 @@ class LocalEngine:
 class LocalModel:
     """One transformers model on ``device``.
 
+    A version that is loaded while a batch is generated takes its place after the forward pass under way: what there is of the turns stays, and
+    is read anew by the new weights, so that each token is of one version and no cache is of two.
+
     Args:
         renderer: Of the policy: its processor makes the pixels.
         device: torch device; ``auto`` takes a CUDA device when there is one.
@@ -102,6 +110,10 @@ class LocalModel:
         self._device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
         self._version: int | None = None
         self._model: Any = None
+        self._in_use = Condition()
+        """Held by a batch, up to its next stop, or by who loads."""
+        self._loading: deque[int] = deque()
+        """Versions that wait for a stop, or are being loaded."""
 
     @property
     def policy_version(self) -> int | None:
@@ -116,6 +128,15 @@ class LocalModel:
         """
         if version == self._version:
             return
+        self._loading.append(version)
+        with self._in_use:
+            try:
+                self._load(version, folder)
+            finally:
+                self._loading.remove(version)
+                self._in_use.notify_all()
+
+    def _load(self, version: int, folder: Path) -> None:
         model = load_policy(folder, self._dtype())
         if getattr(model.config, "image_token_id", None) != self.renderer.image_token_id:
             raise PolicyError(
@@ -134,39 +155,47 @@ class LocalModel:
         """One turn for each request, in order. A prompt that leaves no room for its turn in the model's context gets none."""
         if self._model is None:
             raise PolicyError("the inference engine has no policy yet: publish a version first")
-        fitting = [request for request in requests if self._fits(request)]
-        turns = iter(self._generate(fitting) if fitting else [])
+        turns = [GrowingTurn(request) for request in requests if self._fits(request)]
+        while under_way := [turn for turn in turns if turn.room]:
+            with self._in_use:
+                self._in_use.wait_for(lambda: not self._loading)
+                self._grow(under_way)
+        made = map(_generation, turns)
         return [
-            next(turns) if self._fits(request) else Generation((), (), (), "context_overflow") for request in requests
+            next(made) if self._fits(request) else Generation((), (), (), "context_overflow") for request in requests
         ]
 
     def _fits(self, request: GenerationRequest) -> bool:
         return len(request.prompt.ids) + request.max_new_tokens <= self.renderer.context_tokens
 
     @torch.inference_mode()
-    def _generate(self, requests: list[GenerationRequest]) -> list[Generation]:
-        sampler = Sampler(requests, self.renderer.banned_ids, self._device)
-        inputs = self._inputs(requests)
+    def _grow(self, turns: list[GrowingTurn]) -> None:
+        """Go on with these turns until all are whole, or another version is to be loaded."""
+        sampler = Sampler(turns, self.renderer.banned_ids, self._device)
+        inputs = self._inputs(turns)
         # transformers keeps the M-RoPE offset of the last call on the model; a stale one would shift the positions of this batch.
         self._model.model.rope_deltas = None
         self._model.generate(
             **inputs,
             logits_processor=LogitsProcessorList([sampler]),
-            generation_config=GenerationConfig(
-                max_new_tokens=max(request.max_new_tokens for request in requests), do_sample=False
-            ),
+            stopping_criteria=StoppingCriteriaList([_Stop(self._loading)]),
+            generation_config=GenerationConfig(max_new_tokens=max(turn.room for turn in turns), do_sample=False),
         )
-        return [self._generation(*turn) for turn in sampler.turns()]
+        ends = set(self._model.generation_config.eos_token_id)
+        assert self._version is not None
+        for turn, row in zip(turns, sampler.rows(), strict=True):
+            turn.grow(*row, ends, self._version)
 
-    def _inputs(self, requests: Sequence[GenerationRequest]) -> dict[str, torch.Tensor]:
-        """Left-padded model inputs: ids and mask (B, L), pixels of all images."""
-        width = max(len(request.prompt.ids) for request in requests)
-        ids = torch.full((len(requests), width), self.renderer.tokenizer.pad_token_id)
+    def _inputs(self, turns: Sequence[GrowingTurn]) -> dict[str, torch.Tensor]:
+        """Left-padded model inputs: ids and mask (B, L) of the prompts and what there is of the turns, pixels of all images."""
+        known = [[*turn.request.prompt.ids, *turn.ids] for turn in turns]
+        width = max(map(len, known))
+        ids = torch.full((len(turns), width), self.renderer.tokenizer.pad_token_id)
         mask = torch.zeros_like(ids)
-        for row, request in enumerate(requests):
-            ids[row, width - len(request.prompt.ids) :] = torch.tensor(request.prompt.ids)
-            mask[row, width - len(request.prompt.ids) :] = 1
-        pixels = self.renderer.image_inputs([each.jpeg for request in requests for each in request.pictures])
+        for row, given in enumerate(known):
+            ids[row, width - len(given) :] = torch.tensor(given)
+            mask[row, width - len(given) :] = 1
+        pixels = self.renderer.image_inputs([each.jpeg for turn in turns for each in turn.request.pictures])
         inputs = {
             "input_ids": ids,
             "attention_mask": mask,
@@ -175,11 +204,17 @@ class LocalModel:
         }
         return {name: value.to(self._device) for name, value in inputs.items()}
 
-    def _generation(self, ids: list[int], logprobs: list[float], limit: int) -> Generation:
-        """Cut a row after its end token or its own limit (others of its batch may have gone on)."""
-        ends = set(self._model.generation_config.eos_token_id)
-        stop = next((index + 1 for index, token in enumerate(ids[:limit]) if token in ends), None)
-        reason: FinishReason = "length" if stop is None else "stop"
-        stop = min(len(ids), limit) if stop is None else stop
-        assert self._version is not None
-        return Generation(tuple(ids[:stop]), tuple(logprobs[:stop]), (VersionSpan(self._version, 0, stop),), reason)
+
+class _Stop(StoppingCriteria):  # type: ignore[misc]
+    """Stops all rows after the forward pass under way while anything waits."""
+
+    def __init__(self, waiting: Sized) -> None:
+        self._waiting = waiting
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **_: Any) -> torch.Tensor:
+        return torch.full((input_ids.shape[0],), bool(self._waiting), device=input_ids.device)
+
+
+def _generation(turn: GrowingTurn) -> Generation:
+    reason: FinishReason = "stop" if turn.ended else "length"
+    return Generation(tuple(turn.ids), tuple(turn.logprobs), tuple(turn.spans), reason)

@@ -7,24 +7,53 @@ turn comes from its own generator, so a turn does not depend on what else is in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from transformers import LogitsProcessor
 
-from training.serving.engine import GenerationRequest, noise_seed
+from training.serving.engine import GenerationRequest, VersionSpan, noise_seed
+
+
+@dataclass(slots=True)
+class GrowingTurn:
+    """A turn and what there is of it; versions may follow each other in it."""
+
+    request: GenerationRequest
+    noise: torch.Generator | None = None
+    """``None`` for greedy decoding."""
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[VersionSpan] = field(default_factory=list)
+    ended: bool = False
+    """Its last id is an end token."""
+
+    def __post_init__(self) -> None:
+        if not self.request.greedy:
+            self.noise = torch.Generator().manual_seed(noise_seed(self.request.seed, self.request.key))
+
+    @property
+    def room(self) -> int:
+        """Tokens that it may still have."""
+        return 0 if self.ended else self.request.max_new_tokens - len(self.ids)
+
+    def grow(self, ids: list[int], logprobs: list[float], ends: set[int], version: int) -> None:
+        """Add tokens of one version, up to an end token or its limit: others of its batch may have gone on."""
+        start, ids = len(self.ids), ids[: self.room]
+        stop = next((index + 1 for index, token in enumerate(ids) if token in ends), None)
+        self.ended = stop is not None
+        self.ids += ids[:stop]
+        self.logprobs += logprobs[: len(self.ids) - start]
+        self.spans.append(VersionSpan(version, start, len(self.ids)))
 
 
 class Sampler(LogitsProcessor):  # type: ignore[misc]
     """Chooses each row's token itself and leaves only that one, so that memory does not grow with the vocabulary."""
 
-    def __init__(self, requests: Sequence[GenerationRequest], banned: list[int], device: torch.device) -> None:
-        self._requests = requests
+    def __init__(self, turns: Sequence[GrowingTurn], banned: list[int], device: torch.device) -> None:
         self._banned = torch.tensor(banned, dtype=torch.long, device=device)
-        self._temperature = torch.tensor([[request.temperature] for request in requests], device=device)
-        self._generators = [
-            None if request.greedy else torch.Generator().manual_seed(noise_seed(request.seed, request.key))
-            for request in requests
-        ]
+        self._temperature = torch.tensor([[turn.request.temperature] for turn in turns], device=device)
+        self._generators = [turn.noise for turn in turns]
         self._tokens: list[torch.Tensor] = []
         self._logprobs: list[torch.Tensor] = []
 
@@ -47,11 +76,7 @@ class Sampler(LogitsProcessor):  # type: ignore[misc]
                 noise[row] = -torch.log(-torch.log(uniform))
         return noise
 
-    def turns(self) -> list[tuple[list[int], list[float], int]]:
-        """(ids, log-probs, limit) of each row, uncut."""
-        ids = torch.stack(self._tokens, 1).tolist()
-        logprobs = torch.stack(self._logprobs, 1).tolist()
-        return [
-            (row, values, request.max_new_tokens)
-            for row, values, request in zip(ids, logprobs, self._requests, strict=True)
-        ]
+    def rows(self) -> list[tuple[list[int], list[float]]]:
+        """(ids, log-probs) of each row, uncut."""
+        ids, logprobs = torch.stack(self._tokens, 1).tolist(), torch.stack(self._logprobs, 1).tolist()
+        return list(zip(ids, logprobs, strict=True))
