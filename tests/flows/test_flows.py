@@ -88,7 +88,7 @@ def test_the_parameter_form_explains_and_bounds_every_field(started: Any) -> Non
         assert len(field.get("description", "")) > 10, f"{name} has no description"
         if field.get("type") in {"integer", "number"}:
             assert {"minimum", "exclusiveMinimum"} & field.keys(), f"{name} has no lower bound"
-    assert (found["rollout.concurrency"]["minimum"], found["rollout.concurrency"]["maximum"]) == (1, 256)
+    assert (found["rollout.concurrency"]["minimum"], found["rollout.concurrency"]["maximum"]) == (1, 4096)
 
 
 def test_a_flow_run_knows_what_its_command_has_looked_at(prefect_api: None, tmp_path: Path) -> None:

@@ -33,14 +33,14 @@ class RecordingModel:
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         assert self._alone.acquire(blocking=False), "two batches at a time"
+        self.batches.append([request.key for request in requests])
+        span = (VersionSpan(self._version, 0, 1),)
         try:
             time.sleep(self._seconds)
         finally:
             self._alone.release()
-        self.batches.append([request.key for request in requests])
         if any(request.key == "broken/0" for request in requests):
             raise RuntimeError("no such policy")
-        span = (VersionSpan(self._version, 0, 1),)
         return [Generation((ord(request.key[-1]),), (0.0,), span, "stop") for request in requests]
 
 
@@ -208,13 +208,14 @@ async def test_a_turn_that_is_given_up_is_not_in_the_batch_and_its_session_comes
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-async def test_a_version_is_published_between_two_batches(deterministic):
-    model = RecordingModel(seconds=0.05)
+async def test_a_model_is_told_a_version_at_once_and_later_batches_are_of_it(deterministic):
+    model = RecordingModel(seconds=0.5)
     engine = make(model, deterministic=deterministic)
     async with engine.session("e0"):
         before = asyncio.create_task(engine.generate(request("e0/0")))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         await engine.publish(7, Path("policies/v000007"))
+        assert not before.done(), "it waits for no batch: the model itself knows when to change"
         after = await engine.generate(request("e0/1"))
     assert [turn.version_spans[0].version for turn in (await before, after)] == [0, 7]
     assert model.batches == [["e0/0"], ["version 7"], ["e0/1"]]
