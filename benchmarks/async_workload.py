@@ -139,18 +139,19 @@ class SleepingWorker(RolloutWorker):
 class SleepingTrainer:
     """Publishes the weights of version 0 again, after as long as an update takes."""
 
+    seconds = UPDATE_SHARE * rollout_seconds()
+
     def __init__(self, store: RunStore, config: TrainConfig) -> None:
         self._store = store
 
     def update(self, version: int) -> dict[str, Any]:
         """Wait, and publish the version; its manifest."""
-        seconds = UPDATE_SHARE * rollout_seconds()
-        time.sleep(seconds)
+        time.sleep(self.seconds)
         batch = self._store.batch_path(version)
         details = {
             "batch": sha256_of(batch),
             "metrics": {},
-            "seconds": {"train": seconds, "save_state": 0.0, "save_policy": 0.0},
+            "seconds": {"train": self.seconds, "save_state": 0.0, "save_policy": 0.0},
             "waited_seconds": 0.0,
         }
         self._store.publish_policy(version, self._store.policy_path(0), details)

@@ -32,7 +32,7 @@ def run(parts: tuple[str, ...] = ("whole",)) -> list[Figure]:
     for part in parts:
         with tempfile.TemporaryDirectory(prefix="rollwright-scale-") as folder:
             _train(Path(folder), BATCHES[part])
-            figures += _figures(Path(folder), BATCHES[part])
+            figures += _figures(Path(folder))
     return figures
 
 
@@ -41,7 +41,7 @@ def _train(folder: Path, batches: int) -> None:
     subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
 
 
-def _figures(folder: Path, batches: int) -> list[Figure]:
+def _figures(folder: Path) -> list[Figure]:
     store = RunStore(folder / "scale")
     lines = [line for line in _read(store.metrics_path) if line["kind"] == "iteration"]
     samples = _read(folder / "processes.jsonl")
@@ -79,7 +79,7 @@ def _memory(samples: list[dict[str, Any]], rate: float) -> list[Figure]:
 
 def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
     """Files and rows against the episodes that the metrics count; the ledger's states add up to them."""
-    trained = {group for group in store.group_ids("i*")}
+    trained = set(store.group_ids("i*"))
     stored = Counter(name.rsplit("-s", 1)[0] for name in store.episode_ids())
     episodes = sum(stored[group] for group in trained)
     with closing(sqlite3.connect(store.journal_path)) as journal:
@@ -95,7 +95,7 @@ def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
 
 
 def _shares(lines: list[dict[str, Any]], samples: list[dict[str, Any]]) -> list[Figure]:
-    """Where the time goes: CPU seconds of each process for a second of the run, and shares of the loop's and of the worker's wall time."""
+    """Where the time goes: CPU seconds of each process for a second of the run, and shares of the loop's time."""
     samples = [sample for sample in samples if "worker" in sample["processes"]]
     first, last = samples[len(samples) // 5], samples[-1]
     wall = last["at"] - first["at"]

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import psutil
 from PIL import Image
 
-from benchmarks.async_workload import SleepingEngine, SleepingModel, SleepingWorker
+from benchmarks.async_workload import SleepingEngine, SleepingModel, SleepingTrainer, SleepingWorker, passes
 from envs.actions import format_action
 from envs.browser import PageStep
 from envs.sites import Site
@@ -29,7 +29,6 @@ from envs.types import Action, Answer, Element, Observation, StopReason, Wait, W
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.worker.requests import RolloutRequest, WorkerRequest
-from training.ledger.store import RunStore, sha256_of
 from training.policy.renderer import Renderer
 from training.serving.engine import Engine, Generation, GenerationRequest, VersionSpan
 
@@ -66,12 +65,6 @@ class TimedEngine(SleepingEngine):
         drawn = random.Random(f"turn/{request.key}").lognormvariate(-(TURN_SIGMA**2) / 2, TURN_SIGMA)
         await asyncio.sleep(drawn * TURN_MEAN)
         return self._model.turn(request)
-
-
-def passes(key: str) -> bool:
-    """Whether an episode succeeds: by its group, from never to always."""
-    group, episode = key.rsplit("-s", 1)
-    return random.Random(f"episode/{group}/{episode}").random() < random.Random(f"group/{group}").random()
 
 
 class TimedSession:
@@ -151,28 +144,10 @@ class TimedWorker(SleepingWorker):
             self._pool = TimedPool()  # type: ignore[assignment]
 
 
-class CopyingTrainer:
+class CopyingTrainer(SleepingTrainer):
     """Publishes the weights of version 0 again, at once."""
 
-    def __init__(self, store: RunStore, config: TrainConfig) -> None:
-        self._store = store
-
-    def update(self, version: int) -> dict[str, Any]:
-        """The manifest of the version."""
-        details = {
-            "batch": sha256_of(self._store.batch_path(version)),
-            "metrics": {},
-            "seconds": {"train": 0.0, "save_state": 0.0, "save_policy": 0.0},
-            "waited_seconds": 0.0,
-        }
-        self._store.publish_policy(version, self._store.policy_path(0), details)
-        return self._store.manifest(version)
-
-    def __enter__(self) -> CopyingTrainer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing runs."""
+    seconds = 0.0
 
 
 class ProcessWatch(threading.Thread):
