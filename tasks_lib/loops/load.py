@@ -60,7 +60,7 @@ def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
         running: Groups under way.
     """
     now = time.time()
-    files = store.live_path("").parent.glob("*.json")
+    files = (store.root / "live").glob("*.json")
     states = [state for path in files if (state := _read(path)) and now - state.time < MAX_AGE]
     if not states:
         return None

@@ -35,6 +35,15 @@ def write(store: RunStore, worker: str, turns: int, cpu: float = 0.2, memory: fl
     store.live_path(worker).write_text(state.model_dump_json())
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which stands still but for what a test adds."""
+    time_ = [1000.0]
+    monkeypatch.setattr(load.time, "monotonic", lambda: time_[0])
+    monkeypatch.setattr(load.time, "time", lambda: time_[0])
+    return time_
+
+
 def test_turns_beyond_those_that_engines_generate_queue_and_the_fullest_machine_counts(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert measure_load(store, 3, running=2) is None
@@ -49,10 +58,7 @@ def test_turns_beyond_those_that_engines_generate_queue_and_the_fullest_machine_
     assert alone is not None and alone.engine_queue == 0.0
 
 
-def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(load.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(load.time, "time", lambda: now[0])
+def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, now: list[float]) -> None:
     store = RunStore(tmp_path)
     adaptive = AdaptiveConcurrency(store, THREE_PLACES, most=32)
     assert adaptive.limit == 16
@@ -68,10 +74,7 @@ def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, monk
     assert smaller < adaptive.limit < 16, "it grows again, and not to what was too much a moment ago"
 
 
-def test_the_limit_stays_between_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(load.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(load.time, "time", lambda: now[0])
+def test_the_limit_stays_between_its_bounds(tmp_path: Path, now: list[float]) -> None:
     store = RunStore(tmp_path)
     adaptive = AdaptiveConcurrency(store, THREE_PLACES, most=32)
     for _ in range(100):
