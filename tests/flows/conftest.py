@@ -28,10 +28,10 @@ from .services import DaskCluster, PrefectServer, Services, as_from_a_terminal
 SMALL = {
     "iterations": 3,
     "tasks.kinds": "[click-test-2,click-option,enter-text,click-tab]",
-    "rollout.groups_per_iteration": 8,
+    "rollout.groups_per_iteration": 4,
     "rollout.concurrency": 8,
     "algorithm.group_size": 4,
-    "evaluation.episodes": 16,
+    "evaluation.episodes": 8,
     "evaluation.every": 3,
     "trainer.epochs": 1,
 }

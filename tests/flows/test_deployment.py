@@ -25,10 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.dask, pytest.mark.timeout(900)]
 TINY = {
     **SMALL,
     "iterations": 1,
-    "rollout.groups_per_iteration": 4,
+    "rollout.groups_per_iteration": 2,
     "rollout.concurrency": 4,
     "evaluation.episodes": 4,
-    "trainer.epochs": 2,
 }
 
 

@@ -86,7 +86,7 @@ def test_the_flow_process_is_killed_again_and_again(make_run):
     run = make_run("killed", iterations=2, **{"evaluation.every": 2})
     store = run.store
     moments = [
-        ("during a rollout", lambda: len(list(store.root.glob("trajectories/*/i000000-*"))) > random_.randrange(1, 20)),
+        ("during a rollout", lambda: len(list(store.root.glob("trajectories/*/i000000-*"))) > 8),
         ("after an update", lambda: store.latest_policy() == 1),
     ]
     for what, condition in moments:
