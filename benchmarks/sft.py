@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.rows import make_spec, quickstart
 from training.ledger.store import RunStore
-from training.trainer.launch import group_environment, project_root
+from training.trainer.launch import group_environment
+from training.trainer.node import project_root
 
 
 def seconds_of_sft(store: RunStore) -> dict[str, float]:

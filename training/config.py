@@ -194,6 +194,12 @@ class TrainerConfig(Settings):
         {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
     )
     processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
+    nodes: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="Machines that share them: Dask workers with the resource trainer; 0: the flow's own machine.",
+    )
     state_every: int = Field(
         1,
         ge=1,

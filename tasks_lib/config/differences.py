@@ -14,8 +14,8 @@ BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 
 BEFORE_CHOICES = {"bf16": False, "train_vision_tower": True}
 """What runs had that were started before these keys of ``trainer`` could be left open."""
-KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers"})
-"""Keys of ``trainer`` that may change: what is kept and how it is read, not what is computed."""
+KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers", "nodes"})
+"""Keys of ``trainer`` that may change: what is kept, how it is read and on which machines, not what is computed."""
 
 
 def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,10 +77,10 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def resolve(model: type[Settings], values: dict[str, Any]) -> Any:
-    """Validate ``values``; ``ConfigError`` has one line for each bad key, with its allowed range or the known names."""
+def resolve(model: type[Settings], values: dict[str, Any], what: str = "the configuration") -> Any:
+    """Validate ``values``; ``ConfigError`` has one line for each bad key of ``what``, with its allowed range or the known names."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         lines = explain_all(Shape.of_model(model), error.errors())
-        raise ConfigError("the configuration is not valid:\n" + "\n".join(f"  {line}" for line in lines)) from None
+        raise ConfigError(f"{what} is not valid:\n" + "\n".join(f"  {line}" for line in lines)) from None

@@ -155,6 +155,20 @@ class TrainConfig(RunConfig):
         return self
 
     @model_validator(mode="after")
+    def _machines_are_there(self) -> Self:
+        trainer = self.trainer
+        if trainer.nodes and not self.cluster.address:
+            raise ValueError(
+                "trainer.nodes: the machines are workers of a Dask cluster, and cluster.address is empty; set it, "
+                "or leave trainer.nodes out to train on the flow's machine"
+            )
+        if trainer.nodes and trainer.processes % trainer.nodes:
+            raise ValueError(
+                f"trainer.processes: {trainer.processes} cannot be shared evenly by {trainer.nodes} machines (trainer.nodes)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reference_can_be_held(self) -> Self:
         trainer = self.trainer
         if self.algorithm.kl_coefficient and trainer.finetuning_type == "full" and trainer.zero_stage == 3:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import yaml
@@ -31,15 +32,18 @@ from tasks_lib.config import (
     presets_of,
     resolve,
 )
+from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
+from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.prefect_run import RUN_HERE
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
+from tasks_lib.processes.slurm import batch_script
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
@@ -73,7 +77,9 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
     needs: list[str] = []
     try:
         raise_on_interrupt()
-        config = _resolved(model, options)
+        spec = load_cluster(options.cluster) if options.cluster else None
+        config = _resolved(model, options, spec)
+        processes = launches(spec, _as_given(options)) if spec else []
         needs = estimate(with_derived(config)) if isinstance(config, TrainConfig) and options.dry_run else []
         found = check(config)  # before a server is started
     except KeyboardInterrupt:
@@ -86,11 +92,25 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
     if options.dry_run:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found, *needs)), end="")
+        if spec is not None and spec.start == "slurm":
+            print(batch_script(spec, _as_given(options)), end="")
+        else:
+            print(
+                "".join(
+                    f"# on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}\n" for launch in processes
+                ),
+                end="",
+            )
         return 0
     try:
         check_api()
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
-        with hide_own_errors(), reuse_check(config, found), watched_server(api, ephemeral_server_pid()):
+        with (
+            hide_own_errors(),
+            reuse_check(config, found),
+            watched_server(api, ephemeral_server_pid()),
+            started(spec, processes) if spec else nullcontext(),
+        ):
             flow(**parameters_of(config))
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
@@ -114,7 +134,20 @@ def _parser(model: Model, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="FILE",
+        help="a cluster spec (docs/scaling.md): its processes are started, and end with the run"
+        if model is TrainConfig
+        else argparse.SUPPRESS,
+    )
     return parser
+
+
+def _as_given(options: argparse.Namespace) -> list[str]:
+    """``--preset`` and ``--set`` as they were given."""
+    preset = ["--preset", options.preset] if options.preset else []
+    return [*preset, *(part for each in options.assignments for part in ("--set", each))]
 
 
 def _beginning(model: Model) -> str:
@@ -124,8 +157,12 @@ def _beginning(model: Model) -> str:
     return f"begin with: python -m {model.flow} {given}"
 
 
-def _resolved(model: Model, options: argparse.Namespace) -> Any:
+def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | None) -> Any:
     given = parse_assignments(options.assignments)
+    if spec is not None:
+        if model is not TrainConfig:
+            raise ConfigError(f"--cluster: {model.flow} has no use for it; it is an option of flows.train")
+        given = merge(spec.settings(), given)
     if options.preset:
         check_preset(load_preset(options.preset), model.flow, model.model_fields)
         given = merge({"preset": options.preset}, given)

@@ -52,7 +52,8 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         ConfigError: no scheduler answers.
         DiskError: nothing can be written to the storage.
     """
-    from tasks_lib.rollouts.cluster import connect_client, rollout_workers  # imports Prefect: seconds
+    from tasks_lib.processes.dask_clients import connect_client
+    from tasks_lib.rollouts.cluster import rollout_workers  # imports Prefect: seconds
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):

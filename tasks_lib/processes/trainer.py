@@ -6,17 +6,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import distributed
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
+from tasks_lib.processes.dask_clients import connect_client
+from tasks_lib.processes.trainer_nodes import JOIN_SECONDS, DaskNodes
 from training.batches import TrainingBatch
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.evidence import lost_evidence
 from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
-from training.trainer.launch import TrainerProcess
+from training.trainer.launch import Nodes, TrainerProcess
 from training.trainer.spec import TrainerSpec
 
 START_SECONDS = 600.0
@@ -42,6 +45,8 @@ class Trainer:
             seed=config.seed,
         )
         self._process: TrainerProcess | None = None
+        self._cluster = config.cluster.address
+        self._client: distributed.Client | None = None
         self._stopped = False
 
     def start(self) -> None:
@@ -49,7 +54,16 @@ class Trainer:
         if self._stopped:
             raise TrainingError("the trainer was stopped: its run ends")
         if self._process is None or not self._process.alive:
-            self._process = TrainerProcess.start(self._store.root, self._spec)
+            self._process = TrainerProcess.start(self._store.root, self._spec, self._nodes())
+
+    def _nodes(self) -> Nodes | None:
+        """The machines of ``trainer.nodes``; ``None``: this one."""
+        count = self._spec.trainer.nodes
+        if not count:
+            return None
+        again = self._client is not None
+        self._client = self._client or connect_client(self._cluster)
+        return DaskNodes(self._client, count, JOIN_SECONDS if again else 0.0)
 
     def update(self, version: int) -> dict[str, Any]:
         """Wait for ``version``, whose batch is written; its manifest.
@@ -84,6 +98,8 @@ class Trainer:
         self._stopped = True
         if self._process is not None:
             self._process.stop()
+        if self._client is not None:
+            self._client.close()
 
     def __enter__(self) -> Trainer:
         self.start()

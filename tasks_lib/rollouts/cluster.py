@@ -23,6 +23,7 @@ from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError, RollwrightError
 from tasks_lib.config import ClusterConfig
+from tasks_lib.processes.dask_clients import connect_client, workers_offering
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
@@ -118,26 +119,13 @@ def rollout_workers(client: distributed.Client, address: str) -> list[str]:
     Raises:
         ConfigError: none does.
     """
-    workers = client.scheduler_info(n_workers=-1)["workers"].items()
-    able = [name for name, worker in workers if BROWSER_RESOURCE in worker.get("resources", {})]
+    able = workers_offering(client, BROWSER_RESOURCE)
     if not able:
         raise ConfigError(
             f"no worker of the Dask cluster at {address} offers the resource {BROWSER_RESOURCE!r}; "
             f"start workers with: dask worker {address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
         )
     return able
-
-
-def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
-    """A client of a cluster, or of a scheduler's address.
-
-    Raises:
-        ConfigError: no scheduler answers.
-    """
-    try:
-        return distributed.Client(cluster, set_as_default=False)
-    except OSError as error:
-        raise ConfigError(f"cluster.address: no Dask scheduler answers at {cluster} ({error})") from error
 
 
 @contextmanager

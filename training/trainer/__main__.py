@@ -16,14 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pydantic import ValidationError
-
-from envs.types import ConfigError, DiskError, RollwrightError, TrainingError
+from envs.types import DiskError, RollwrightError, TrainingError
 from training.ledger.disk import disk_error
-from training.ledger.store import RunStore, read_json, write_json
+from training.ledger.store import RunStore, write_json
 from training.quiet import quiet_model_libraries
+from training.trainer.link import LinkToOwner
 from training.trainer.resume import remove_temporary_folders
-from training.trainer.spec import TrainerSpec
+from training.trainer.spec import read_spec
 from training.trainer.watchdog import start_watchdog
 
 LOCK_SECONDS = 30.0
@@ -38,7 +37,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         spec = read_spec(store)
-        start_watchdog(spec.owner_pid, spec.owner_started)
+        start_watchdog()
+        link = LinkToOwner(spec.owner, spec.token, f"rank {_rank()}") if spec.owner else None
         lock = take_lock(store.trainer_path / "lock", LOCK_SECONDS) if _rank() == 0 else None
         if lock:
             remove_temporary_folders(store)
@@ -46,7 +46,7 @@ def main() -> int:
         # Imported here: torch and its friends take 15 s, and a wrong config or a second trainer should be told at once.
         from training.trainer.loop import run_trainer
 
-        run_trainer(store, spec)
+        run_trainer(store, spec, link)
         del lock
     except RollwrightError as error:
         # A refusal: a restart would only repeat it.
@@ -69,15 +69,6 @@ def _report(store: RunStore, error: RollwrightError | None) -> None:
             write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})
     with suppress(OSError):
         traceback.print_exc()
-
-
-def read_spec(store: RunStore) -> TrainerSpec:
-    """The spec in ``trainer/config.json``; ``ConfigError`` when it is not valid."""
-    path = store.trainer_path / "config.json"
-    try:
-        return TrainerSpec.model_validate(read_json(path))
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def take_lock(path: Path, seconds: float) -> IO[str]:

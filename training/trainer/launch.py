@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -21,6 +19,8 @@ from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.disk import raise_disk_errors, temporary_name
 from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.heartbeat import HEARTBEAT, Silence
+from training.trainer.link import LOOK_SECONDS, OwnerLink
+from training.trainer.node import end_family, project_root
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 
@@ -34,22 +34,58 @@ LOG_TAIL_LINES = 20
 """Lines of trainer.log in the message of an error without error.json."""
 
 
+class Group(Protocol):
+    """The processes of a trainer, on one machine or several."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def alive(self) -> bool:
+        """None of it has ended yet."""
+
+    def ended(self) -> str:
+        """How it ended."""
+
+    def stop(self, timeout: float) -> None:
+        """End what is left of it. Harmless when all has ended."""
+
+
+class Nodes(Protocol):
+    """Machines on which a trainer can be started."""
+
+    @property
+    def host(self) -> str:
+        """Address under which they reach this process."""
+
+    def rendezvous(self) -> str:
+        """A free HOST:PORT of the first of them."""
+
+    def start(self, run_dir: Path, link: OwnerLink) -> Group:
+        """Have ``training.trainer.node.run_node`` run on each; closing the link ends it."""
+
+
 class TrainerProcess:
     """The trainer's process group of one run.
 
     Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager.
     """
 
-    def __init__(self, store: RunStore, process: subprocess.Popen[bytes], silence: float = 0.0) -> None:
+    def __init__(self, store: RunStore, group: Group, link: OwnerLink, silence: float = 0.0) -> None:
         self._store = store
-        self._process = process
+        self._group = group
+        self._link = link
         self._silence = silence
 
     @classmethod
-    def start(cls, run_dir: Path, spec: TrainerSpec) -> TrainerProcess:
+    def start(cls, run_dir: Path, spec: TrainerSpec, nodes: Nodes | None = None) -> TrainerProcess:
         """Write the spec and start the process group; returns at once (``wait_until_ready`` to wait for it).
 
-        The calling process becomes the owner unless the spec names one: when the owner dies, so does the trainer.
+        The calling process becomes the owner: when it dies, so does the trainer.
+
+        Args:
+            nodes: The machines; ``None``: this one.
 
         Raises:
             StorageError: The latest policy is damaged; names the file and says how to go on.
@@ -64,64 +100,48 @@ class TrainerProcess:
             store.trainer_path.mkdir(parents=True, exist_ok=True)
         for name in ("ready.json", "error.json", HEARTBEAT):
             (store.trainer_path / name).unlink(missing_ok=True)
-        if spec.owner_pid is None:
-            owner = psutil.Process()
-            spec = spec.model_copy(update={"owner_pid": owner.pid, "owner_started": owner.create_time()})
-        spec = spec.model_copy(update={"resume_from": point.version})
-        write_json(store.trainer_path / "config.json", spec)
-        with (
-            raise_disk_errors(store.trainer_path / "trainer.log"),
-            open(store.trainer_path / "trainer.log", "ab") as log,
-        ):
-            process = subprocess.Popen(
-                command(store.root, spec.trainer.processes),
-                env={**os.environ, **group_environment(spec)},
-                cwd=project_root(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return cls(store, process, spec.trainer.silence)
+        link = OwnerLink(nodes.host if nodes else "127.0.0.1")
+        told = {"resume_from": point.version, "owner": link.address, "token": link.token}
+        if nodes:
+            told["rendezvous"] = nodes.rendezvous()
+        spec = spec.model_copy(update=told)
+        try:
+            write_json(store.trainer_path / "config.json", spec)
+            group = nodes.start(store.root, link) if nodes else LocalGroup.start(store, spec)
+        except BaseException:
+            link.close()
+            raise
+        return cls(store, group, link, spec.trainer.silence)
 
     @property
-    def pid(self) -> int:
-        """Of the process that was started: the only rank, or torchrun's agent."""
-        return self._process.pid
+    def group(self) -> Group:
+        """Its processes."""
+        return self._group
 
     @property
     def alive(self) -> bool:
         """It has not ended yet."""
-        return self._process.poll() is None
+        return self._group.alive
 
-    def pids(self) -> list[int]:
-        """All live processes of the group."""
-        return [member.pid for member in self._members()]
-
-    def wait_until_ready(self, timeout: float, poll_seconds: float = 0.05) -> dict[str, Any]:
+    def wait_until_ready(self, timeout: float) -> dict[str, Any]:
         """Wait until it waits for batches; what ``ready.json`` says. Errors as in ``wait_for_policy``."""
-        return self._wait_for(self._store.trainer_path / "ready.json", timeout, poll_seconds)
+        return self._wait_for(self._store.trainer_path / "ready.json", timeout)
 
-    def wait_for_policy(self, version: int, timeout: float, poll_seconds: float = 0.05) -> dict[str, Any]:
-        """Wait until a version is published; its manifest.
+    def wait_for_policy(self, version: int, timeout: float) -> dict[str, Any]:
+        """Wait until a version, whose batch is written, is published; its manifest.
 
         Raises:
             TrainingError: The trainer died (its error, or the end of its log), gives no sign of progress, or the time is over.
             StorageError: It ended because of a damaged file.
             DiskError: It ended because the run's folder cannot be written to.
         """
-        return self._wait_for(self._store.policy_path(version) / MANIFEST, timeout, poll_seconds)
+        self._link.ring(version)
+        return self._wait_for(self._store.policy_path(version) / MANIFEST, timeout)
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End it: SIGTERM, then SIGKILL to what is left after ``timeout`` seconds. Harmless when it has ended."""
-        members = self._members()
-        for signum in (signal.SIGTERM, signal.SIGKILL):
-            # torchrun hands SIGTERM on to its ranks, which have sessions of their own; SIGKILL has to name each.
-            for member in members if signum == signal.SIGKILL else members[:1]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    member.send_signal(signum)
-            _, members = psutil.wait_procs(members, timeout)
-        self._process.wait(timeout)
+        """End it: what is left after ``timeout`` seconds is killed. Harmless when it has ended."""
+        self._group.stop(timeout)
+        self._link.close()
 
     def __enter__(self) -> TrainerProcess:
         return self
@@ -129,8 +149,9 @@ class TrainerProcess:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def _wait_for(self, path: Path, timeout: float, poll_seconds: float) -> dict[str, Any]:
+    def _wait_for(self, path: Path, timeout: float) -> dict[str, Any]:
         deadline, silence = time.monotonic() + timeout, Silence(self._store.trainer_path)
+        looks = self._link.looks
         while True:
             # The process first: what it wrote before it ended is seen by the look that follows.
             alive = self.alive
@@ -140,17 +161,20 @@ class TrainerProcess:
             if not alive:
                 self._raise_storage_error()
                 raise TrainingError(
-                    f"the trainer ended (exit code {self._process.returncode}) before {path} was there: {self._cause()}"
+                    f"the trainer ended ({self._group.ended()}) before {path} was there: {self._cause()}"
+                )
+            if lost := self._link.lost_nodes():
+                (name, seconds), *_ = lost.items()
+                raise TrainingError(
+                    f"{name} of the trainer has not been heard of for {seconds:.0f} s: is its machine up?"
                 )
             if 0 < self._silence < silence.seconds():
                 raise TrainingError(
-                    f"the trainer (pid {self.pid}) has made no progress for {self._silence:g} s (trainer.silence), see {self._log}"
+                    f"{self._group.name} has made no progress for {self._silence:g} s (trainer.silence), see {self._log}"
                 )
             if time.monotonic() > deadline:
-                raise TrainingError(
-                    f"no {path} within {timeout:.0f} s; the trainer (pid {self.pid}) still runs, see {self._log}"
-                )
-            time.sleep(poll_seconds)
+                raise TrainingError(f"no {path} within {timeout:.0f} s; {self._group.name} still runs, see {self._log}")
+            looks = self._link.wait(looks, LOOK_SECONDS)
 
     def _raise_storage_error(self) -> None:
         """Raise what the trainer found wrong with the run's storage, which no restart mends."""
@@ -175,15 +199,59 @@ class TrainerProcess:
         if path.exists():
             error = read_json(path)
             return f"{error['type']}: {error['message']}"
-        lines = self._log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:] if self._log.exists() else []
-        return f"the end of {self._log}:\n" + "\n".join(lines)
+        logs = [log for log in (self._log, *sorted(self._store.trainer_path.glob("node-*.log"))) if log.exists()]
+        return "\n".join(f"the end of {log}:\n{_tail(log)}" for log in logs)
 
-    def _members(self) -> list[psutil.Process]:
-        if not self.alive:
-            return []
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+
+
+class LocalGroup:
+    """Processes on this machine: the only rank, or torchrun's agent with its ranks."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    @classmethod
+    def start(cls, store: RunStore, spec: TrainerSpec) -> LocalGroup:
+        """Start it; returns at once."""
+        log_path = store.trainer_path / "trainer.log"
+        with raise_disk_errors(log_path), open(log_path, "ab") as log:
+            process = subprocess.Popen(
+                command(store.root, spec.trainer.processes),
+                env={**os.environ, **group_environment(spec)},
+                cwd=project_root(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return cls(process)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"the trainer (pid {self.process.pid})"
+
+    @property
+    def alive(self) -> bool:
+        """It has not ended yet."""
+        return self.process.poll() is None
+
+    def ended(self) -> str:
+        """How it ended."""
+        return f"exit code {self.process.returncode}"
+
+    def stop(self, timeout: float) -> None:
+        """End it: SIGTERM, then SIGKILL to what is left after ``timeout`` seconds."""
+        end_family(self.process, timeout)
+
+    def pids(self) -> list[int]:
+        """All live processes of the group, the one that was started first."""
         try:
-            process = psutil.Process(self.pid)
-            return [process, *process.children(recursive=True)]
+            leader = psutil.Process(self.process.pid)
+            return [leader.pid, *(child.pid for child in leader.children(recursive=True))] if self.alive else []
         except psutil.NoSuchProcess:
             return []
 
@@ -221,17 +289,12 @@ def group_environment(spec: TrainerSpec) -> dict[str, str]:
     return variables
 
 
-def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on right now."""
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port of an address of this machine, the loopback interface's by default, that nobody listens on right now."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((host, 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-def project_root() -> Path:
-    """The folder that holds the ``training`` package, from which ``-m training.trainer`` is found."""
-    return Path(__file__).resolve().parents[2]
 
 
 def _loopback() -> str:

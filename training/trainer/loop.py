@@ -14,6 +14,7 @@ from envs.types import TrainingError
 from training.batches import TrainingBatch
 from training.ledger.store import RunStore, write_json
 from training.trainer.heartbeat import Heartbeat
+from training.trainer.link import LOOK_SECONDS, LinkToOwner
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point
@@ -24,12 +25,17 @@ from training.trainer.update import Stopwatch, own_rows, run_update
 
 READY = "ready.json"
 """Written by the first process once it waits for batches."""
-POLL_SECONDS = 0.05
-"""How often the next batch is looked for: much less than an update takes."""
+SHORT_SECONDS = 0.05
+"""Between two looks at a file that must be there by now, or of a trainer without an owner."""
+VISIBLE_SECONDS = 60.0
+"""Until a batch that was told of, or is older than one that was, must be seen in the run's folder, also on a network file system."""
 
 
-def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
+def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = None) -> None:
     """Go on from the latest published policy until version ``spec.total_updates`` is published.
+
+    Args:
+        link: To the owner, who tells of batches and is told of policies; ``None``: files are looked at alone.
 
     Raises:
         TrainingError: No policy to start from, or a batch that cannot be trained on.
@@ -47,12 +53,22 @@ def run_trainer(store: RunStore, spec: TrainerSpec) -> None:
         write_json(
             store.trainer_path / READY, {"pid": os.getpid(), "started": started, "seconds": time.time() - started}
         )
+        _tell(link)
     _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
     while version < spec.total_updates:
         version += 1
         trainer.beat("wait")
-        waited = wait_for_batch(store, version, POLL_SECONDS)
+        waited = wait_for_batch(store, version, link)
         _update(trainer, store, version, waited)
+        if trainer.args.should_save:
+            _tell(link)
+    if link is not None:
+        link.leave()
+
+
+def _tell(link: LinkToOwner | None) -> None:
+    if link is not None:
+        link.look()
 
 
 def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
@@ -75,21 +91,27 @@ def _read_own_rows(trainer: PolicyTrainer, store: RunStore, batch: TrainingBatch
     return read_rows(store, batch, trainer.spec.banned_ids, partial(own_rows, trainer, batch.version))
 
 
-def wait_for_batch(store: RunStore, version: int, poll_seconds: float) -> float:
+def wait_for_batch(
+    store: RunStore, version: int, link: LinkToOwner | None = None, visible_seconds: float = VISIBLE_SECONDS
+) -> float:
     """Block until the batch that makes ``version`` is there; the seconds waited.
 
     Raises:
-        TrainingError: A later batch is there but not this one.
+        TrainingError: The owner told of it or of a later one, and it is still not there after ``visible_seconds``.
     """
-    path, start = store.batch_path(version), time.perf_counter()
+    path, start, missed = store.batch_path(version), time.perf_counter(), 0.0
     while not path.exists():
-        later = [found.name for found in path.parent.glob("v*.json") if found.name > path.name]
-        # Looked at again: both may have been written between the two looks.
-        if later and not path.exists():
-            raise TrainingError(
-                f"batch {path.name} is missing but {min(later)} is there: versions must follow one another"
-            )
-        time.sleep(poll_seconds)
+        looked = time.perf_counter()
+        told = link.wait(version, LOOK_SECONDS) if link is not None else 0
+        if told >= version:
+            if missed > visible_seconds:
+                raise TrainingError(
+                    f"{path} is not there {missed:.0f} s after batch {told} was announced: is the run's folder shared with this machine?"
+                )
+            time.sleep(SHORT_SECONDS)
+            missed += time.perf_counter() - looked
+        elif link is None:
+            time.sleep(SHORT_SECONDS)
     return time.perf_counter() - start
 
 

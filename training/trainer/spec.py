@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from envs.types import ConfigError
 from training.config import AlgorithmConfig, Settings, TrainerConfig
+from training.ledger.store import RunStore, read_json
 
 
 class TrainerSpec(Settings):
@@ -31,5 +33,15 @@ class TrainerSpec(Settings):
         ge=0,
         description="Version whose weights and state are gone on from, checked by the owner; later ones are done again.",
     )
-    owner_pid: int | None = Field(None, description="The flow process; when it is gone the trainer exits.")
-    owner_started: float | None = Field(None, description="Start time of the owner (psutil), against reuse of its pid.")
+    owner: str = Field("", description="HOST:PORT where the flow's process listens; when it is gone the trainer exits.")
+    token: str = Field("", description="What a process of the trainer says to be let in there.")
+    rendezvous: str = Field("", description="HOST:PORT at the first of several machines, where torchrun's agents meet.")
+
+
+def read_spec(store: RunStore) -> TrainerSpec:
+    """The spec in ``trainer/config.json``; ``ConfigError`` when it is not valid."""
+    path = store.trainer_path / "config.json"
+    try:
+        return TrainerSpec.model_validate(read_json(path))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error

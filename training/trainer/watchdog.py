@@ -6,14 +6,12 @@ Whatever the trainer is doing at that moment.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 
 import psutil
 
-ORPHAN_EXIT_CODE = 86
-"""Exit code of a trainer whose owner or parent is gone."""
+from training.trainer.link import exit_orphan
 
 
 def process_started(pid: int) -> float | None:
@@ -25,7 +23,7 @@ def process_started(pid: int) -> float | None:
         return None
 
 
-def start_watchdog(owner_pid: int | None, owner_started: float | None, interval: float = 1.0) -> None:
+def start_watchdog(owner_pid: int | None = None, owner_started: float | None = None, interval: float = 1.0) -> None:
     """Start a daemon thread that ends this process within about ``interval`` seconds of its owner's or its parent's death.
 
     The parent counts as well: behind torchrun it is the agent, whose SIGKILL nobody else would notice.
@@ -35,9 +33,9 @@ def start_watchdog(owner_pid: int | None, owner_started: float | None, interval:
     def watch() -> None:
         while True:
             if os.getppid() != parent:
-                _exit(f"parent process {parent} is gone")
+                exit_orphan(f"parent process {parent} is gone")
             if owner_pid is not None and not _same(process_started(owner_pid), owner_started):
-                _exit(f"owner process {owner_pid} is gone")
+                exit_orphan(f"owner process {owner_pid} is gone")
             time.sleep(interval)
 
     threading.Thread(target=watch, name="trainer-watchdog", daemon=True).start()
@@ -46,9 +44,3 @@ def start_watchdog(owner_pid: int | None, owner_started: float | None, interval:
 def _same(found: float | None, expected: float | None) -> bool:
     # Create times are read from the same clock ticks; 0.1 s is far below the time in which a pid comes round again.
     return found is not None and (expected is None or abs(found - expected) < 0.1)
-
-
-def _exit(reason: str) -> None:
-    print(f"trainer: {reason}, exiting", file=sys.stderr, flush=True)
-    # Not sys.exit: the main thread may sit in a collective that will never complete. Files appear only by rename, so nothing is torn.
-    os._exit(ORPHAN_EXIT_CODE)

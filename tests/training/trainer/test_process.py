@@ -31,18 +31,32 @@ from training.policy.renderer import Renderer
 from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
 from training.trainer.heartbeat import HEARTBEAT, Heartbeat, Silence
-from training.trainer.launch import TrainerProcess
+from training.trainer.launch import LocalGroup, TrainerProcess
 from training.trainer.publish import _commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.setup import build_trainer
 from training.trainer.spec import TrainerSpec
 from training.trainer.update import Stopwatch, run_update
-from training.trainer.watchdog import ORPHAN_EXIT_CODE
 
 from .conftest import HandMadeRun, make_run, make_spec
 
 PATIENCE = 300
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from training.trainer.launch import TrainerProcess as Started
+from training.trainer.spec import TrainerSpec
+kept = Started.start(Path(sys.argv[1]), TrainerSpec.model_validate_json(sys.argv[2]))
+time.sleep(600)
+"""
+
+
+def group_of(trainer: TrainerProcess) -> LocalGroup:
+    assert isinstance(trainer.group, LocalGroup)
+    return trainer.group
 
 
 def weights_sha256(store: RunStore, version: int) -> str:
@@ -90,14 +104,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Hand
     run.fill(2, 40)
     spec = make_spec(total_updates=3)
     with TrainerProcess.start(run.store.root, spec) as trainer:
-        assert trainer.wait_until_ready(PATIENCE)["pid"] == trainer.pid
+        assert trainer.wait_until_ready(PATIENCE)["pid"] == group_of(trainer).process.pid
         trainer.wait_for_policy(2, PATIENCE)
         run.add_batch(3, [BatchRow(episode_id="ghost", step=0, advantage=1.0)])
         with pytest.raises(
             TrainingError, match=r"exit code 1.*TrainingError: batch v3: row ghost/0: trajectory ghost does not exist"
         ):
             trainer.wait_for_policy(3, PATIENCE)
-        assert not trainer.alive and trainer.pids() == []
+        assert not trainer.alive and group_of(trainer).pids() == []
     return run
 
 
@@ -134,7 +148,7 @@ def test_killed_and_restarted_gives_the_same_weights(finished: HandMadeRun, tmp_
         first = trainer.wait_for_policy(1, PATIENCE)
         run.fill(2, 40)
         time.sleep(moment * sum(first["seconds"].values()))
-        psutil.Process(trainer.pid).send_signal(signal.SIGKILL)
+        psutil.Process(group_of(trainer).process.pid).send_signal(signal.SIGKILL)
         with pytest.raises(TrainingError, match="exit code -9"):
             trainer.wait_for_policy(3, PATIENCE)
     with TrainerProcess.start(run.store.root, make_spec(total_updates=3)) as trainer:
@@ -145,21 +159,22 @@ def test_killed_and_restarted_gives_the_same_weights(finished: HandMadeRun, tmp_
 
 
 def test_a_trainer_dies_with_its_owner(run: HandMadeRun) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    started = psutil.Process(owner.pid).create_time()
-    trainer = TrainerProcess.start(run.store.root, make_spec(owner_pid=owner.pid, owner_started=started))
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(run.store.root), make_spec().model_dump_json()])
     wait_for_lock(run.store)
-    assert trainer.alive
+    (trainer,) = psutil.Process(owner.pid).children()
     owner.kill()
     owner.wait()
-    assert trainer._process.wait(60) == ORPHAN_EXIT_CODE
+    psutil.wait_procs([trainer], 30)
+    assert not trainer.is_running()
+    log = (run.store.trainer_path / "trainer.log").read_text()
+    assert re.search(r"trainer: (parent process \d+|its owner at 127\.0\.0\.1:\d+) is gone", log)
 
 
 def test_sigterm_ends_it_cleanly(run: HandMadeRun) -> None:
     trainer = TrainerProcess.start(run.store.root, make_spec())
     wait_for_lock(run.store)
     trainer.stop()
-    assert trainer._process.returncode == 0
+    assert group_of(trainer).process.returncode == 0
     assert not (run.store.trainer_path / "error.json").exists()
     trainer.stop()
 
@@ -437,12 +452,12 @@ def test_an_update_that_hangs_is_noticed(run: HandMadeRun) -> None:
         while not heartbeat.exists() or heartbeat.read_text() != "train":
             assert time.monotonic() < until and trainer.alive
             time.sleep(0.01)
-        psutil.Process(trainer.pid).suspend()
+        psutil.Process(group_of(trainer).process.pid).suspend()
         began = time.monotonic()
         with pytest.raises(TrainingError, match=r"has made no progress for 3 s \(trainer\.silence\)"):
             trainer.wait_for_policy(1, PATIENCE)
         assert 3.0 <= time.monotonic() - began < 10
-        pid = trainer.pid
+        pid = group_of(trainer).process.pid
     assert not psutil.pid_exists(pid), "it is stopped like one that runs"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from envs.types import TrainingError
 from training.batches import BatchRow
 from training.ledger.store import write_json
+from training.trainer.link import LinkToOwner, OwnerLink
 from training.trainer.loop import wait_for_batch
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.update import own_rows
@@ -101,7 +103,21 @@ def test_batch_for_another_version(run: HandMadeRun) -> None:
         read_batch_file(run.store, 1)
 
 
-def test_gap_between_batches(run: HandMadeRun) -> None:
-    run.add_batch(3, [])
-    with pytest.raises(TrainingError, match=r"v000001.json is missing but v000003.json is there"):
-        wait_for_batch(run.store, 1, 0.01)
+def test_a_batch_that_was_announced_and_is_not_there_is_named(run: HandMadeRun) -> None:
+    owner = OwnerLink()
+    link = LinkToOwner(owner.address, owner.token, "rank 0", lambda reason: None)
+    owner.ring(3)
+    with pytest.raises(TrainingError, match=r"v000001.json is not there \d+ s after batch 3 was announced"):
+        wait_for_batch(run.store, 1, link, visible_seconds=0.1)
+    owner.close()
+
+
+def test_a_batch_is_found_that_appears_after_it_was_announced_or_never_is(run: HandMadeRun) -> None:
+    owner = OwnerLink()
+    link = LinkToOwner(owner.address, owner.token, "rank 0", lambda reason: None)
+    owner.ring(1)
+    threading.Timer(0.3, lambda: run.add_batch(1, [])).start()
+    assert wait_for_batch(run.store, 1, link) >= 0.2
+    run.add_batch(2, [])
+    assert wait_for_batch(run.store, 2, link) < 1, "nobody has rung for it"
+    owner.close()

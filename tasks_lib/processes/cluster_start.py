@@ -1,0 +1,194 @@
+"""Starts the processes of a cluster spec: on this machine, or by ssh. SLURM's batch script is written by `slurm`."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from envs.types import ConfigError
+from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec
+from tasks_lib.config.reading import PROJECT
+from tasks_lib.processes.dask_clients import connect_client
+from training.environment import TORCH_ENVIRONMENT
+
+JOIN_SECONDS = 120.0
+"""Until all workers have joined the scheduler."""
+SERVE_SECONDS = 900.0
+"""The same with vLLM servers, which load a model first."""
+SCHEDULER_UP = "Scheduler at:"
+"""What Dask's scheduler logs when it listens. Not asked at its port, which may be somebody else's, who never answers."""
+END_SECONDS = 15.0
+"""After SIGTERM, before SIGKILL."""
+SSH = ("ssh", "-tt", "-o", "BatchMode=yes")
+"""With a terminal, so that what it started ends with it."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process of a cluster."""
+
+    name: str
+    host: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def whole_command(self) -> list[str]:
+        """With its variables."""
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        return ["env", *variables, *self.command] if variables else list(self.command)
+
+
+def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
+    """The processes that a spec stands for, the scheduler first; none where the cluster exists.
+
+    Args:
+        arguments: ``--preset`` and ``--set`` of the run, which vLLM servers are started with too.
+    """
+    if spec.start == "existing":
+        return []
+    dask, python = (str(_scripts(spec) / name) for name in ("dask", "python"))
+    scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard")
+    found = [Launch("scheduler", spec.scheduler_host, scheduler)]
+    for role, resource in (("rollout", "browser"), ("train", "trainer")):
+        group = spec.group(role)  # type: ignore[arg-type]
+        if group is None:
+            continue
+        workers = group.processes if role == "rollout" else 1
+        variables = TORCH_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
+        for number, host in enumerate(spec.hosts_of(role)):  # type: ignore[arg-type]
+            for worker in range(workers):
+                name = f"{role}-{number}" + (f"-{worker}" if workers > 1 else "")
+                options = ("--name", name, "--host", host, "--nthreads", "2", "--no-dashboard")
+                command = (dask, "worker", spec.address, *options, "--resources", f"{resource}=1")
+                found.append(Launch(name, host, command, variables))
+    return found + ([] if spec.start == "local" else _servers(spec, python, arguments))
+
+
+def _servers(spec: ClusterSpec, python: str, arguments: Sequence[str]) -> list[Launch]:
+    """vLLM servers of the machines that serve; on this machine a run starts its own."""
+    serve = spec.group("serve")
+    if serve is None:
+        return []
+    share = serve.gpus // serve.processes
+    found = []
+    for number, host in enumerate(spec.hosts_of("serve")):
+        for server in range(serve.processes):
+            gpus = list(range(server * share, (server + 1) * share))
+            given = [f"serving.host={host}", f"root={spec.storage}"]
+            given += [f"serving.gpus=[{gpus}]", f"serving.tensor_parallel={share}"] if share else []
+            options = [part for each in given for part in ("--set", each)]
+            command = (python, "-m", "flows.serve", *arguments, *options, "--port", str(SERVE_PORT + server))
+            found.append(Launch(f"serve-{number}-{server}", host, command))
+    return found
+
+
+def _scripts(spec: ClusterSpec) -> Path:
+    """Folder of the environment's scripts on the machines."""
+    return Path(spec.project) / ".venv" / "bin" if spec.project else Path(sys.executable).parent
+
+
+@contextmanager
+def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
+    """Have the cluster's processes running, and all its workers joined; they end with this.
+
+    Raises:
+        ConfigError: SLURM starts it, a process ended, or a worker did not join.
+    """
+    if spec.start == "slurm":
+        raise ConfigError(
+            f"--cluster: {spec.name} is started by slurm: add --dry-run, which prints a batch script, and submit that with sbatch; "
+            "it runs the training too"
+        )
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    folder = Path(spec.storage).expanduser() / "clusters" / spec.name
+    try:
+        for launch in processes:
+            running[launch.name] = _start(spec, launch, folder)
+        if processes:
+            _wait_for_workers(spec, running, folder)
+        yield
+    finally:
+        _end(running)
+
+
+def _start(spec: ClusterSpec, launch: Launch, folder: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    command = launch.whole_command
+    if spec.start == "ssh":
+        project = spec.project or str(PROJECT)
+        command = [*SSH, launch.host, f"cd {shlex.quote(project)} && exec {shlex.join(command)}"]
+    with open(folder / f"{launch.name}.log", "wb") as log:
+        return subprocess.Popen(
+            command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _wait_for_workers(spec: ClusterSpec, running: dict[str, subprocess.Popen[bytes]], folder: Path) -> None:
+    awaited = {name for name in running if not name.startswith(("scheduler", "serve"))}
+    servers = spec.servers() if any(name.startswith("serve") for name in running) else ()
+    seconds = SERVE_SECONDS if servers else JOIN_SECONDS
+    deadline, client = time.monotonic() + seconds, None
+    try:
+        while True:
+            for name, process in running.items():
+                if process.poll() is not None:
+                    raise ConfigError(
+                        f"--cluster: {name} of {spec.name} ended with status {process.returncode}: {_tail(folder / f'{name}.log')}"
+                    )
+            if client is None and SCHEDULER_UP in (folder / "scheduler.log").read_text(errors="replace"):
+                client = connect_client(spec.address)
+            if client is not None:
+                workers = client.scheduler_info(n_workers=-1)["workers"].values()
+                missing = awaited - {str(worker["name"]) for worker in workers}
+                if not missing and all(map(_answers, servers)):
+                    return
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"--cluster: {', '.join((*sorted(awaited), *servers))} of {spec.name} did not all join {spec.address} "
+                    f"or answer within {seconds:.0f} s; see {folder}"
+                )
+            time.sleep(0.5)
+    finally:
+        if client is not None:
+            client.close()
+
+
+def _answers(server: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{server}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")[-6:]
+    return " / ".join(line.strip() for line in lines if line.strip()) or f"see {log}"
+
+
+def _end(running: dict[str, subprocess.Popen[bytes]]) -> None:
+    """SIGTERM, to the scheduler last: a worker without one tries to reach it. SIGKILL to what is left of their families."""
+    alive = []
+    for process in running.values():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            leader = psutil.Process(process.pid)
+            alive += [leader, *leader.children(recursive=True)]
+    for process in reversed(running.values()):
+        process.terminate()
+    _, alive = psutil.wait_procs(alive, END_SECONDS)
+    for member in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    for process in running.values():
+        process.wait()

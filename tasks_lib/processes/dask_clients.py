@@ -1,0 +1,28 @@
+"""Connections to a Dask cluster, and its workers by what they offer."""
+
+from __future__ import annotations
+
+import distributed
+
+from envs.types import ConfigError
+
+
+def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
+    """A client of a cluster, or of a scheduler's address.
+
+    Raises:
+        ConfigError: no scheduler answers.
+    """
+    try:
+        return distributed.Client(cluster, set_as_default=False)
+    except OSError as error:
+        raise ConfigError(f"cluster.address: no Dask scheduler answers at {cluster} ({error})") from error
+
+
+def workers_offering(client: distributed.Client, resource: str) -> list[str]:
+    """Addresses of the workers that offer a resource, by name."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].items()
+    found = sorted(
+        (str(worker["name"]), address) for address, worker in workers if resource in worker.get("resources", {})
+    )
+    return [address for _, address in found]

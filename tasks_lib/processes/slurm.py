@@ -1,0 +1,83 @@
+"""Writes the batch script that SLURM is given for a cluster spec: it starts the cluster, and the run on it.
+
+Options are those of ``man sbatch``; each group of machines is a component of a heterogeneous job.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from tasks_lib.config.cluster_spec import ClusterSpec
+from tasks_lib.config.reading import PROJECT
+from tasks_lib.processes.cluster_start import launches
+
+
+def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
+    """The script. The scheduler and the flow run on the first machine of the first group.
+
+    Args:
+        arguments: ``--preset`` and ``--set`` of the run.
+    """
+    common = [
+        f"--job-name={spec.name}",
+        f"--time={spec.hours}:00:00",
+        f"--output={spec.storage}/clusters/{spec.name}-%j.log",
+    ]
+    common += [f"--partition={spec.partition}"] * bool(spec.partition) + [f"--account={spec.account}"] * bool(
+        spec.account
+    )
+    head: list[str] = []
+    for number, group in enumerate(spec.groups):
+        needs = [
+            f"--nodes={group.size}",
+            "--ntasks-per-node=1",
+            f"--cpus-per-task={group.cpus}",
+            f"--mem={group.memory_gb}G",
+        ]
+        needs += [f"--gpus-per-node={group.gpus}"] * bool(group.gpus)
+        head += ([] if number == 0 else ["#SBATCH hetjob"]) + [f"#SBATCH {each}" for each in (*common, *needs)]
+    lines = ["#!/usr/bin/env bash", *head, "set -euo pipefail", f"cd {shlex.quote(spec.project or str(PROJECT))}"]
+    lines += ["SCHEDULER=$(hostname)", "export SCHEDULER"]
+    for number, group in enumerate(spec.groups):
+        lines.append(f'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_{number}")')
+        lines += [f"{group.role.upper()}_{index}=${{hosts[{index}]}}" for index in range(group.size)]
+    lines.append("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT")
+    component: dict[str, int] = {group.role: number for number, group in enumerate(spec.groups)}
+    for launch in launches(spec, arguments):
+        role = launch.name.partition("-")[0]
+        where = [f"--het-group={component.get(role, 0)}", "--nodes=1", "--ntasks=1", f"--nodelist={launch.host}"]
+        lines.append(f"{_quoted(['srun', '--overlap', *where, *launch.whole_command])} &")
+    lines += _wait(spec)
+    lines.append(_quoted([".venv/bin/python", "-m", "flows.train", *arguments, *_settings(spec)]))
+    return "\n".join(lines) + "\n"
+
+
+def _wait(spec: ClusterSpec) -> list[str]:
+    """Until the vLLM servers answer: they take minutes, and a run checks them at its start."""
+    return [
+        f'until curl --silent --fail --output /dev/null "{address}/health"; do sleep 5; done'
+        for address in spec.servers()
+    ]
+
+
+def _quoted(command: Sequence[str]) -> str:
+    """For bash: parts with a variable of the script in double quotes, others as `shlex.quote` has them."""
+    return " ".join(
+        '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"' if "$" in part else shlex.quote(part)
+        for part in command
+    )
+
+
+def _settings(spec: ClusterSpec) -> list[str]:
+    """The spec's settings as ``--set`` options."""
+    flat = [("root", spec.storage), ("cluster.address", spec.address)]
+    for block, values in spec.settings().items():
+        if block in ("trainer", "serving"):
+            flat += [(f"{block}.{key}", value) for key, value in values.items()]
+    return [part for key, value in flat for part in ("--set", f"{key}={_plain(value)}")]
+
+
+def _plain(value: Any) -> str:
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)

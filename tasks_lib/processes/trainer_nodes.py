@@ -1,0 +1,140 @@
+"""Machines on which a run's trainer is spread: workers of its Dask cluster that offer the resource ``trainer``."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import distributed
+
+from envs.types import ConfigError, TrainingError
+from tasks_lib.processes.dask_clients import workers_offering
+from training.trainer.launch import Group, free_port
+from training.trainer.link import OwnerLink
+from training.trainer.node import END_SECONDS, run_node
+
+TRAINER_RESOURCE = "trainer"
+"""Dask resource that a worker offers when its machine takes part in training; a trainer takes one of each."""
+JOIN_SECONDS = 600.0
+"""How long machines that are missing are waited for, as after one of them died."""
+
+
+class DaskNodes:
+    """The first ``count`` workers that offer the resource, by name."""
+
+    def __init__(self, client: distributed.Client, count: int, wait_seconds: float = 0.0) -> None:
+        """Find them.
+
+        Raises:
+            ConfigError: There are fewer, also after ``wait_seconds``.
+        """
+        self._client = client
+        self._workers = trainer_workers(client, count, wait_seconds)
+        self.host = own_address(client.scheduler.address)
+
+    def rendezvous(self) -> str:
+        """A free port of the first machine."""
+        first = self._workers[0]
+        host = host_of(first)
+        return f"{host}:{self._client.run(free_port, host, workers=[first])[first]}"
+
+    def start(self, run_dir: Path, link: OwnerLink) -> Group:
+        """Run each machine's share as a task of its worker, behind the share of a trainer that is just ending there."""
+        futures = [
+            self._client.submit(
+                run_node,
+                run_dir,
+                number,
+                host_of(worker),
+                key=f"trainer-{link.token[:8]}-node-{number}",
+                workers=[worker],
+                resources={TRAINER_RESOURCE: 1},
+                pure=False,
+            )
+            for number, worker in enumerate(self._workers)
+        ]
+        return DaskGroup(futures, link)
+
+
+class DaskGroup:
+    """The shares of one trainer, each a future."""
+
+    def __init__(self, futures: list[distributed.Future], link: OwnerLink) -> None:
+        self._futures = futures
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"the trainer on {len(self._futures)} machines"
+
+    @property
+    def alive(self) -> bool:
+        """No share has ended, and no worker is lost."""
+        return all(future.status == "pending" for future in self._futures)
+
+    def ended(self) -> str:
+        """How each share ended."""
+        return ", ".join(f"node {number}: {self._end(future)}" for number, future in enumerate(self._futures))
+
+    def _end(self, future: distributed.Future) -> str:
+        if future.status == "finished":
+            return f"exit code {future.result(timeout=END_SECONDS)}"
+        if future.status == "error":
+            error = future.exception(timeout=END_SECONDS)
+            return f"{type(error).__name__}: {error}"
+        return "runs" if future.status == "pending" else str(future.status)
+
+    def stop(self, timeout: float) -> None:
+        """Tell every machine to end its share, wait for that, and forget those that do not answer."""
+        self._link.close()
+        deadline = time.monotonic() + timeout + END_SECONDS
+        while any(future.status == "pending" for future in self._futures) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for future in self._futures:
+            future.cancel()
+
+
+def trainer_workers(client: distributed.Client, count: int, wait_seconds: float) -> list[str]:
+    """Addresses of ``count`` workers that offer the resource, by name.
+
+    Raises:
+        ConfigError: fewer offer it, also after ``wait_seconds``.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        able = workers_offering(client, TRAINER_RESOURCE)
+        if len(able) >= count:
+            return able[:count]
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"trainer.nodes: {count}, but {len(able)} workers of the Dask cluster offer the resource {TRAINER_RESOURCE!r}; "
+                f"start more with: dask worker {client.scheduler.address} --resources {TRAINER_RESOURCE}=1 --nthreads 2"
+            )
+        time.sleep(1.0)
+
+
+def host_of(address: str) -> str:
+    """Host of a Dask address.
+
+    >>> host_of("tcp://10.0.0.7:40001")
+    '10.0.0.7'
+    """
+    return str(urlsplit(address).hostname)
+
+
+def own_address(scheduler: str) -> str:
+    """The address of this machine under which the scheduler's machine reaches it; nothing is sent.
+
+    Raises:
+        TrainingError: there is no way to it.
+    """
+    parts = urlsplit(scheduler)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((parts.hostname, parts.port))
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise TrainingError(f"no way to the Dask scheduler at {scheduler}: {error}") from error

@@ -1,0 +1,160 @@
+"""Cluster specs: what is refused, what would be started where, and that it is started and ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from envs.types import ConfigError
+from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, resolve
+from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
+from tasks_lib.processes.cluster_start import launches, started
+from tasks_lib.processes.dask_clients import connect_client, workers_offering
+from tasks_lib.processes.slurm import batch_script
+from training.trainer.launch import free_port
+
+SPECS = sorted((PROJECT / "deployments" / "clusters").glob("*.yaml"))
+ROLLOUT = {"role": "rollout"}
+
+
+def spec(**values: object) -> ClusterSpec:
+    found: ClusterSpec = resolve(
+        ClusterSpec, {"name": "mine", "start": "local", "storage": "/s", "groups": [ROLLOUT], **values}
+    )
+    return found
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_the_shipped_specs_give_valid_runs(path: Path) -> None:
+    found = load_cluster(path)
+    key = {"serving": {"api_key": "KEY"}} if found.group("serve") else {}
+    config = resolve(TrainConfig, merge(load_preset("quickstart"), merge(found.settings(), key)))
+    assert config.cluster.address == found.address and config.root == found.storage
+    train = found.group("train")
+    assert train is not None and config.trainer.nodes == train.size
+    assert config.trainer.processes == train.size * train.processes
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"groups": [{"role": "train"}]}, "none has the role rollout"),
+        ({"groups": [ROLLOUT, ROLLOUT]}, "more than one has the role rollout"),
+        ({"start": "ssh"}, "scheduler: a cluster that is started by ssh needs its host"),
+        ({"start": "ssh", "scheduler": "a"}, "rollout names no hosts, which ssh needs"),
+        ({"groups": [{**ROLLOUT, "hosts": ["a"]}]}, "rollout names hosts, but local chooses machines"),
+        ({"start": "shh"}, "start"),
+        ({"groups": [{**ROLLOUT, "cpu": 4}]}, "cpu"),
+        ({"name": "Two Words"}, "name"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        spec(**change)
+
+
+def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
+    for content, said in (
+        (None, "cannot be read"),
+        ("a: [", "is no YAML"),
+        ("- 1", "is no cluster spec"),
+        ("name: x", "x.yaml is not valid"),
+    ):
+        path = tmp_path / "x.yaml"
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(ConfigError, match=f"--cluster: .*x.yaml.*{said.removeprefix('x.yaml ')}"):
+            load_cluster(path)
+
+
+def test_each_machine_gets_its_processes() -> None:
+    found = load_cluster(PROJECT / "deployments" / "clusters" / "ssh.yaml")
+    started_ = {launch.name: launch for launch in launches(found, ["--preset", "quickstart"])}
+    roles = [name.partition("-")[0] for name in started_]
+    assert {role: roles.count(role) for role in roles} == {"scheduler": 1, "rollout": 8, "train": 1, "serve": 8}
+    assert started_["rollout-1-3"].host == "10.0.0.2" and started_["train-0"].host == "10.0.0.3"
+    assert "--resources browser=1" in " ".join(started_["rollout-0-0"].command)
+    assert "--resources trainer=1" in " ".join(started_["train-0"].command)
+    last = " ".join(started_["serve-0-7"].command)
+    assert "--preset quickstart" in last and "serving.gpus=[[7]]" in last and last.endswith("--port 8007")
+    assert found.servers()[-1] == "http://10.0.0.4:8007"
+
+
+FAKE_SSH = """#!/usr/bin/env bash
+while [[ $1 == -* ]]; do [[ $1 == -o ]] && shift; shift; done
+echo "$1" >> "$FAKE_HOSTS"
+exec bash -c "$2"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.dask
+def test_machines_by_ssh_join_and_end_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text(FAKE_SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_HOSTS", str(tmp_path / "hosts"))
+    here = ["127.0.0.1"]
+    groups = [{**ROLLOUT, "hosts": here}, {"role": "train", "hosts": here}]
+    found = spec(start="ssh", storage=str(tmp_path), scheduler="127.0.0.1", port=free_port(), groups=groups)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    with started(found, launches(found)):
+        with connect_client(found.address) as client:
+            assert [len(workers_offering(client, resource)) for resource in ("browser", "trainer")] == [1, 1]
+        assert (tmp_path / "hosts").read_text().split() == ["127.0.0.1"] * 3
+    left = {process.pid for process in psutil.Process().children(recursive=True)} - before
+    assert not left, "what was started ends with the run"
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_is_named_with_what_it_said(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        found = spec(storage=str(tmp_path), port=taken.getsockname()[1])
+        with (
+            pytest.raises(ConfigError, match=r"--cluster: scheduler of mine ended with status 1: .*failed to start"),
+            started(found, launches(found)),
+        ):
+            pass
+
+
+FAKES = {
+    "scontrol": 'for n in 0 1; do echo "$3-$n"; done',
+    "srun": 'echo "$@" >> "$CALLS"; exec sleep 5 > /dev/null',
+    "curl": "exit 0",
+}
+
+
+def test_slurm_s_script_starts_each_machine_s_processes_and_the_run(tmp_path: Path) -> None:
+    found = load_cluster(PROJECT / "deployments" / "clusters" / "slurm.yaml")
+    script = batch_script(found, ["--set", "tasks.kinds=[click-test, click-link]", "--help"])
+    for name, body in FAKES.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    lists = {f"SLURM_JOB_NODELIST_HET_GROUP_{number}": f"g{number}" for number in range(3)}
+    environment = {**os.environ, **lists, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
+    done = subprocess.run(
+        ["bash"], input=script, capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "usage: python -m flows.train" in done.stdout, done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 1 + 2 * 8 + 2 + 8
+    (second,) = (call for call in calls if "--name train-1 " in call)
+    assert "--het-group=1 --nodes=1 --ntasks=1 --nodelist=g1-1 env " in second and " --host g1-1 " in second
+    assert "tcp://$" not in second and "tasks.kinds=[click-test, click-link]" in next(
+        each for each in calls if "flows.serve" in each
+    )
+    assert script.count("#SBATCH hetjob") == 2 and "#SBATCH --gpus-per-node=8" in script
+    assert sys.executable.rsplit("/", 1)[0] in second
+
+
+def test_slurm_is_not_started_by_the_run_itself() -> None:
+    found = load_cluster(PROJECT / "deployments" / "clusters" / "slurm.yaml")
+    with pytest.raises(ConfigError, match="add --dry-run, which prints a batch script"), started(found, []):
+        pass

@@ -1,0 +1,167 @@
+"""``python -m training.trainer.node --run-dir DIR --node K``: one machine's share of a trainer that is spread over several.
+
+It starts torchrun, which starts the ranks of this machine, and ends them all when the run's owner says so or is gone. Whoever starts it
+on the machine (a Dask worker, ssh, srun, a Kubernetes Job) needs the same installation and the run's folder under the same path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+
+from envs.types import ConfigError
+from training.environment import TORCH_ENVIRONMENT
+from training.ledger.store import RunStore
+from training.trainer.link import ORPHAN_EXIT_CODE, LinkToOwner
+from training.trainer.spec import TrainerSpec, read_spec
+
+JOIN_SECONDS = 300
+"""How long torchrun waits for the other machines."""
+END_SECONDS = 10.0
+"""After SIGTERM, before SIGKILL."""
+
+
+def run_node(run_dir: Path, node: int, address: str) -> int:
+    """Run one machine's ranks to their end; torchrun's exit code.
+
+    Args:
+        node: Number of the machine, from 0.
+        address: Under which the other machines reach this one.
+
+    Raises:
+        ConfigError: The run's trainer has fewer machines, or this one has no such address.
+    """
+    store = RunStore(run_dir)
+    spec = read_spec(store)
+    if not 0 <= node < spec.trainer.nodes:
+        raise ConfigError(
+            f"there is no node {node}: the trainer of {store.root} has {spec.trainer.nodes} (trainer.nodes)"
+        )
+    variables = node_environment(spec, address)
+    over = threading.Event()
+    why: list[str] = []
+
+    def end(reason: str) -> None:
+        why.append(reason)
+        over.set()
+
+    link = LinkToOwner(spec.owner, spec.token, f"node {node}", end)
+    with open(store.trainer_path / f"node-{node}.log", "ab") as log:
+        process = subprocess.Popen(
+            torchrun(spec, store.root, node, address),
+            env={**os.environ, **variables},
+            cwd=project_root(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def watch() -> None:
+        process.wait()
+        over.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        over.wait()
+    finally:
+        end_family(process, END_SECONDS)
+        link.leave()
+    if why:
+        print(f"trainer node {node}: {why[0]}", file=sys.stderr, flush=True)
+        return ORPHAN_EXIT_CODE
+    return process.returncode
+
+
+def torchrun(spec: TrainerSpec, run_dir: Path, node: int, address: str) -> list[str]:
+    """The command line of torchrun's agent on one machine; the first one hosts the rendezvous."""
+    options = {
+        "nnodes": spec.trainer.nodes,
+        "nproc-per-node": spec.trainer.processes // spec.trainer.nodes,
+        "max-restarts": 0,
+        "rdzv-backend": "c10d",
+        "rdzv-endpoint": spec.rendezvous,
+        "rdzv-id": spec.token[:8],
+        "rdzv-conf": f"is_host={int(node == 0)},join_timeout={JOIN_SECONDS}",
+        "local-addr": address,
+    }
+    given = [f"--{name}={value}" for name, value in options.items()]
+    return [sys.executable, "-m", "torch.distributed.run", *given, "-m", "training.trainer", "--run-dir", str(run_dir)]
+
+
+def node_environment(spec: TrainerSpec, address: str) -> dict[str, str]:
+    """Variables of a machine's ranks: gloo and NCCL talk over the interface that has the address."""
+    interface = interface_of(address)
+    per_node = spec.trainer.processes // spec.trainer.nodes
+    threads = spec.trainer.torch_threads or max(1, (os.cpu_count() or 1) // per_node)
+    return {
+        **TORCH_ENVIRONMENT,
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": interface,
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def interface_of(address: str) -> str:
+    """Name of the network interface that has an address.
+
+    Raises:
+        ConfigError: none has.
+    """
+    found = {
+        each.address: name
+        for name, addresses in psutil.net_if_addrs().items()
+        for each in addresses
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    }
+    if address not in found:
+        raise ConfigError(
+            f"no network interface of {socket.gethostname()} has the address {address}; it has {', '.join(sorted(found))}"
+        )
+    return found[address]
+
+
+def end_family(process: subprocess.Popen[bytes], timeout: float) -> None:
+    """SIGTERM to the process, and SIGKILL to what is left of it and its descendants after ``timeout`` seconds."""
+    try:
+        leader = psutil.Process(process.pid)
+        members = [leader, *leader.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        members = []
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        # torchrun hands SIGTERM on to its ranks, which have sessions of their own; SIGKILL has to name each.
+        for member in members if signum == signal.SIGKILL else members[:1]:
+            try:
+                member.send_signal(signum)
+            except psutil.NoSuchProcess:
+                continue
+        _, members = psutil.wait_procs(members, timeout)
+    process.wait(timeout)
+
+
+def project_root() -> Path:
+    """The folder that holds the ``training`` package, from which ``-m training.trainer`` is found."""
+    return Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    """Run as a command."""
+    parser = argparse.ArgumentParser(prog="python -m training.trainer.node")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--node", type=int, required=True)
+    parser.add_argument("--address", required=True)
+    options = parser.parse_args()
+    return run_node(options.run_dir.resolve(), options.node, options.address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
