@@ -20,6 +20,8 @@ NAMES = (
     "serving",
     "async",
     "scale",
+    "simulator",
+    "overlap",
 )
 """Modules of this package that are benchmarks."""
 

@@ -179,6 +179,16 @@ class TrainConfig(RunConfig):
         return self
 
     @property
+    def batch_settings(self) -> AlgorithmConfig:
+        """The algorithm that batches are made with: no episode of an asynchronous run is trained on beyond its bound on staleness.
+
+        Pacing keeps that bound; a group that a worker of before a kill commits late, or a smaller bound after it, may not.
+        """
+        if self.mode == "sync" or self.algorithm.stale_limit:
+            return self.algorithm
+        return self.algorithm.model_copy(update={"stale_limit": self.pacing.staleness})
+
+    @property
     def episodes_per_group(self) -> int:
         """That are started, spare ones included."""
         return self.algorithm.group_size + self.rollout.spare

@@ -48,10 +48,10 @@ def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
         for group_id in store.group_ids("i*")
         if group_id not in decided
     ]
-    said += [_repair_batch(store, config.algorithm, version) for version in store.versions() if version > 0]
+    said += [_repair_batch(store, config.batch_settings, version) for version in store.versions() if version > 0]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
     said += [_move_later_aside(store, version) for version in pending if version > newest + 1]
-    said += [_check_pending_batch(store, config.algorithm, version) for version in pending if version > newest]
+    said += [_check_pending_batch(store, config.batch_settings, version) for version in pending if version > newest]
     check_trajectories(store, newest, stored)
     return [line for line in said if line]
 

@@ -163,7 +163,7 @@ class TrainingLoop(ABC):
     ) -> TrainingBatch:
         """The batch that makes a version out of these groups, without damaged episodes."""
         groups = [record.episodes for record in records]
-        settings = self.run.config.algorithm
+        settings = self.run.config.batch_settings
         earlier = earlier_groups(self.run.store, version, settings)
         return build_batch(version, groups, settings, damaged, earlier, group_ids)
 

@@ -11,12 +11,14 @@ from typing import Any, cast
 import pytest
 
 from envs.types import StopReason
+from tasks_lib.config import TrainConfig
 from tasks_lib.rollouts.admissions import Admissions
 from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import read_batch, read_group
+from training.ledger.states import EpisodeState
 from training.ledger.store import RunStore, write_json
 from training.pacing.admission import Pace
 
@@ -148,3 +150,18 @@ def test_without_replacement_and_ahead_of_nothing_each_batch_is_a_block(tmp_path
         walk.step()
     for version in range(1, BATCHES + 1):
         assert read_batch(walk.store, version).group_ids == tuple(f"i{version - 1:06d}-g{n:04d}" for n in range(4))
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_no_asynchronous_run_trains_on_a_group_that_comes_too_late(staleness: int) -> None:
+    """As one that a worker of before a kill commits: admission and window did not let it become so old."""
+    config = TrainConfig.model_validate({"mode": "async", "pacing": {"staleness": staleness}})
+    late, fresh = record("i000000-g0000", 3, [0.0, 1.0]), record("i000000-g0001", 5, [0.0, 1.0])
+    for version in (4 + staleness, 5 + staleness):
+        batch = build_batch(version, [late.episodes, fresh.episodes], config.batch_settings, group_ids=["a", "b"])
+        trained = {row.episode_id.rpartition("-s")[0] for row in batch.rows}
+        assert trained == ({"i000000-g0000", "i000000-g0001"} if version - 1 - 3 <= staleness else {"i000000-g0001"})
+        left = {episode for episode, why in (batch.left_out or {}).items() if why.state is EpisodeState.STALE}
+        assert {episode.rpartition("-s")[0] for episode in left} == {"i000000-g0000", "i000000-g0001"} - trained
+    synchronous = config.model_copy(update={"mode": "sync"})
+    assert build_batch(9, [late.episodes], synchronous.batch_settings).rows
