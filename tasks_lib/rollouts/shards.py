@@ -32,6 +32,9 @@ from training.serving.config import ServingConfig
 
 logger = get_logger(__name__)
 
+VISIBLE_SECONDS = 60.0
+"""Until a file that a worker has written must be there: a network file system remembers for a while that it was not."""
+
 
 def describe_late_batches(batches: Mapping[str, float], deadline: float) -> str:
     """A warning about generation batches that closed without a slow page; empty if none did."""
@@ -118,11 +121,14 @@ class RunningShard:
         """
         report = self.future.result()
         groups = [group.group_id for group in self.request.groups]
-        missing = [group_id for group_id in groups if not self.store.group_path(group_id).exists()]
-        if missing:
-            raise RollwrightError(
-                f"groups {missing[:3]} were not committed; is {self.store.root} the same folder on every worker?"
-            )
+        deadline = time.monotonic() + VISIBLE_SECONDS
+        while missing := [group_id for group_id in groups if not self.store.group_path(group_id).exists()]:
+            if time.monotonic() > deadline:
+                raise RollwrightError(
+                    f"groups {missing[:3]} were committed and are not there {VISIBLE_SECONDS:.0f} s later; "
+                    f"is {self.store.root} the same folder on every worker?"
+                )
+            time.sleep(0.1)
         return report
 
 
