@@ -108,42 +108,6 @@ def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(
     assert deployed.flow_runs("refused") == []
 
 
-def test_a_worker_runs_the_deployment_to_its_result(
-    deployed: PrefectServer, services: Services, tmp_path: Path
-) -> None:
-    changes = {**TINY, "root": tmp_path, "run_id": "deployed"}
-    assignments = parse_assignments([f"{key}={value}" for key, value in changes.items()])
-    parameters = given(TrainConfig, {"preset": "quickstart", **assignments})
-    services.start("worker", "prefect", "worker", "start", "--pool", "local", environment=deployed.environment)
-    code, output = deployed.cli("deployment", "run", "train/quickstart", *parameters, "--watch", timeout=600)
-    services.stop("worker")
-    assert code == 0, output + services.log("worker")
-    assert read_json(RunStore(tmp_path / "deployed").result_path)["updates"] == 1
-    (run,) = deployed.flow_runs("deployed")
-    assert run["state_name"] == "Completed"
-    artifacts = deployed.api("artifacts/latest/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
-    assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
-        "deployed-iteration": "table",
-        "deployed-learning-curve": "image",
-        "deployed-progress": "progress",
-        "deployed-report": "markdown",
-    }
-    (links,) = (artifact["data"] for artifact in artifacts if artifact["type"] == "markdown")
-    assert "e000001-g0000-s00" in links and "report/index.html#episode=" in links
-    names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"]]}})}
-    versions = {f"{what}-v{version:06d}" for what in ("evaluate", "publish") for version in (0, 1)}
-    assert versions | {"warm-up-0", "roll-out-i000000-g0000", "update-v000001"} <= names
-    logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}})
-    shown = [line.partition(" s  ")[2] for line in services.log("worker").splitlines() if " s  " in line]
-    ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"]
-    assert len(ours) > 8 and set(ours) <= set(shown), "the flow run's log has the terminal's lines"
-    events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
-    mine = [event for event in events if event["resource"]["prefect.resource.name"] == "deployed"]
-    assert sorted(event["event"] for event in mine) == ["rollwright.evaluation.finished"] * 2 + [
-        "rollwright.version.published"
-    ]
-
-
 def tiny_base(cluster: DaskCluster) -> dict[str, object]:
     """Of a sweep whose arms run on a cluster that is warm."""
     changes = {**TINY, "cluster.address": cluster.address}
@@ -172,6 +136,32 @@ def test_a_worker_runs_a_sweep_and_its_arms(
         assert run["state_name"] == "Completed" and "sweep:pair" in run["tags"]
         parent = deployed.api(f"task_runs/{run['parent_task_run_id']}")
         assert parent["flow_run_id"] == sweep["id"], "the page of the sweep's flow run leads to its arms'"
+    check_shown(deployed, deployed.flow_runs("pair-seed0")[0], services.whole_log("sweeper"))
+
+
+def check_shown(deployed: PrefectServer, run: dict[str, Any], log: str) -> None:
+    """What Prefect shows of a training run named ``pair-seed0``, whose worker wrote ``log``."""
+    artifacts = deployed.api("artifacts/latest/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
+    assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
+        "pair-seed0-iteration": "table",
+        "pair-seed0-learning-curve": "image",
+        "pair-seed0-progress": "progress",
+        "pair-seed0-report": "markdown",
+    }
+    (links,) = (artifact["data"] for artifact in artifacts if artifact["type"] == "markdown")
+    assert "e000001-g0000-s00" in links and "report/index.html#episode=" in links
+    names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"]]}})}
+    versions = {f"{what}-v{version:06d}" for what in ("evaluate", "publish") for version in (0, 1)}
+    assert versions | {"warm-up-0", "roll-out-i000000-g0000", "update-v000001"} <= names
+    logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}})
+    shown = [line.partition(" s  ")[2] for line in log.splitlines() if " s  " in line]
+    ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"]
+    assert len(ours) > 8 and set(ours) <= set(shown), "the flow run's log has the terminal's lines"
+    events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
+    mine = [event for event in events if event["resource"]["prefect.resource.name"] == "pair-seed0"]
+    assert sorted(event["event"] for event in mine) == ["rollwright.evaluation.finished"] * 2 + [
+        "rollwright.version.published"
+    ]
 
 
 def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_started_again(
@@ -200,13 +190,10 @@ def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_
     services.stop("worker")
 
 
-def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
-    server: PrefectServer, dask_cluster: DaskCluster, services: Services, make_run
+def test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_that_adds_one(
+    server: PrefectServer, services: Services, make_run
 ) -> None:
-    run = make_run("external", **{**TINY, "cluster.address": dask_cluster.address})
-    run.finish()
-    assert read_json(run.store.result_path)["updates"] == 1
-
+    """A run on one that has some: test_server_outage.py."""
     cluster = DaskCluster(services)
     refused = make_run("refused", **{**TINY, "cluster.address": cluster.address})
     with (
@@ -214,8 +201,7 @@ def test_a_run_from_the_shell_uses_the_users_server_and_dask_cluster(
         pytest.raises(AssertionError, match=r"error: no worker of the Dask cluster .* --resources browser=1"),
     ):
         refused.finish()
-    states = [run["state_name"] for name in ("external", "refused") for run in server.flow_runs(name)]
-    assert states == ["Completed", "Failed"]
+    assert [run["state_name"] for run in server.flow_runs("refused")] == ["Failed"]
 
 
 def test_no_service_of_the_server_failed_meanwhile(deployed: PrefectServer) -> None:

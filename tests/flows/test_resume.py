@@ -80,23 +80,16 @@ def check_whole(store: RunStore, iterations: int) -> None:
     journal.close()
 
 
-@pytest.mark.timeout(1500)
-def test_the_flow_process_is_killed_again_and_again(make_run):
-    random_ = random.Random(0)
+@pytest.mark.timeout(900)
+def test_the_flow_process_is_killed_during_the_rollouts_after_an_update(make_run):
+    """At random moments of an asynchronous run: below. By Ctrl-C during the first rollouts: test_server_outage.py."""
     run = make_run("killed", iterations=2, **{"evaluation.every": 2})
     store = run.store
-    moments = [
-        ("during a rollout", lambda: len(list(store.root.glob("trajectories/*/i000000-*"))) > 8),
-        ("after an update", lambda: store.latest_policy() == 1),
-    ]
-    for what, condition in moments:
-        kept = committed(store)
-        run.start()
-        run.wait_until(condition)
-        time.sleep(random_.random() * 0.5)
-        run.kill()
-        now = committed(store)
-        assert kept.items() <= now.items(), what
+    run.start()
+    run.wait_until(lambda: len(list(store.root.glob("trajectories/*/i000001-*"))) > 4)
+    kept = committed(store)
+    run.kill()
+    assert kept.items() <= committed(store).items()
     kept = committed(store)
     run.finish()
     assert kept.items() <= committed(store).items()
@@ -110,7 +103,7 @@ def test_the_flow_process_is_killed_again_and_again(make_run):
 def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_may_not_be_ahead(make_run):
     # No generation batch closes early for a slow page: that changes the last digits, and a busy machine has such pages.
     # The last evaluation is played by the policy that was trained.
-    settings = {"seed": 5, "iterations": 1, "rollout.wave_deadline": 60}
+    settings = {"seed": 5, "iterations": 1, "rollout.wave_deadline": 60, "rollout.groups_per_iteration": 8}
     not_ahead = {
         "mode": "async",
         "pacing.staleness": 0,

@@ -38,6 +38,7 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
         server.start()
         run.finish()
         assert "answers again" in run.log()
+        assert [each["state_name"] for each in server.flow_runs("outage")][-1] == "Completed"
         check_whole(run.store, iterations=3)
     finally:
         services.stop_all()
