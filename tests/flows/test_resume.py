@@ -176,7 +176,7 @@ VICTIMS = {"browser": "--remote-debugging-pipe", "trainer": "training.trainer", 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("ROLLWRIGHT_KILLS", "1"))))
 def test_whatever_is_killed_an_asynchronous_run_trains_on_each_group_once_within_the_bound(make_run, seed):
     """Each process once, in any order, at moments that the seed chooses; `make kills` tries twenty seeds."""
-    iterations, size, staleness = 4, 4, 2
+    iterations, size, staleness = 3, 4, 2
     ahead = {"mode": "async", "pacing.staleness": staleness, "rollout.groups_per_iteration": size}
     run = make_run(
         "ahead", seed=seed, **ahead, iterations=iterations, **{"evaluation.every": 9, "evaluation.episodes": 4}
