@@ -70,14 +70,18 @@ class LineChart:
     """(x in per cent, what a pointer reads there, line by line)."""
 
 
+SMALLEST = 1e-250
+"""What is nearer to zero is drawn as zero."""
+
+
 def nice_ticks(low: float, high: float, most: int) -> list[float]:
     """Round values that cover ``low..high`` with at most ``most`` steps of 1, 2 or 5 times a power of ten.
 
     >>> nice_ticks(0, 9, 5)
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """
-    if not high > low:
-        high = low + (abs(low) or 1.0)
+    if _equal(low, high):
+        high = low + (abs(low) if abs(low) > SMALLEST else 1.0)
     raw = (high - low) / most
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
@@ -175,7 +179,14 @@ def line_chart(
 
 def _natural_range(ys: Sequence[float]) -> tuple[float, float]:
     low, high = min(ys), max(ys)
-    return (0.0, high) if 0 <= low < 0.6 * high or low == high > 0 else (low, high)
+    if _equal(low, high):
+        return (0.0, high) if high > SMALLEST else (low, low)
+    return (0.0, high) if 0 <= low < 0.6 * high else (low, high)
+
+
+def _equal(low: float, high: float) -> bool:
+    """Too near to each other for ticks of twelve digits between them."""
+    return not high - low > max(SMALLEST, 1e-9 * max(abs(low), abs(high)))
 
 
 def _stretches(points: Sequence[MaybePoint]) -> list[list[Point]]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from envs.settle import SettleReason
@@ -225,6 +227,16 @@ def test_line_chart_positions() -> None:
     assert chart.series[0].path == "M0.0 1000.0L1000.0 0.0"
     assert chart.notes == ((0, "a"), (100, "b"))
     assert line_chart("t", [Series("s", "plain", ())], x_label="x").series[0].path == ""
+
+
+@given(low=st.floats(-1e30, 1e30), apart=st.sampled_from([0.0, 5e-324, 1e-16, 1e-12, 1e-9, 1e-3, 1.0]))
+@example(low=0.0123456789, apart=1e-16)
+def test_any_two_values_can_be_drawn_however_near_they_are(low: float, apart: float) -> None:
+    """Two iterations whose values differ in the last digit once ended a run without its report."""
+    high = low + max(apart * abs(low), 0.0) if low else apart
+    points = ((0.0, low), (1.0, high))
+    chart = line_chart("t", [Series("t", "plain", points, dots=True)], x_label="iteration", y_steps=2)
+    assert all(0 <= y <= 100 for _, y in chart.series[0].dots)
 
 
 def test_flatten() -> None:
