@@ -20,8 +20,6 @@ NAMES = (
     "serving",
     "async",
     "scale",
-    "simulator",
-    "overlap",
 )
 """Modules of this package that are benchmarks."""
 
