@@ -72,7 +72,7 @@ def write_tasks(path: Path) -> None:
 
 def make_old(store: RunStore) -> None:
     """The folder as it would be if a run from before blobs were told apart had been killed at its end."""
-    for document in (store.root / "blobs").glob("*/*.json"):
+    for document in (store.root / "blobs").glob("*/*/*.json"):
         document.rename(document.with_suffix(".jpg"))
     for rubric in (store.root / "rubrics").iterdir():
         rubric.unlink()
@@ -105,7 +105,7 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(
     assert evaluate(**parameters_of(resolve(EvaluateConfig, values)))["n"] == 2, (
         "what is missing is played, beside blobs of the older names"
     )
-    names = [path.stem for path in (store.root / "blobs").glob("*/*")]
+    names = [path.stem for path in (store.root / "blobs").glob("*/*/*")]
     assert len(names) == len(set(names)), "none is there under both names"
     before = {each: store.trajectory(each).reward for each in store.episode_ids()}
     assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [

@@ -325,7 +325,7 @@ def test_a_run_from_before_blobs_were_told_apart_is_read_as_before(store: RunSto
     trajectory = golden(store)
     write(store, trajectory)
     _, now, pictures = shown(store)
-    for path in (store.root / "blobs").glob("*/*.json"):
+    for path in (store.root / "blobs").glob("*/*/*.json"):
         path.rename(path.with_suffix(".jpg"))
     store.rubric_path(trajectory.reward.rubric_hash).unlink()
     save_tasks(store.tasks_path, [TASK])

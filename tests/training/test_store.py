@@ -80,19 +80,19 @@ PICTURES = {"jpg": b"\xff\xd8\xff\xe0JFIF", "png": b"\x89PNG\r\n\x1a\n", "webp":
 )
 def test_a_blob_ends_in_what_it_is(store, kind, data):
     sha256 = store.put_blob(data)
-    (path,) = (store.root / "blobs" / sha256[:2]).iterdir()
+    (path,) = (store.root / "blobs" / sha256[:2] / sha256[2:4]).iterdir()
     assert path.name == f"{sha256}.{kind}" and store.blob_path(sha256) == path
     assert store.blob(sha256) == data
 
 
 def test_blobs_of_an_older_run_are_read_and_not_stored_twice(store):
-    """There every blob ended in ``.jpg``, whatever it was."""
+    """There every blob ended in ``.jpg``, whatever it was, and folders had one level."""
     sha256 = store.put_blob(b'{"state": "passed"}')
     new = store.blob_path(sha256)
-    older = new.rename(new.with_suffix(".jpg"))
+    older = new.rename(new.parent.parent / new.with_suffix(".jpg").name)
     assert store.blob(sha256) == b'{"state": "passed"}'
     assert store.put_blob(b'{"state": "passed"}') == sha256
-    assert [*new.parent.iterdir()] == [older]
+    assert [path for path in store.blobs_path.rglob("*") if path.is_file()] == [older]
     older.write_bytes(b'{"state"')
     with pytest.raises(StorageError, match=r"\.jpg does not hold"):
         store.blob(sha256)

@@ -246,23 +246,20 @@ class RunStore:
         return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
 
     def blob_path(self, sha256: str) -> Path:
-        """Where a blob lies; where it would as a picture, if there is none of that name."""
-        paths = [self._blob_path(sha256, kind) for kind in BLOB_KINDS]
+        """Where a blob lies; where it would as a picture, if there is none of that name. Older runs have folders of one level."""
+        first = self.blobs_path / sha256[:2]
+        paths = [folder / f"{sha256}.{kind}" for folder in (first / sha256[2:4], first) for kind in BLOB_KINDS]
         return next((path for path in paths if path.exists()), paths[0])
-
-    def _blob_path(self, sha256: str, kind: str) -> Path:
-        return self.blobs_path / sha256[:2] / f"{sha256}.{kind}"
 
     # -- blobs
 
     def put_blob(self, data: bytes) -> str:
         """Store bytes once under their sha256 and return it. The file's ending says what they are (`blob_kind`)."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path, older = (self._blob_path(sha256, kind) for kind in (blob_kind(data), BLOB_KINDS[0]))
-        found = path if path.exists() else older
+        found = self.blob_path(sha256)
         # One of another size was torn by a power cut, or damaged since: it is mended now that its bytes are here.
         if not found.exists():
-            atomic_write_bytes(path, data, sync=False)
+            atomic_write_bytes(found.with_suffix(f".{blob_kind(data)}"), data, sync=False)
         elif found.stat().st_size != len(data):
             atomic_write_bytes(found, data, sync=False)
         return sha256
