@@ -12,17 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import make_spec, quickstart
 from training.ledger.store import RunStore
 from training.trainer.launch import group_environment
 from training.trainer.node import project_root
+from training.trainer.spec import read_spec
 
 
 def seconds_of_sft(store: RunStore) -> dict[str, float]:
-    """Seconds of the quickstart's epochs over the batch of version 1: of its ``steps`` alone, and with collating (``whole``)."""
+    """Seconds of the epochs of the store's trainer over the batch of version 1: of its ``steps`` alone, and with collating (``whole``)."""
     import os
 
-    variables = group_environment(make_spec(store, quickstart(), 1))
+    variables = group_environment(read_spec(store))
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.sft", str(store.root)],
         env={**os.environ, **variables},
@@ -54,8 +54,9 @@ def main(root: Path) -> dict[str, float]:
     from training.trainer.rows import read_batch_file, read_rows
     from training.trainer.setup import llamafactory_arguments, prepare_deepspeed_for_cpu, set_threads
 
-    store, config = RunStore(root), quickstart()
-    spec, settings = make_spec(store, config, 1), config.trainer
+    store = RunStore(root)
+    spec = read_spec(store)
+    settings = spec.trainer
     rows = read_rows(store, read_batch_file(store, 1)[0])
     plan = plan_minibatches(
         [len(row) for row in rows], settings.minibatch_rows, settings.micro_batch_rows, 1, spec.seed, 1

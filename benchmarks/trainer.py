@@ -34,9 +34,12 @@ def run() -> list[Figure]:
     """Figures of the mean update after the first."""
     config = quickstart()
     with tempfile.TemporaryDirectory(prefix="rollwright-trainer-") as folder:
-        store = make_store(Path(folder), config)
+        store = make_store(Path(folder) / "run", config)
+        other = RunStore(shutil.copytree(store.root, Path(folder) / "one-step"))
         ready, parts = _updates(store, config)
         bare, sft = _plain_torch(store, config), seconds_of_sft(store)
+        _, one = _updates(other, _one_step(config))
+        one_sft = seconds_of_sft(other)
         window = _window(store, Path(folder) / "window")
     publish = parts["save_state"] + parts["save_policy"]
     update = sum(parts.values()) - publish
@@ -55,8 +58,15 @@ def run() -> list[Figure]:
             "ratio",
             f"<= {1.05 + 1 / (3 * config.trainer.epochs):.4g}",
         ),
+        Figure("whole update of one step / plain fine-tuning", sum(one.values()) / one_sft["whole"], "ratio", "<= 1.1"),
         *window,
     ]
+
+
+def _one_step(config: TrainConfig) -> TrainConfig:
+    """One optimiser step an update: the proximal log-probs are then the step's own, without a pass for them."""
+    trainer = config.trainer.model_copy(update={"epochs": 1, "minibatch_rows": ROWS})
+    return config.model_copy(update={"trainer": trainer})
 
 
 def _updates(store: RunStore, config: TrainConfig) -> tuple[float, dict[str, float]]:

@@ -132,6 +132,8 @@ def interface_of(address: str) -> str:
 
 def end_family(process: subprocess.Popen[bytes], timeout: float) -> None:
     """SIGTERM to the process, and SIGKILL to what is left of it and its descendants after ``timeout`` seconds."""
+    if process.poll() is not None:
+        return  # its number may be another one's by now
     try:
         leader = psutil.Process(process.pid)
         members = [leader, *leader.children(recursive=True)]
