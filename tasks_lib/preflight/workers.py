@@ -26,6 +26,7 @@ from tasks_lib.preflight.findings import Finding, fault_of, guarded
 from tasks_lib.preflight.locks import held_locks, lock_problems
 from tasks_lib.preflight.machine import PROJECT, check_chromium
 from tasks_lib.preflight.storage import NFS_LOCKS, probe_folder
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client, workers_offering
 from training.ledger.store import atomic_write_bytes
 
 CONNECT_SECONDS = 10.0
@@ -52,7 +53,6 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         ConfigError: no scheduler answers.
         DiskError: nothing can be written to the storage.
     """
-    from tasks_lib.processes.dask_clients import connect_client
     from tasks_lib.rollouts.cluster import rollout_workers  # imports Prefect: seconds
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -62,6 +62,8 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
         yield from guarded("Dask", lambda: _able(rollout_workers(client, address)), "start workers")
+        if trainers := workers_offering(client, TRAINER_RESOURCE):
+            yield Finding("Dask", f"workers that train (resource trainer): {len(trainers)}", "", "ok")
         # A file system may remember for a while that a file is not there: so it is asked for before it is made, as in a run.
         for worker in workers:
             (folder / file_name(worker)).exists()
@@ -99,7 +101,9 @@ async def look(folder: str, ours: Mapping[str, str], seconds: float, dask_worker
     Raises:
         TimeoutError: it hangs.
     """
-    work = partial(_look, Path(folder), ours, seconds, file_name(dask_worker.address))
+    offered = dask_worker.state.total_resources
+    name, trains = file_name(dask_worker.address), TRAINER_RESOURCE in offered and BROWSER_RESOURCE not in offered
+    work = partial(_look, Path(folder), ours, seconds, name, browser=not trains)
     return await asyncio.wait_for(asyncio.to_thread(work), LOOK_SECONDS)
 
 
@@ -118,13 +122,14 @@ def file_name(worker: str) -> str:
     return f"of-{hashlib.sha256(worker.encode()).hexdigest()[:16]}"
 
 
-def _look(folder: Path, ours: Mapping[str, str], seconds: float, name: str) -> list[Finding]:
+def _look(folder: Path, ours: Mapping[str, str], seconds: float, name: str, *, browser: bool) -> list[Finding]:
     checks: dict[str, tuple[Callable[[], Iterator[Finding]], str]] = {
         "storage": (partial(_write, folder, name, seconds), MOUNT),
         "locks": (partial(_locks, folder), NFS_LOCKS),
         "versions": (partial(_compare, ours), SAME),
-        "Chromium": (check_chromium, BROWSER),
     }
+    if browser:  # a worker that only trains needs none
+        checks["Chromium"] = check_chromium, BROWSER
     return [each for key, (check, todo) in checks.items() for each in guarded(key, check, todo)]
 
 

@@ -6,6 +6,11 @@ import distributed
 
 from envs.types import ConfigError
 
+BROWSER_RESOURCE = "browser"
+"""Dask resource that a worker offers when it may run rollouts; one shard takes one."""
+TRAINER_RESOURCE = "trainer"
+"""Dask resource that a worker offers when its machine takes part in training; a trainer takes one of each."""
+
 
 def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
     """A client of a cluster, or of a scheduler's address.

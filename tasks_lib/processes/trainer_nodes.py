@@ -10,13 +10,11 @@ from urllib.parse import urlsplit
 import distributed
 
 from envs.types import ConfigError, TrainingError
-from tasks_lib.processes.dask_clients import workers_offering
+from tasks_lib.processes.dask_clients import TRAINER_RESOURCE, workers_offering
 from training.trainer.launch import Group, free_port
 from training.trainer.link import OwnerLink
 from training.trainer.node import END_SECONDS, run_node
 
-TRAINER_RESOURCE = "trainer"
-"""Dask resource that a worker offers when its machine takes part in training; a trainer takes one of each."""
 JOIN_SECONDS = 600.0
 """How long machines that are missing are waited for, as after one of them died."""
 

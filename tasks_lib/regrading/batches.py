@@ -29,8 +29,8 @@ from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.frozen_config import read_frozen
 from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
-from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
 from tasks_lib.worker.requests import GradeReport, GradeRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import Settings

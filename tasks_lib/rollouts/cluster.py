@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -21,9 +22,9 @@ import distributed
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect_dask import DaskTaskRunner
 
-from envs.types import ConfigError, RollwrightError
+from envs.types import ConfigError, DiskError, RollwrightError
 from tasks_lib.config import ClusterConfig
-from tasks_lib.processes.dask_clients import connect_client, workers_offering
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, connect_client, workers_offering
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
@@ -31,11 +32,12 @@ from tasks_lib.processes.retries import PASSING
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.environment import TORCH_ENVIRONMENT
+from training.ledger.disk import try_to_write
 
 logger = logging.getLogger(__name__)
 
-BROWSER_RESOURCE = "browser"
-"""Dask resource that a worker offers when it may run rollouts; one shard takes one."""
+TRIAL_SECONDS = 30.0
+"""For a worker to write to the run's folder; a network file system that is gone never answers."""
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
 _connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_client", default=None)
@@ -82,16 +84,49 @@ def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: An
     Raises:
         RollwrightError: it failed on a worker, as it would again.
     """
-    client = _connection.get()
-    if client is None:
-        raise ConfigError("no cluster: call this inside `with use_cluster(...)`")
-    for worker, failure in client.run(function, *values, on_error="return").items():
+    for worker, failure in _client().run(function, *values, on_error="return").items():
         if isinstance(failure, RollwrightError) and not isinstance(failure, PASSING):
             raise failure
         if failure is not None:
             logger.warning(
                 "%s did not run on worker %s: %s: %s", function.__name__, worker, type(failure).__name__, failure
             )
+
+
+def leave_out_workers(folder: Path) -> list[str]:
+    """Retire the workers that cannot write to a folder, where this process and other workers can; their addresses.
+
+    Raises:
+        DiskError: this process cannot either, or no worker can.
+    """
+    try_to_write(folder)
+    client = _client()
+    workers = workers_offering(client, BROWSER_RESOURCE)
+    found = client.run(_try_to_write, str(folder), workers=workers, on_error="return")
+    broken = {worker: error for worker, error in found.items() if isinstance(error, DiskError | TimeoutError)}
+    for worker, error in broken.items():
+        if len(broken) == len(workers):
+            raise DiskError(f"no worker can write to {folder}: {error or f'no answer in {TRIAL_SECONDS:g} s'}")
+        logger.warning(
+            "worker %s is left out, since it cannot write to %s (%s): mend its storage, and start it again",
+            worker,
+            folder,
+            error or f"no answer in {TRIAL_SECONDS:g} s",
+        )
+    if broken:
+        client.retire_workers(list(broken))
+    return list(broken)
+
+
+async def _try_to_write(folder: str) -> None:
+    await asyncio.wait_for(asyncio.to_thread(try_to_write, Path(folder)), TRIAL_SECONDS)
+
+
+def _client() -> distributed.Client:
+    client = _connection.get()
+    if client is None:
+        raise ConfigError("no cluster: call this inside `with use_cluster(...)`")
+    return client
 
 
 def worker_settings(workers: int) -> dict[str, Any]:

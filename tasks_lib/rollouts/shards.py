@@ -15,12 +15,13 @@ from prefect.futures import PrefectFuture
 from prefect.logging import get_logger
 
 from envs.sites import LiveOptions
-from envs.types import RollwrightError, WebTask
+from envs.types import DiskError, RollwrightError, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig, TeacherConfig
 from tasks_lib.folder.repair import repair_group
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
-from tasks_lib.rollouts.cluster import BROWSER_RESOURCE
+from tasks_lib.rollouts.cluster import leave_out_workers
 from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.rollout_worker import RolloutWorker
@@ -32,6 +33,8 @@ from training.serving.config import ServingConfig
 
 logger = get_logger(__name__)
 
+MOVES = 3
+"""Times that a shard is given to other workers because the storage of its own failed."""
 VISIBLE_SECONDS = 60.0
 """Until a file that a worker has written must be there: a network file system remembers for a while that it was not."""
 
@@ -103,6 +106,12 @@ class Rollout:
         return dict(total)
 
 
+def submit(request: RolloutRequest, priority: int = 0) -> PrefectFuture[RolloutReport]:
+    """Give a shard to the cluster, as a Prefect task."""
+    with dask.annotate(resources={BROWSER_RESOURCE: 1}, priority=priority):
+        return roll_out_shard.submit(request)
+
+
 @dataclass(frozen=True)
 class RunningShard:
     """A shard that was given to the cluster."""
@@ -119,7 +128,7 @@ class RunningShard:
         Raises:
             RollwrightError: it failed, or a group is not there although its task finished.
         """
-        report = self.future.result()
+        report = self._report()
         groups = [group.group_id for group in self.request.groups]
         deadline = time.monotonic() + VISIBLE_SECONDS
         while missing := [group_id for group_id in groups if not self.store.group_path(group_id).exists()]:
@@ -130,6 +139,21 @@ class RunningShard:
                 )
             time.sleep(0.1)
         return report
+
+    def _report(self) -> RolloutReport:
+        """The worker's. Where its own storage fails and that of others does not, the shard is given to others, without that worker."""
+        future = self.future
+        for _ in range(MOVES):
+            try:
+                return future.result()
+            except DiskError as error:
+                try:
+                    leave_out_workers(self.store.root)
+                except DiskError:
+                    raise error from None
+                logger.warning("%s; its groups go to other workers: %s", self.request.groups[0].group_id, error)
+                future = submit(self.request)
+        return future.result()
 
 
 @dataclass(frozen=True)
@@ -179,11 +203,7 @@ class Rollouts:
             size, attempts = len(group.seeds), self.rollout.attempts
             if said := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
                 logger.warning(said)
-        with dask.annotate(resources={BROWSER_RESOURCE: 1}, priority=priority):
-            return [
-                RunningShard(request, roll_out_shard.submit(request), self.store, time.monotonic())
-                for request in requests
-            ]
+        return [RunningShard(request, submit(request, priority), self.store, time.monotonic()) for request in requests]
 
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
         """Roll out groups on the cluster with a policy version, and wait.

@@ -48,12 +48,14 @@ class Services:
         self.folder = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> None:
-        """Start a script of the virtual environment."""
+    def start(
+        self, name: str, *command: str, environment: Mapping[str, str] | None = None, folder: Path = PROJECT
+    ) -> None:
+        """Start a script of the virtual environment, in a folder."""
         with open(self._log(name), "ab") as log:
             self._running[name] = subprocess.Popen(
                 [str(SCRIPTS / command[0]), *command[1:]],
-                cwd=PROJECT,
+                cwd=folder,
                 env={**os.environ, **(environment or {})},
                 stdout=log,
                 stderr=subprocess.STDOUT,

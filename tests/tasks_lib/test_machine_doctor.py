@@ -396,14 +396,15 @@ IN_PROCESS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
-    """A scheduler, a worker of this process, and one that was started in another folder; the addresses of the first two, and our folder."""
+    """A scheduler, a worker of this process, and one in another folder that only trains; the addresses of the first two, and our folder."""
     here, elsewhere = (tmp_path_factory.mktemp(name) for name in ("here", "elsewhere"))
     for folder in (here, elsewhere):
         (folder / "store").mkdir()
     with distributed.LocalCluster(n_workers=1, resources={"browser": 1}, memory_limit=0, **IN_PROCESS) as started:
         address = started.scheduler_address
         command = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--no-dashboard"]
-        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        command += ["--resources", "trainer=1"]
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT), "ROLLWRIGHT_CHROMIUM": "/bin/false"}
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         other = subprocess.Popen([*command, "--name", "elsewhere"], cwd=elsewhere, env=environment, **quiet)
         try:
@@ -437,14 +438,17 @@ def by_worker(
 @pytest.mark.dask
 def test_a_worker_with_another_storage_is_named(by_worker: Callable[[], Any], cluster: tuple[str, str, Path]) -> None:
     whole, ours, other = by_worker()
-    assert [each.severity for each in whole] == ["ok", "ok"] and whole[0].what.endswith("workers: 2")
+    assert [each.severity for each in whole] == ["ok"] * 3 and whole[0].what.endswith("workers: 2")
+    assert [each.what.rpartition(": ")[2] for each in whole] == ["2", "1", "1"], "all, those that roll out, that train"
     (good,) = ours
     assert good.severity == "ok"
     for said in ("its file is seen here", "our file is seen there", "keep it out", "the same project", "Chrom"):
         assert said in good.what
     wrong = faults(other)
     ((path, said),) = wrong.items()
-    assert path.endswith(", storage") and "does not see" in said and "mount the same storage" in said
+    assert path.endswith(", storage") and "does not see" in said and "mount the same storage" in said, (
+        "that Chromium does not start there is no fault"
+    )
     assert not list((cluster[2] / "store").iterdir()), "what was written is removed"
 
 

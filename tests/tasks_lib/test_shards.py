@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from envs.types import RollwrightError
+from envs.types import DiskError, RollwrightError
+from tasks_lib.config import PROJECT, ClusterConfig
 from tasks_lib.rollouts import shards
+from tasks_lib.rollouts.cluster import leave_out_workers, use_cluster
 from tasks_lib.rollouts.shards import RunningShard
+from tests.flows.services import QUIET, DaskCluster, Services
 from training.ledger.store import RunStore, atomic_write_bytes
 
 
@@ -21,6 +26,79 @@ def ended(folder: Path) -> tuple[RunningShard, Path]:
     request = SimpleNamespace(groups=[SimpleNamespace(group_id="i000000-g0000")])
     shard = RunningShard(cast(Any, request), cast(Any, SimpleNamespace(result=lambda: "report")), store, 0.0)
     return shard, store.group_path("i000000-g0000")
+
+
+def failing(error: Exception) -> Any:
+    def result() -> None:
+        raise error
+
+    return SimpleNamespace(result=result)
+
+
+def test_a_shard_whose_worker_cannot_write_goes_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, path = ended(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{}")
+    lost = DiskError("cannot write x: the file system is read-only")
+    asked: list[Path] = []
+    monkeypatch.setattr(shards, "leave_out_workers", asked.append)
+    given = [failing(lost), SimpleNamespace(result=lambda: "played elsewhere")]
+    monkeypatch.setattr(shards, "submit", lambda request: given.pop(0))
+    moved = replace(shard, future=failing(lost))
+    assert cast(Any, moved.wait()) == "played elsewhere" and asked == [tmp_path] * 2
+
+
+def test_a_disk_that_is_everyones_ends_the_run_with_the_workers_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, _ = ended(tmp_path)
+
+    def leave_out(folder: Path) -> None:
+        raise DiskError("this process cannot write either")
+
+    monkeypatch.setattr(shards, "leave_out_workers", leave_out)
+    with pytest.raises(DiskError, match="cannot write x"):
+        replace(shard, future=failing(DiskError("cannot write x"))).wait()
+
+
+SHARED = Path("/proc/self/cwd/store")
+"""One path that is another folder in a process with another working directory, as where a machine lacks the mount."""
+
+
+@pytest.mark.dask
+def test_workers_that_cannot_write_are_left_out_while_others_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {name: tmp_path / name for name in ("here", "one", "two")}
+    for folder in folders.values():
+        (folder / "store").mkdir(parents=True)
+    services = Services(tmp_path)
+
+    def break_storage(name: str) -> None:
+        (folders[name] / "store").rmdir()
+        (folders[name] / "store").symlink_to("/sys/kernel")  # where nobody can write
+
+    monkeypatch.chdir(folders["here"])
+    try:
+        cluster = DaskCluster(services)
+        for name in ("one", "two"):
+            command = ("dask", "worker", cluster.address, "--name", name, "--no-nanny", "--resources", "browser=1")
+            services.start(name, *command, *QUIET, folder=folders[name], environment={"PYTHONPATH": str(PROJECT)})
+        for name in ("one", "two"):
+            services.wait_until(name, lambda name=name: "Registered to" in services.log(name))
+        nobody = temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"})  # no flow runs here
+        with nobody, use_cluster(ClusterConfig(address=cluster.address), None):
+            assert leave_out_workers(SHARED) == []
+            break_storage("one")
+            assert len(leave_out_workers(SHARED)) == 1 and leave_out_workers(SHARED) == []
+            break_storage("two")
+            with pytest.raises(DiskError, match="no worker can write to /proc/self/cwd/store"):
+                leave_out_workers(SHARED)
+            break_storage("here")
+            with pytest.raises(DiskError, match=r"^cannot write"):
+                leave_out_workers(SHARED)
+    finally:
+        services.stop_all()
 
 
 def test_a_record_that_shows_late_is_waited_for(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ REASONS = {
 }
 """What each kind of write fault is called, and what to do about it."""
 
+TRIAL_BYTES = 2**20
+"""Written to see whether a folder can be written to."""
+
 MESSAGES = (
     (re.compile(r"no space left|os error 28|database or disk is full", re.I), errno.ENOSPC),
     (re.compile(r"quota exceeded|os error 122", re.I), errno.EDQUOT),
@@ -64,6 +67,20 @@ FULL_BELOW = 16 * 2**20
 
 TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 """Name of a file that is being written, with the pid of its writer (`temporary_name`)."""
+
+
+def try_to_write(folder: Path) -> None:
+    """Write a megabyte there, large enough to be refused where little is left, and remove it.
+
+    Raises:
+        DiskError: it cannot be written.
+    """
+    trial = temporary_name(folder / "trial")
+    with raise_disk_errors(folder):
+        try:
+            trial.write_bytes(bytes(TRIAL_BYTES))
+        finally:
+            trial.unlink(missing_ok=True)
 
 
 def temporary_name(path: Path) -> Path:

@@ -16,7 +16,7 @@ import psutil
 from envs.types import DiskError, ReadError, StorageError, TrainingError
 from training.environment import TORCH_ENVIRONMENT
 from training.ledger.checkpoint_files import MANIFEST
-from training.ledger.disk import raise_disk_errors, temporary_name
+from training.ledger.disk import raise_disk_errors, try_to_write
 from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.heartbeat import HEARTBEAT, Silence
 from training.trainer.link import LOOK_SECONDS, OwnerLink
@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 STORAGE_ERRORS = {kind.__name__: kind for kind in (StorageError, DiskError, ReadError)}
 """Errors of a trainer that are raised as they are in the flow's process."""
-TRIAL_BYTES = 2**20
-"""Written when a trainer died without a word, to see whether its disk is full."""
 LOG_TAIL_LINES = 20
 """Lines of trainer.log in the message of an error without error.json."""
 
@@ -180,13 +178,7 @@ class TrainerProcess:
         """Raise what the trainer found wrong with the run's storage, which no restart mends."""
         path = self._store.trainer_path / "error.json"
         if not path.exists():
-            # It could not even write that. Large enough to be refused where little is left.
-            trial = temporary_name(path)
-            with raise_disk_errors(self._store.trainer_path):
-                try:
-                    trial.write_bytes(bytes(TRIAL_BYTES))
-                finally:
-                    trial.unlink(missing_ok=True)
+            try_to_write(self._store.trainer_path)  # it could not even write that
         elif (error := read_json(path))["type"] in STORAGE_ERRORS:
             raise STORAGE_ERRORS[error["type"]](error["message"])
 
