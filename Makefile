@@ -1,6 +1,7 @@
 # make quickstart   set up, train, evaluate, leave a report
 # make test         set up, pass the tests
 # make test-vllm    set up the serving environment too, pass the tests that need it
+# make test-hosts   runs over three network namespaces, links cut, hosts killed (root): ten minutes
 # make kills        kill every process of asynchronous runs at random moments, with twenty seeds: an hour
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
@@ -11,7 +12,7 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test test-vllm kills check gpu-check bench clean
+.PHONY: setup vllm quickstart test test-vllm test-hosts kills check gpu-check bench clean
 
 setup:
 	@scripts/setup
@@ -23,11 +24,15 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm'
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns'
 
 # The tests of one running server; `pytest -m vllm` also trains on one and kills servers, fifteen minutes more.
 test-vllm: vllm
 	@$(PYTHON) -m pytest -m 'vllm and not slow' --durations 20
+
+# Runs over three network namespaces as hosts; needs root.
+test-hosts: setup
+	@$(PYTHON) -m pytest -m netns -s
 
 kills: setup
 	@ROLLWRIGHT_KILLS=20 $(PYTHON) -m pytest tests/flows/test_resume.py -k whatever_is_killed --durations 20

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,9 @@ from envs.types import ConfigError
 from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec
 from tasks_lib.config.reading import PROJECT
 from tasks_lib.processes.dask_clients import connect_client
-from training.environment import TORCH_ENVIRONMENT
+from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT
+
+logger = logging.getLogger(__name__)
 
 JOIN_SECONDS = 120.0
 """Until all workers have joined the scheduler."""
@@ -27,6 +31,8 @@ SERVE_SECONDS = 900.0
 """The same with vLLM servers, which load a model first."""
 SCHEDULER_UP = "Scheduler at:"
 """What Dask's scheduler logs when it listens. Not asked at its port, which may be somebody else's, who never answers."""
+RESTART_SECONDS = 5.0
+"""Between two looks for processes that have ended."""
 END_SECONDS = 15.0
 """After SIGTERM, before SIGKILL."""
 SSH = ("ssh", "-tt", "-o", "BatchMode=yes")
@@ -59,13 +65,15 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
         return []
     dask, python = (str(_scripts(spec) / name) for name in ("dask", "python"))
     scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard")
-    found = [Launch("scheduler", spec.scheduler_host, scheduler)]
+    found = [Launch("scheduler", spec.scheduler_host, scheduler, DASK_ENVIRONMENT)]
     for role, resource in (("rollout", "browser"), ("train", "trainer")):
         group = spec.group(role)  # type: ignore[arg-type]
         if group is None:
             continue
         workers = group.processes if role == "rollout" else 1
-        variables = TORCH_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
+        variables = (
+            TORCH_ENVIRONMENT | DASK_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
+        )
         for number, host in enumerate(spec.hosts_of(role)):  # type: ignore[arg-type]
             for worker in range(workers):
                 name = f"{role}-{number}" + (f"-{worker}" if workers > 1 else "")
@@ -102,6 +110,8 @@ def _scripts(spec: ClusterSpec) -> Path:
 def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
     """Have the cluster's processes running, and all its workers joined; they end with this.
 
+    One that ends meanwhile is started again: a worker whose link was cut for long closes when the scheduler tells it that it was given up.
+
     Raises:
         ConfigError: SLURM starts it, a process ended, or a worker did not join.
     """
@@ -112,23 +122,37 @@ def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
         )
     running: dict[str, subprocess.Popen[bytes]] = {}
     folder = Path(spec.storage).expanduser() / "clusters" / spec.name
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(RESTART_SECONDS):
+            for launch in processes:
+                if (status := running[launch.name].poll()) is not None and not over.is_set():
+                    logger.warning("%s of %s ended with status %s and is started again", launch.name, spec.name, status)
+                    running[launch.name] = _start(spec, launch, folder)
+
+    watcher = threading.Thread(target=watch, name="cluster", daemon=True)
     try:
         for launch in processes:
-            running[launch.name] = _start(spec, launch, folder)
+            running[launch.name] = _start(spec, launch, folder, first=True)
         if processes:
             _wait_for_workers(spec, running, folder)
+            watcher.start()
         yield
     finally:
+        over.set()
+        if watcher.is_alive():
+            watcher.join()
         _end(running)
 
 
-def _start(spec: ClusterSpec, launch: Launch, folder: Path) -> subprocess.Popen[bytes]:
+def _start(spec: ClusterSpec, launch: Launch, folder: Path, *, first: bool = False) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     command = launch.whole_command
     if spec.start == "ssh":
         project = spec.project or str(PROJECT)
         command = [*SSH, launch.host, f"cd {shlex.quote(project)} && exec {shlex.join(command)}"]
-    with open(folder / f"{launch.name}.log", "wb") as log:
+    with open(folder / f"{launch.name}.log", "wb" if first else "ab") as log:
         return subprocess.Popen(
             command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -31,7 +31,7 @@ from tasks_lib.processes.prefect_api import check_home
 from tasks_lib.processes.retries import PASSING
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.environment import TORCH_ENVIRONMENT
+from training.environment import DASK_TCP_SECONDS, TORCH_ENVIRONMENT
 from training.ledger.disk import try_to_write
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int 
             "distributed.admin.low-level-log-length": 50,
             # A worker that was killed is started again, which takes longer than Dask's 15 s on a busy machine; then it is given up for good.
             "distributed.deploy.lost-worker-timeout": "1h",
+            "distributed.comm.timeouts.tcp": f"{DASK_TCP_SECONDS}s",
             **worker_settings(config.workers),
         }
     )

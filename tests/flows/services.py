@@ -75,6 +75,10 @@ class Services:
         """End of what a process wrote."""
         return self.whole_log(name)[-6000:]
 
+    def logs(self) -> list[str]:
+        """Names of the processes that have written one."""
+        return [path.stem for path in self.folder.glob("*.log")]
+
     def whole_log(self, name: str) -> str:
         """All that a process wrote."""
         return self._log(name).read_text(errors="replace")
