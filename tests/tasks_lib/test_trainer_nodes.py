@@ -61,13 +61,14 @@ def test_machines_need_a_cluster_and_equal_shares() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_machines_take_the_steps_of_one_also_after_one_was_killed(
-    services: Services, checkpoint: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "kill", [False, pytest.param(True, marks=pytest.mark.netns)], ids=["unbroken", "one is killed"]
+)
+def test_two_machines_take_the_steps_of_one(services: Services, checkpoint: Path, tmp_path: Path, kill: bool) -> None:
     one, two = (make_run(tmp_path / name, checkpoint) for name in ("one", "two"))
     fill(one), fill(two)
     with Trainer(one.store, TrainConfig.model_validate(config())) as trainer:
-        for version in (1, 2):
+        for version in range(1, 2 + kill):
             trainer.update(version)
     cluster = DaskCluster(services)
     with ExitStack() as stack, disable_run_logger():
@@ -76,12 +77,13 @@ def test_two_machines_take_the_steps_of_one_also_after_one_was_killed(
         spread = TrainConfig.model_validate({**config(nodes=2), "cluster": cluster.address})
         trainer = stack.enter_context(Trainer(two.store, spread))
         trainer.update(1)
-        killed = time.monotonic()
-        services.kill("b")
-        services.start("b", "dask", "worker", cluster.address, "--nthreads", "2", "--no-dashboard", *OFFER)
-        trainer.update(2)
-        print(f"{time.monotonic() - killed:.1f} s from the kill to the next version")
-    for version in (1, 2):
+        if kill:
+            killed = time.monotonic()
+            services.kill("b")
+            services.start("b", "dask", "worker", cluster.address, "--nthreads", "2", "--no-dashboard", *OFFER)
+            trainer.update(2)
+            print(f"{time.monotonic() - killed:.1f} s from the kill to the next version")
+    for version in range(1, 2 + kill):
         expected, found = weights(one.store, version), weights(two.store, version)
         assert expected.keys() == found.keys()
         assert all((expected[name] == found[name]).all() for name in expected), version
