@@ -99,7 +99,9 @@ def build_batch(
         earlier: Groups of the iterations before that are trained on again (``replay_iterations``), oldest first.
         group_ids: Of ``groups``, where their rows are of several policy versions (asynchronous runs).
     """
-    found, before = _Rows(settings, damaged, version - 1), _Rows(settings, damaged, version - 1)
+    found = _Rows(settings, damaged, version - 1)
+    # Replayed episodes are as old as ``replay_iterations`` asks for.
+    before = _Rows(settings.model_copy(update={"stale_limit": 0}), damaged, version - 1)
     for group in groups:
         found.add(group)
     for group in earlier:

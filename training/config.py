@@ -121,7 +121,9 @@ class AlgorithmConfig(Settings):
     replay_recency: float = Field(2.0, ge=0, le=10, description="A step's weight in the draw: its place to this power.")
     skip_unchanged: bool = Field(False, description="Leave out steps after which the screenshot was the same.")
     stale_limit: int = Field(
-        0, ge=0, description="Versions after which an episode is left out, by its oldest token; 0: pacing.staleness."
+        0,
+        ge=0,
+        description="Versions after which an episode is left out, by its oldest token; 0: pacing.staleness (mode=async).",
     )
     stale_decay: float = Field(
         1.0, gt=0, le=1, description="Factor of an episode's advantages for each version that its oldest token is old."

@@ -163,5 +163,7 @@ def test_no_asynchronous_run_trains_on_a_group_that_comes_too_late(staleness: in
         assert trained == ({"i000000-g0000", "i000000-g0001"} if version - 1 - 3 <= staleness else {"i000000-g0001"})
         left = {episode for episode, why in (batch.left_out or {}).items() if why.state is EpisodeState.STALE}
         assert {episode.rpartition("-s")[0] for episode in left} == {"i000000-g0000", "i000000-g0001"} - trained
+    settings = config.batch_settings.model_copy(update={"replay_iterations": 4})
+    assert build_batch(9, [], settings, earlier=[late.episodes]).replayed, "replayed episodes are old on purpose"
     synchronous = config.model_copy(update={"mode": "sync"})
     assert build_batch(9, [late.episodes], synchronous.batch_settings).rows
