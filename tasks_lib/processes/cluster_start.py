@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 
 from envs.types import ConfigError
-from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec
+from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec, Role
 from tasks_lib.config.reading import PROJECT
-from tasks_lib.processes.dask_clients import connect_client
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client
 from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
@@ -66,15 +66,16 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
     dask, python = (str(_scripts(spec) / name) for name in ("dask", "python"))
     scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard")
     found = [Launch("scheduler", spec.scheduler_host, scheduler, DASK_ENVIRONMENT)]
-    for role, resource in (("rollout", "browser"), ("train", "trainer")):
-        group = spec.group(role)  # type: ignore[arg-type]
+    roles: tuple[tuple[Role, str], ...] = (("rollout", BROWSER_RESOURCE), ("train", TRAINER_RESOURCE))
+    for role, resource in roles:
+        group = spec.group(role)
         if group is None:
             continue
         workers = group.processes if role == "rollout" else 1
         variables = (
             TORCH_ENVIRONMENT | DASK_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
         )
-        for number, host in enumerate(spec.hosts_of(role)):  # type: ignore[arg-type]
+        for number, host in enumerate(spec.hosts_of(role)):
             for worker in range(workers):
                 name = f"{role}-{number}" + (f"-{worker}" if workers > 1 else "")
                 options = ("--name", name, "--host", host, "--nthreads", "2", "--no-dashboard")

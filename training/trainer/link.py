@@ -24,7 +24,7 @@ BEAT_SECONDS = 5.0
 LOST_SECONDS = 45.0
 """Silence after which the other side counts as gone; a link that is cut for less is made again."""
 LOOK_SECONDS = 2.0
-"""Between two looks at a file that nobody has spoken of."""
+"""Between two looks at a file that was not announced."""
 BACK_SECONDS = 10.0
 """In which a process whose connection was closed has to be back."""
 REFUSALS = 3
@@ -166,7 +166,7 @@ class LinkToOwner:
         threading.Thread(target=self._run, name="link-to-owner", daemon=True).start()
 
     def wait(self, version: int, seconds: float) -> int:
-        """Until the owner has told of the batch of ``version`` or a later one, or for so long; the latest version told of."""
+        """Until the owner has announced the batch of ``version`` or a later one, or for so long; the latest one announced."""
         with self._rung:
             self._rung.wait_for(lambda: self._batch >= version, seconds)
             return self._batch
