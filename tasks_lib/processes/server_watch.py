@@ -21,7 +21,7 @@ import httpx
 import psutil
 
 from envs.types import RollwrightError
-from training.trainer.watchdog import process_started
+from training.trainer.watchdog import end_processes, process_started
 
 T = TypeVar("T")
 LOOK_SECONDS = 2.0
@@ -153,12 +153,5 @@ def retry_until_reachable(call: Callable[[], T]) -> T:
 
 def end_process(status: int) -> None:
     """End this process and all below it, without the farewells that wait for a server."""
-    members = psutil.Process().children(recursive=True)
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        for member in members:
-            try:
-                member.send_signal(signum)
-            except psutil.NoSuchProcess:
-                continue
-        _, members = psutil.wait_procs(members, END_SECONDS)
+    end_processes(psutil.Process().children(recursive=True), END_SECONDS)
     os._exit(status)

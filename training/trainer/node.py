@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from training.environment import TORCH_ENVIRONMENT
 from training.ledger.store import RunStore
 from training.trainer.link import ORPHAN_EXIT_CODE, LinkToOwner
 from training.trainer.spec import TrainerSpec, read_spec
+from training.trainer.watchdog import end_processes
 
 JOIN_SECONDS = 300
 """How long torchrun waits for the other machines."""
@@ -139,14 +139,8 @@ def end_family(process: subprocess.Popen[bytes], timeout: float) -> None:
         members = [leader, *leader.children(recursive=True)]
     except psutil.NoSuchProcess:
         members = []
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        # torchrun hands SIGTERM on to its ranks, which have sessions of their own; SIGKILL has to name each.
-        for member in members if signum == signal.SIGKILL else members[:1]:
-            try:
-                member.send_signal(signum)
-            except psutil.NoSuchProcess:
-                continue
-        _, members = psutil.wait_procs(members, timeout)
+    # torchrun hands SIGTERM on to its ranks, which have sessions of their own; SIGKILL has to name each.
+    end_processes(members, timeout, first_alone=True)
     process.wait(timeout)
 
 

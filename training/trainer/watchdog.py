@@ -5,9 +5,12 @@ Whatever the trainer is doing at that moment.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 import time
+from collections.abc import Sequence
 
 import psutil
 
@@ -21,6 +24,15 @@ def process_started(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.NoSuchProcess:
         return None
+
+
+def end_processes(members: Sequence[psutil.Process], seconds: float, *, first_alone: bool = False) -> None:
+    """SIGTERM, to the first alone if it hands that on; and SIGKILL to all that are left after so many seconds."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        for member in members[:1] if first_alone and signum == signal.SIGTERM else members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.send_signal(signum)
+        _, members = psutil.wait_procs(members, seconds)
 
 
 def start_watchdog(owner_pid: int | None = None, owner_started: float | None = None, interval: float = 1.0) -> None:
