@@ -32,6 +32,8 @@ DOWNLOAD_SECONDS = 10.0
 """Real seconds that files which are on their way get to arrive."""
 LOOK_SECONDS = 0.05
 """Between looks whether they did."""
+QUIET_SECONDS = 0.5
+"""In which no other file may have come: a click's file is not there at once."""
 UNFINISHED = ".crdownload"
 NO_EFFECTS = "it would change something, and may only read"
 """Begins the cause of what V8 stopped."""
@@ -222,11 +224,16 @@ class DownloadFolder:
         Raises:
             BrowserError: they cannot be read.
         """
-        end = time.monotonic() + DOWNLOAD_SECONDS
+        now = time.monotonic()
+        end, since, before = now + DOWNLOAD_SECONDS, now, None
         while True:
-            late = time.monotonic() >= end
+            now = time.monotonic()
+            late = now >= end
             try:
-                if late or not any(file.suffix == UNFINISHED for file in self._path.iterdir()):
+                names = {file.name for file in self._path.iterdir()}
+                if names != before or any(name.endswith(UNFINISHED) for name in names):
+                    since, before = now, names
+                if late or now >= since + QUIET_SECONDS:
                     return await asyncio.to_thread(_files, self._path)
             except OSError as error:
                 # The browser gives a file its last name when it is whole: between our look at the names and at the file, say.
