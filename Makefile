@@ -1,7 +1,9 @@
 # make quickstart   set up, train, evaluate, leave a report
 # make test         set up, pass the tests
+# make test-long    the tests that `make test` leaves out since they check on more of the same: ten minutes
 # make test-vllm    set up the serving environment too, pass the tests that need it
 # make test-hosts   runs over three network namespaces, links cut, hosts killed (root): ten minutes
+# make test-docker  builds the images, trains in containers (a Docker engine)
 # make kills        kill every process of asynchronous runs at random moments, with twenty seeds: an hour
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
@@ -12,7 +14,7 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test test-vllm test-hosts kills check gpu-check bench clean
+.PHONY: setup vllm quickstart test test-long test-vllm test-hosts test-docker kills check gpu-check bench clean
 
 setup:
 	@scripts/setup
@@ -24,7 +26,11 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns'
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns and not docker and not long'
+
+# What `make test` leaves out because it checks on more of the same: ten minutes more.
+test-long: setup
+	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m 'long and not vllm'
 
 # The tests of one running server; `pytest -m vllm` also trains on one and kills servers, fifteen minutes more.
 test-vllm: vllm
@@ -33,6 +39,10 @@ test-vllm: vllm
 # Runs over three network namespaces as hosts; needs root.
 test-hosts: setup
 	@$(PYTHON) -m pytest -m netns -s
+
+# Images, compose, a run on them, a container killed; needs a Docker engine.
+test-docker: setup
+	@$(PYTHON) -m pytest -m docker -s
 
 kills: setup
 	@ROLLWRIGHT_KILLS=20 $(PYTHON) -m pytest tests/flows/test_resume.py -k whatever_is_killed --durations 20

@@ -312,14 +312,17 @@ def malformed(rng: random.Random) -> dict[str, object]:
     return data | {"type": name}
 
 
-async def test_a_thousand_malformed_actions_raise_nothing(tmp_path: Path) -> None:
+MALFORMED = 400
+
+
+async def test_malformed_actions_raise_nothing(tmp_path: Path) -> None:
     """Each is carried out or refused with a code; the loop that blocks the page for good and the addresses are left out."""
     rng, counts = random.Random(7), Counter[str]()
     (tmp_path / "a.txt").write_text("a")
     body = HEAR + PAGE.replace("for(;;);", "")
 
     async with stage(body, files=tmp_path, deadline=5.0) as here:
-        for number in range(1000):
+        for number in range(MALFORMED):
             action = read_action(malformed(rng))
             if isinstance(action, CloseTab) and action.tab in (None, 1):
                 action = CloseTab(tab=2)  # tab 1 is the one that is driven here
@@ -335,5 +338,5 @@ async def test_a_thousand_malformed_actions_raise_nothing(tmp_path: Path) -> Non
                     await here.context.tabs.close(tab)
                 await here.load(body)
     print(dict(counts))
-    assert counts.total() == 1000 and counts[ErrorCode.TIMEOUT] == 0
-    assert counts["carried out"] > 100 and {*counts} >= {*EXPECTED}
+    assert counts.total() == MALFORMED and counts[ErrorCode.TIMEOUT] == 0
+    assert counts["carried out"] > MALFORMED / 10 and {*counts} >= {*EXPECTED}

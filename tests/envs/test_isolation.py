@@ -1,4 +1,4 @@
-"""What one episode leaves in a browser is not there in the next hundred."""
+"""What one episode leaves in a browser is not there in the next thirty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envs.browser import PageStep, WebSession
 from envs.types import Refresh, Wait
 from tests.envs.dynamic import GO, dynamic_pool, page
 
-EPISODES = 100
+EPISODES = 30
 TRACES = ["cookie", "localStorage", "sessionStorage", "indexedDB", "cacheStorage", "httpCache", "history", "windowName"]
 LOOKS = 200
 """The stores answer in real time, which no clock of the page holds; a look takes some milliseconds."""
@@ -24,7 +24,7 @@ async def line(session: WebSession, result: PageStep, begin: str) -> str:
     raise AssertionError(f"no {begin!r} in {result.observation.text!r}")
 
 
-async def test_traces_of_one_episode_are_absent_in_the_next_hundred() -> None:
+async def test_traces_of_one_episode_are_absent_in_the_next_thirty() -> None:
     async with dynamic_pool(max_sessions=4) as (pool, site):
 
         async def found() -> str:

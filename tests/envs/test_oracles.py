@@ -66,11 +66,14 @@ async def solve(miniwob: Any, tasks: list[WebTask], seeds: int, mode: str = "ele
         return [failure for failures in await asyncio.gather(*work) for failure in failures]
 
 
+@pytest.mark.long
 async def test_oracles_solve_their_kinds_within_the_horizon(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
     assert await solve(miniwob, [miniwob_tasks[kind] for kind in sorted(ORACLES)], SEEDS) == []
 
 
-@pytest.mark.parametrize("mode", ["id", "mark", "coordinates"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("id", marks=pytest.mark.long), "mark", pytest.param("coordinates", marks=pytest.mark.long)]
+)
 async def test_they_are_solved_however_elements_are_named(
     miniwob: Any, miniwob_tasks: dict[str, WebTask], mode: str
 ) -> None:

@@ -137,6 +137,7 @@ def test_not_where_there_are_no_pictures_or_more_than_one_frame(
     on_a_page(pages, page_task("/index.html"), f"{SAID}<div style='height: 3000px'>long</div>", scrolled)
 
 
+@pytest.mark.long
 def test_the_picture_of_a_step_is_that_of_the_page() -> None:
     kept = 0
 

@@ -158,6 +158,7 @@ def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
 @pytest.mark.dask
 @pytest.mark.chaos
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_build_that_is_killed_goes_on_where_it_was(server: PrefectServer, tmp_path: Path) -> None:
     given = sources(tmp_path, 600, shards=8)[:1]
     command = [sys.executable, "-m", "flows.build_tasks", "--set", f"sources={json.dumps(given)}"]

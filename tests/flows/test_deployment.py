@@ -114,6 +114,7 @@ def tiny_base(cluster: DaskCluster) -> dict[str, object]:
     return {"preset": "quickstart", **parse_assignments([f"{key}={value}" for key, value in changes.items()])}
 
 
+@pytest.mark.long
 def test_a_worker_runs_a_sweep_and_its_arms(
     deployed: PrefectServer, dask_cluster: DaskCluster, services: Services, tmp_path: Path
 ) -> None:

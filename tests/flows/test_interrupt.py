@@ -40,7 +40,7 @@ def _begun(command: list[str], store: RunStore, log: Path, prefect: dict[str, st
     return process
 
 
-@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interrupted_evaluation_keeps_only_what_was_played(
     tmp_path: Path, ephemeral: dict[str, str], interrupt: signal.Signals
 ) -> None:
@@ -68,6 +68,7 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(
     assert all(episode.score is not None for group in groups for episode in group.episodes)
 
 
+@pytest.mark.long
 def test_a_sweep_that_is_interrupted_ends_at_once_and_blames_no_arm(tmp_path: Path, ephemeral: dict[str, str]) -> None:
     store, log = RunStore(tmp_path / "mine-seed0"), tmp_path / "log"
     settings = ("run_id=mine", f"root={tmp_path}", "base.tasks.kinds=[click-link, enter-text]", "grid.seed=[0, 1]")

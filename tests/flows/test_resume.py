@@ -81,18 +81,40 @@ def check_whole(store: RunStore, iterations: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_the_flow_process_is_killed_during_the_rollouts_after_an_update(make_run):
+def test_a_run_goes_on_after_a_full_disk_and_after_a_kill_during_the_rollouts_after_an_update(
+    make_run, small_disk, tmp_path
+):
     """At random moments of an asynchronous run: below. By Ctrl-C during the first rollouts: test_server_outage.py."""
+    disk = small_disk(64 * 2**20)
+    (tmp_path / "runs").symlink_to(disk)
     run = make_run("killed", iterations=2, **{"evaluation.every": 2})
-    store = run.store
+    store, filler = run.store, disk / "filler"
+
+    def played() -> int:
+        return len(list(store.root.glob("trajectories/*/i000001-*")))
+
     run.start()
-    run.wait_until(lambda: len(list(store.root.glob("trajectories/*/i000001-*"))) > 4)
-    kept = committed(store)
+    run.wait_until(lambda: played() > 2)
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(2**16))
+    assert run.process.wait(120) == 1
+    run.process = None
+    said = run.log().splitlines()
+    assert len([line for line in said if "no space left" in line and "| INFO" not in line]) == 1
+    assert "Traceback" not in run.log()
+    assert said[-1].startswith("error: cannot write ") and "0 B free on" in said[-1]
+    filler.unlink()
+    kept, before = committed(store), played()
+
+    run.start()
+    run.wait_until(lambda: played() > before + 3)
+    kept |= committed(store)
     run.kill()
     assert kept.items() <= committed(store).items()
     kept = committed(store)
     run.finish()
-    assert kept.items() <= committed(store).items()
+    assert kept.items() <= committed(store).items() and not list(disk.rglob("*.tmp"))
     assert {group_id.split("-")[0] for group_id in store.group_ids("e*")} == {"e000000", "e000002"}, (
         "only what was due is evaluated, however often the run was started"
     )
@@ -103,7 +125,13 @@ def test_the_flow_process_is_killed_during_the_rollouts_after_an_update(make_run
 def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_may_not_be_ahead(make_run):
     # No generation batch closes early for a slow page: that changes the last digits, and a busy machine has such pages.
     # The last evaluation is played by the policy that was trained.
-    settings = {"seed": 5, "iterations": 1, "rollout.wave_deadline": 60, "rollout.groups_per_iteration": 8}
+    settings = {
+        "seed": 5,
+        "iterations": 1,
+        "rollout.wave_deadline": 60,
+        "rollout.groups_per_iteration": 8,
+        "evaluation.episodes": 4,
+    }
     not_ahead = {
         "mode": "async",
         "pacing.staleness": 0,
@@ -142,32 +170,6 @@ def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_
     assert committed(run.store) == kept, "a finished run is only read"
 
 
-@pytest.mark.timeout(900)
-def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_with_room(make_run, small_disk, tmp_path):
-    disk = small_disk(64 * 2**20)
-    (tmp_path / "runs").symlink_to(disk)
-    run = make_run("full", iterations=1)
-    filler = disk / "filler"
-    run.start()
-    run.wait_until(lambda: any(run.store.root.glob("trajectories/*/i000000-*")))
-    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
-        while True:
-            file.write(bytes(2**16))
-    assert run.process.wait(120) == 1
-    run.process = None
-    said = run.log().splitlines()
-    assert (
-        len([line for line in said if "no space left" in line and "| INFO" not in line]) == 1
-        and "Traceback" not in run.log()
-    )
-    assert said[-1].startswith("error: cannot write ") and "0 B free on" in said[-1]
-    filler.unlink()
-    kept = committed(run.store)
-    run.finish()
-    assert kept.items() <= committed(run.store).items() and not list(disk.rglob("*.tmp"))
-    check_whole(run.store, iterations=1)
-
-
 VICTIMS = {"browser": "--remote-debugging-pipe", "trainer": "training.trainer", "worker": "spawn_main", "flow": ""}
 """Words of their command lines; the local engine lives in the worker."""
 
@@ -175,12 +177,15 @@ VICTIMS = {"browser": "--remote-debugging-pipe", "trainer": "training.trainer", 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(int(os.environ.get("ROLLWRIGHT_KILLS", "1"))))
 def test_whatever_is_killed_an_asynchronous_run_trains_on_each_group_once_within_the_bound(make_run, seed):
-    """Each process once, in any order, at moments that the seed chooses; `make kills` tries twenty seeds."""
+    """Each process once, in any order, at moments that the seed chooses; `make kills` tries twenty seeds.
+
+    Every second seed evaluates at boundaries, the others each version on a worker of its own.
+    """
     iterations, size, staleness = 3, 4, 2
     ahead = {"mode": "async", "pacing.staleness": staleness, "rollout.groups_per_iteration": size}
-    run = make_run(
-        "ahead", seed=seed, **ahead, iterations=iterations, **{"evaluation.every": 9, "evaluation.episodes": 4}
-    )
+    where, every = (("replica", 1), ("boundary", 9))[seed % 2]
+    measured = {"evaluation.where": where, "evaluation.every": every, "evaluation.episodes": 4}
+    run = make_run("ahead", seed=seed, **ahead, iterations=iterations, **measured)
     chance, store = random.Random(seed), run.store
     run.start()
     for victim in chance.sample(sorted(VICTIMS), len(VICTIMS)):
@@ -200,9 +205,20 @@ def test_whatever_is_killed_an_asynchronous_run_trains_on_each_group_once_within
     run.finish()
     check_whole(store, iterations)
     check_paced(store, iterations, size, staleness)
+    check_measured(store, {*range(0, iterations, every), iterations})
     for summary in (e for group_id in store.group_ids() for e in read_group(store, group_id).episodes):
         if summary.stop_reason in {StopReason.BROWSER_ERROR, StopReason.DEADLINE}:
             assert summary.score is None and summary.abstained, "a broken browser must never become a reward"
+
+
+def check_measured(store: RunStore, versions: set[int]) -> None:
+    """Each version has one evaluation, all of whose tokens are its own."""
+    assert {int(path.stem[1:]) for path in store.root.glob("evaluations/v*.json")} == versions
+    for version in versions:
+        episodes = read_json(store.evaluation_path(version))["episodes"]
+        assert {group_of(episode) for episode in episodes} == set(store.group_ids(f"e{version:06d}"))
+        for step in (step for episode in episodes for step in store.trajectory(episode).steps):
+            assert {span.version for span in step.version_spans} | {step.policy_version} == {version}
 
 
 def check_paced(store: RunStore, iterations: int, size: int, staleness: int) -> None:

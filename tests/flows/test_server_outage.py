@@ -18,7 +18,12 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
     services = Services(tmp_path)
     try:
         server = PrefectServer(services, tmp_path / "home")
-        run = make_run("outage", prefect=server.environment, iterations=3, **{"cluster.address": dask_cluster.address})
+        run = make_run(
+            "outage",
+            prefect=server.environment,
+            iterations=2,
+            **{"cluster.address": dask_cluster.address, "evaluation.every": 9},
+        )
         process = psutil.Process(services._running["server"].pid)
         run.start()
         run.wait_until(lambda: any(run.store.root.glob("trajectories/*/e000000-*")))
@@ -39,6 +44,6 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
         run.finish()
         assert "answers again" in run.log()
         assert [each["state_name"] for each in server.flow_runs("outage")][-1] == "Completed"
-        check_whole(run.store, iterations=3)
+        check_whole(run.store, iterations=2)
     finally:
         services.stop_all()

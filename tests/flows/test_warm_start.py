@@ -238,6 +238,7 @@ class Teacher:
 @pytest.mark.slow
 @pytest.mark.dask
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_teachers_successes_are_cloned_and_published(
     tmp_path: Path, server: PrefectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

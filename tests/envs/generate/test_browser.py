@@ -80,6 +80,7 @@ async def test_solutions_get_1_and_doing_nothing_does_not_pass() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_a_task_of_every_template() -> None:
     assert await prove_all(sorted(TEMPLATES), 1) == []
 

@@ -98,6 +98,7 @@ def test_what_is_answered_was_to_be_read(shown: list[tuple[WebTask, Trajectory]]
             ) in seen
 
 
+@pytest.mark.long
 async def test_a_wrong_answer_or_a_step_less_is_not_rewarded_in_full() -> None:
     tasks = first_of_each()
     for task, ended in zip(
@@ -113,6 +114,7 @@ def in_turn(action: Action, seen: Observation) -> Action:
     return said_by("coordinates" if number % 2 else "mark", action, seen)
 
 
+@pytest.mark.long
 async def test_they_are_solved_by_marks_and_coordinates() -> None:
     tasks = [tasks[1] for tasks in by_kind().values()]
     ended = await play_all([(task, oracle_of(task)) for task in tasks], in_turn)

@@ -238,6 +238,7 @@ def test_plain_torch_takes_the_same_steps_as_deepspeed(finished: HandMadeRun) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_resume_is_exact_with_lora(tmp_path: Path, checkpoint: Path) -> None:
     """Full training with DeepSpeed is that of `finished` and of the trainer that is killed."""
     spec = make_spec(trainer={"finetuning_type": "lora"}, total_updates=3)
@@ -444,6 +445,7 @@ def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_update_that_hangs_is_noticed(run: HandMadeRun) -> None:
     run.fill(1, 40)
     with TrainerProcess.start(run.store.root, make_spec(trainer={"silence": 3.0, "epochs": 16})) as trainer:
