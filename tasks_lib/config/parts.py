@@ -264,6 +264,10 @@ class EvaluationConfig(Settings):
         "held_out", description="Split of the page seeds; tune on validation, report on held_out."
     )
     every: int = Field(10, ge=1, le=100_000, description="Updates between evaluations (first and last always).")
+    where: Literal["boundary", "replica"] = Field(
+        "boundary",
+        description="The next update waits for it, or a worker (and vLLM server) of its own measures beside (mode=async).",
+    )
 
 
 class PacingConfig(Settings):

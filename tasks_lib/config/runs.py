@@ -178,6 +178,30 @@ class TrainConfig(RunConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _evaluations_have_a_place(self) -> Self:
+        if self.evaluation.where == "replica":
+            if self.mode == "sync":
+                raise ValueError(
+                    "evaluation.where: replica measures beside an asynchronous run; set mode=async, or boundary"
+                )
+            if self.serving.engine == "vllm" and self.serving.servers < 2:
+                raise ValueError(
+                    "evaluation.where: replica takes the last vLLM server for itself; set serving.replicas=2 or more "
+                    "(or name another server in serving.address), or boundary"
+                )
+        return self
+
+    @property
+    def serving_of_rollouts(self) -> ServingConfig:
+        """The engines of training groups."""
+        return self.serving.part(0, -1) if self.evaluation.where == "replica" else self.serving
+
+    @property
+    def serving_of_evaluations(self) -> ServingConfig | None:
+        """The engine that evaluations have for themselves; ``None`` where they have none."""
+        return self.serving.part(-1, None) if self.evaluation.where == "replica" else None
+
     @property
     def batch_settings(self) -> AlgorithmConfig:
         """The algorithm that batches are made with: no episode of an asynchronous run is trained on beyond its bound on staleness.

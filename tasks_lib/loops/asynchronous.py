@@ -11,7 +11,7 @@ import contextvars
 import queue
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -34,6 +34,7 @@ from tasks_lib.worker.requests import RolloutReport
 from tasks_lib.worker.rollout_worker import serve_version
 from training.batches import TrainingBatch
 from training.groups import GroupRecord
+from training.ledger.checkpoint_files import REMOVED
 from training.ledger.journal import read_batch
 from training.ledger.store import policy_name
 from training.pacing.admission import Pace
@@ -89,6 +90,11 @@ class AsynchronousLoop(TrainingLoop):
         self._last_event = time.monotonic()
         self._threads: list[threading.Thread] = []
         """An evaluation, and the update under way."""
+        self._measured: Future[dict[str, Any]] | None = None
+        """The evaluation under way."""
+        self._measured_since = 0.0
+        self._unmeasured = deque(self._broken_off()) if run.measuring else deque()
+        """Versions whose evaluation is due, the one under way first, where evaluations have a worker of their own."""
 
     @property
     def version(self) -> int:
@@ -103,27 +109,57 @@ class AsynchronousLoop(TrainingLoop):
                 return self._finish(self._update.result())
             self._wait()
 
-    def evaluate(self) -> dict[str, Any]:
+    def evaluate(self) -> None:
         """Evaluate the version that is served while training groups go on; the next update waits, and with it the next version.
 
-        Where batches are fixed it is measured alone: with whom a turn shares its batch decides the last digits.
+        Where batches are fixed it is measured alone: with whom a turn shares its batch decides the last digits. Where evaluations have a worker
+        of their own this only begins it; after the last update all are waited for.
         """
+        if self.run.measuring is not None:
+            self._evaluate_beside()
+            return
         alone = self.run.config.rollout.deterministic
         while alone and self._under_way:
             self._wait()
         began = time.monotonic()
-        measured = self._start_beside(self._measure, self.run.memories(self._served))
+        measured = self._start_beside(self._measure, self._served, self.run.memories(self._served))
         while not measured.done():
             if not alone:
                 self._start_groups()
             self._wait()
         self._mark(f"evaluate-{policy_name(self._served)}", began)
-        result: dict[str, Any] = measured.result()
-        return result
+        self._write_down(measured.result())
+
+    def _evaluate_beside(self) -> None:
+        if self._served not in self._unmeasured:
+            self._unmeasured.append(self._served)
+        self._measure_next()
+        while self._unmeasured and not self.unfinished:
+            self._wait()
+            self._measure_next()
+
+    def _measure_next(self) -> None:
+        """Take in an evaluation on its own worker that has ended, and begin the next one that is due."""
+        if self._measured is not None and self._measured.done():
+            version = self._unmeasured.popleft()
+            self._mark(f"evaluate-{policy_name(version)}", self._measured_since)
+            measured, self._measured = self._measured, None
+            self._write_down(measured.result())
+        if self._measured is None and self._unmeasured:
+            version = self._unmeasured[0]
+            self._measured_since = time.monotonic()
+            self._measured = self._start_beside(self._measure, version, self.run.memories(version))
+
+    def _broken_off(self) -> list[int]:
+        """Earlier versions whose evaluation was begun by a process that was killed."""
+        store, every = self.run.store, self.run.config.evaluation.every
+        due = [version for version in range(0, self._served, every) if not store.evaluation_path(version).exists()]
+        return [version for version in due if not (store.policy_path(version) / REMOVED).exists()]
 
     # -- what is begun
 
     def _begin_what_is_due(self) -> None:
+        self._measure_next()
         self._start_groups()
         self._start_update()
 
@@ -283,7 +319,7 @@ class AsynchronousLoop(TrainingLoop):
         self._batch_since = time.monotonic()
 
     def _versions_under_way(self) -> Collection[int]:
-        return self._admissions.versions_under_way
+        return {*self._admissions.versions_under_way, *self._unmeasured}
 
     def _record_of(self, group_id: str) -> GroupRecord:
         if group_id not in self._records:

@@ -78,12 +78,12 @@ class TrainingLoop(ABC):
         begun = bool(run.store.group_ids(f"e{version:06d}")) and not run.store.evaluation_path(version).exists()
         return version % run.config.evaluation.every == 0 or not self.unfinished or begun
 
-    def evaluate(self) -> dict[str, Any]:
+    def evaluate(self) -> None:
         """Evaluate the version that the loop is at, once: what is there of its evaluation is not played again."""
-        return self._measure(self.run.memories(self.version))
+        self._write_down(self._measure(self.version, self.run.memories(self.version)))
 
-    def _measure(self, memories: Mapping[str, Memory]) -> dict[str, Any]:
-        run, version = self.run, self.version
+    def _measure(self, version: int, memories: Mapping[str, Memory]) -> dict[str, Any]:
+        run = self.run
         episodes = run.config.evaluation.episodes
         if not run.store.evaluation_path(version).exists():
             # Before an episode was measured here nothing is known: the first ones also load models and pages.
@@ -92,15 +92,19 @@ class TrainingLoop(ABC):
             self._progress.log(
                 f"evaluating version {version} on {episodes} {describe_split(run.config.evaluation.split)} episodes{expected} …"
             )
-        result = evaluate_version(
-            run.rollouts,
+        return evaluate_version(
+            run.measuring or run.rollouts,
             version,
             run.tasks,
             episodes=episodes,
-            workers=self._workers,
+            workers=1 if run.measuring else self._workers,
             split=Split(run.config.evaluation.split),
             memories=memories,
         )
+
+    def _write_down(self, result: dict[str, Any]) -> None:
+        """Enter an evaluation in the metrics, and say what it found."""
+        run, version = self.run, result["version"]
         # A version that was made again with other weights has another line for them.
         same = {"version": version, "policy": result.get("policy")}
         if not any({name: line.get(name) for name in same} == same for line in run.metrics.lines("evaluation")):
@@ -114,8 +118,7 @@ class TrainingLoop(ABC):
             self._progress.log(f"  {late}")
         for cause, count in result.get("causes", {}).items():
             self._progress.log(f"  {count} attempts without a reward: {escape(cause)}")
-        self._episode_seconds = result["seconds"] / episodes
-        return result
+        self._episode_seconds = result["seconds"] / run.config.evaluation.episodes
 
     def announce_remaining_work(self) -> None:
         """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""

@@ -20,6 +20,7 @@ from tasks_lib.folder.metrics import MetricsLog
 from tasks_lib.folder.repair import repair_run
 from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.folder.values import freeze_config
+from tasks_lib.processes.dask_clients import EVALUATION_RESOURCE
 from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.rollouts.evaluation import mark_evaluations_doubtful
 from tasks_lib.rollouts.sampling import GroupSampler
@@ -56,8 +57,10 @@ class TrainingRun:
             config.seed,
             config.rewards,
             config.tasks.live,
-            config.serving,
+            config.serving_of_rollouts,
         )
+        self.measuring: Rollouts | None = None
+        """How evaluations are rolled out beside training groups; ``None`` where workers and engines are shared."""
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
         self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
@@ -87,6 +90,11 @@ class TrainingRun:
         """Use running vLLM servers from now on, if there are any; what the workers are told when they start."""
         self.rollouts = replace(self.rollouts, servers=servers)
         return self.warm_request()
+
+    def measured_by(self, servers: PolicyServers | None) -> None:
+        """Play evaluations on a worker of their own from now on, and its vLLM servers, if the configuration says so."""
+        if (serving := self.config.serving_of_evaluations) is not None:
+            self.measuring = replace(self.rollouts, serving=serving, servers=servers, resource=EVALUATION_RESOURCE)
 
     def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""

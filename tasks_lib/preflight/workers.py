@@ -53,7 +53,7 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         ConfigError: no scheduler answers.
         DiskError: nothing can be written to the storage.
     """
-    from tasks_lib.rollouts.cluster import rollout_workers  # imports Prefect: seconds
+    from tasks_lib.rollouts.cluster import workers_for  # imports Prefect: seconds
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):
@@ -61,7 +61,7 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
     with client, probe_folder(storage) as folder, held_locks(folder):
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
-        yield from guarded("Dask", lambda: _able(rollout_workers(client, address)), "start workers")
+        yield from guarded("Dask", lambda: _able(workers_for(client, address, BROWSER_RESOURCE)), "start workers")
         if trainers := workers_offering(client, TRAINER_RESOURCE):
             yield Finding("Dask", f"workers that train (resource trainer): {len(trainers)}", "", "ok")
         # A file system may remember for a while that a file is not there: so it is asked for before it is made, as in a run.

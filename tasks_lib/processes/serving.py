@@ -72,17 +72,23 @@ class PolicyServers:
 
 @contextmanager
 def serve_policy(
-    config: ServingConfig, policy: PolicyConfig, store: RunStore, version: int, lora_rank: int = 0
+    config: ServingConfig | None,
+    policy: PolicyConfig,
+    store: RunStore,
+    version: int,
+    lora_rank: int = 0,
+    name: str = "serving",
 ) -> Iterator[PolicyServers | None]:
-    """Serve a version with vLLM inside; ``None`` where the engine is in the workers.
+    """Serve a version with vLLM inside; ``None`` where the engine is in the workers, or nothing is to be served.
 
     Args:
+        name: Of the folder with the servers' logs.
         lora_rank: Largest rank of the adapters that will be published; 0: none.
 
     Raises:
         ConfigError, PolicyError, EngineError: a server cannot serve it, or does not start; none is left running.
     """
-    if config.engine == "local":
+    if config is None or config.engine == "local":
         yield None
         return
     from training.policy.renderer import Renderer
@@ -97,7 +103,7 @@ def serve_policy(
     supervisor = make_supervisor(
         options,
         renderer,
-        store.root / "serving",
+        store.root / name,
         replicas=config.replicas,
         gpus=config.gpus,
         addresses=config.address,

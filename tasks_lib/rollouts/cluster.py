@@ -24,7 +24,7 @@ from prefect_dask import DaskTaskRunner
 
 from envs.types import ConfigError, DiskError, RollwrightError
 from tasks_lib.config import ClusterConfig
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, connect_client, workers_offering
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE, connect_client, workers_offering
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
@@ -44,14 +44,17 @@ _connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_clie
 
 
 @contextmanager
-def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int = 1) -> Iterator[int]:
+def use_cluster(
+    config: ClusterConfig, warm: RolloutRequest | None, shards: int = 1, *, evaluator: bool = False
+) -> Iterator[int]:
     """Have a cluster with the rollout plugin on every worker; gives the number of workers that can run rollouts.
 
     Args:
         shards: That a worker of a local cluster rolls out at once.
+        evaluator: Have one more worker, which plays evaluations only.
 
     Raises:
-        ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource.
+        ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource, or ``evaluation`` where it is needed.
     """
     logging.getLogger("distributed").setLevel(logging.WARNING)
     dask.config.set(
@@ -63,12 +66,14 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int 
             # A worker that was killed is started again, which takes longer than Dask's 15 s on a busy machine; then it is given up for good.
             "distributed.deploy.lost-worker-timeout": "1h",
             "distributed.comm.timeouts.tcp": f"{DASK_TCP_SECONDS}s",
-            **worker_settings(config.workers),
+            **worker_settings(config.workers + evaluator),
         }
     )
     prefect_api = api_url()
-    with _cluster(config, shards) as cluster, connect_client(cluster) as client:
-        able = len(rollout_workers(client, config.address))
+    with _cluster(config, shards, evaluator) as cluster, connect_client(cluster) as client:
+        able = len(workers_for(client, config.address, BROWSER_RESOURCE))
+        if evaluator:
+            workers_for(client, config.address, EVALUATION_RESOURCE)
         client.register_plugin(RolloutWorker(warm))
         token, connection = _current.set(cluster), _connection.set(client)
         try:
@@ -80,12 +85,16 @@ def use_cluster(config: ClusterConfig, warm: RolloutRequest | None, shards: int 
 
 
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
-    """Run a coroutine function on every worker of the current cluster, and wait. What may pass is logged, as a worker that dies.
+    """Run a coroutine function on every worker of the current cluster that plays training groups, and wait.
+
+    What may pass is logged, as a worker that dies.
 
     Raises:
         RollwrightError: it failed on a worker, as it would again.
     """
-    for worker, failure in _client().run(function, *values, on_error="return").items():
+    client = _client()
+    told = workers_offering(client, BROWSER_RESOURCE)
+    for worker, failure in client.run(function, *values, workers=told, on_error="return").items():
         if isinstance(failure, RollwrightError) and not isinstance(failure, PASSING):
             raise failure
         if failure is not None:
@@ -149,23 +158,23 @@ def worker_settings(workers: int) -> dict[str, Any]:
     }
 
 
-def rollout_workers(client: distributed.Client, address: str) -> list[str]:
-    """Addresses of the workers of the cluster at ``address`` that offer the ``browser`` resource.
+def workers_for(client: distributed.Client, address: str, resource: str) -> list[str]:
+    """Addresses of the workers of the cluster at ``address`` that offer a resource.
 
     Raises:
         ConfigError: none does.
     """
-    able = workers_offering(client, BROWSER_RESOURCE)
+    able = workers_offering(client, resource)
     if not able:
         raise ConfigError(
-            f"no worker of the Dask cluster at {address} offers the resource {BROWSER_RESOURCE!r}; "
-            f"start workers with: dask worker {address} --resources {BROWSER_RESOURCE}=1 --nthreads 2"
+            f"no worker of the Dask cluster at {address} offers the resource {resource!r}; "
+            f"start workers with: dask worker {address} --resources {resource}=1 --nthreads 2"
         )
     return able
 
 
 @contextmanager
-def _cluster(config: ClusterConfig, shards: int) -> Iterator[distributed.deploy.Cluster | str]:
+def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[distributed.deploy.Cluster | str]:
     if config.address:
         yield config.address
         return
@@ -176,7 +185,11 @@ def _cluster(config: ClusterConfig, shards: int) -> Iterator[distributed.deploy.
             closing(_empty_cluster(shards)) as cluster,
             nannies.record_failure(),
         ):
-            cluster.worker_spec = dict.fromkeys(range(config.workers), cluster.new_spec)
+            spec = cluster.new_spec
+            cluster.worker_spec = dict.fromkeys(range(config.workers), spec)
+            if evaluator:
+                own = {**spec["options"], "resources": {EVALUATION_RESOURCE: 1}}
+                cluster.worker_spec[config.workers] = {**spec, "options": own}
             # Not by Dask's own ``sync``: at Ctrl-C it cancels the start, and workers that are half started cannot be closed.
             asyncio.run_coroutine_threadsafe(_started(cluster), cluster.loop.asyncio_loop).result()
             yield cluster

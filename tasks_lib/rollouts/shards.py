@@ -106,9 +106,11 @@ class Rollout:
         return dict(total)
 
 
-def submit(request: RolloutRequest, priority: int = 0) -> PrefectFuture[RolloutReport]:
-    """Give a shard to the cluster, as a Prefect task."""
-    with dask.annotate(resources={BROWSER_RESOURCE: 1}, priority=priority):
+def submit(
+    request: RolloutRequest, priority: int = 0, resource: str = BROWSER_RESOURCE
+) -> PrefectFuture[RolloutReport]:
+    """Give a shard to a worker of the cluster that offers ``resource``, as a Prefect task."""
+    with dask.annotate(resources={resource: 1}, priority=priority):
         return roll_out_shard.submit(request)
 
 
@@ -121,6 +123,8 @@ class RunningShard:
     store: RunStore
     started: float
     """Of the process's monotonic clock."""
+    resource: str = BROWSER_RESOURCE
+    """Dask resource of the workers that may take it."""
 
     def wait(self) -> RolloutReport:
         """What it came to.
@@ -152,7 +156,7 @@ class RunningShard:
                 except DiskError:
                     raise error from None
                 logger.warning("%s; its groups go to other workers: %s", self.request.groups[0].group_id, error)
-                future = submit(self.request)
+                future = submit(self.request, resource=self.resource)
         return future.result()
 
 
@@ -171,6 +175,8 @@ class Rollouts:
     """Running vLLM servers; ``None`` where the engine is the workers' own."""
     teacher: TeacherConfig | None = None
     """Of the actor ``teacher``."""
+    resource: str = BROWSER_RESOURCE
+    """Dask resource of the workers that may take them."""
 
     def request(
         self, groups: list[GroupSpec], version: int, actor: ActorName = "policy", *, or_newer: bool = False
@@ -203,7 +209,10 @@ class Rollouts:
             size, attempts = len(group.seeds), self.rollout.attempts
             if said := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
                 logger.warning(said)
-        return [RunningShard(request, submit(request, priority), self.store, time.monotonic()) for request in requests]
+        return [
+            RunningShard(request, submit(request, priority, self.resource), self.store, time.monotonic(), self.resource)
+            for request in requests
+        ]
 
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
         """Roll out groups on the cluster with a policy version, and wait.

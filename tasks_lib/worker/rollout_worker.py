@@ -42,7 +42,7 @@ from tasks_lib.episode.reward_stage import RewardStage, judge_account
 from tasks_lib.episode.teacher import SPENT, TeacherActor, TeacherClient
 from tasks_lib.episode.turns import encode_stage, fit_picture, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.serving import connect_engine
@@ -115,7 +115,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
         atexit.register(gc.freeze)
         self._warming: threading.Thread | None = None
-        rolls_out = worker is None or BROWSER_RESOURCE in worker.state.total_resources
+        rolls_out = worker is None or {BROWSER_RESOURCE, EVALUATION_RESOURCE} & worker.state.total_resources.keys()
         if self._warm is not None and rolls_out:  # a worker that only trains needs no browser and no model
             self._warming = threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True)
             self._warming.start()

@@ -61,6 +61,14 @@ class ServingConfig(Settings):
         """How many vLLM servers there are: of your own, or started by the run."""
         return len(self.address) or self.replicas
 
+    def part(self, first: int | None, last: int | None) -> ServingConfig:
+        """The same with some of the vLLM servers, as a slice of a list."""
+        if self.engine == "local":
+            return self
+        some = slice(first, last)
+        change = {"address": self.address[some], "gpus": self.gpus[some], "replicas": len(range(self.replicas)[some])}
+        return self.model_copy(update=change if not self.address else {"address": change["address"]})
+
     @property
     def own_servers_are_local(self) -> bool:
         """The run starts servers that only this machine can reach."""
