@@ -66,7 +66,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     for page in PAGES:
         for block in examples(page, "bash"):
             for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
+                words = shlex.split(re.split(r" [|>] ", line)[0], comments=True)
                 if words[:2] in (["python", "-m"], [".venv/bin/python", "-m"]) and words[2] != "pytest":
                     found.add(tuple(words[2:]))
     for module, *arguments in sorted(found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -9,14 +10,16 @@ import yaml
 from pydantic import Field, model_validator
 
 from envs.types import ConfigError
-from tasks_lib.config.reading import resolve
+from tasks_lib.config.reading import resolve, resolve_path
 from training.config import Settings
 
 Role = Literal["rollout", "train", "serve"]
-Method = Literal["local", "existing", "ssh", "slurm"]
+Method = Literal["local", "existing", "ssh", "slurm", "kubernetes"]
 
 DASK_PORT = 8786
 """Of the scheduler, unless the spec names another one."""
+VARIABLE = "ROLLWRIGHT_CLUSTER"
+"""Environment variable with the spec of an existing cluster that flows run on where nothing else is said."""
 SERVE_PORT = 8000
 """Of the first vLLM server of a machine; the next ones follow."""
 
@@ -47,7 +50,7 @@ class ClusterSpec(Settings):
         pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", description="Of its folder of logs, and of the SLURM job."
     )
     start: Method = Field(
-        description="local: on this machine; existing: nothing is started; ssh; slurm: a batch script to submit."
+        description="local: on this machine; existing: nothing is started; ssh; slurm, kubernetes: what to submit is printed."
     )
     storage: str = Field(description="Folder of the runs, under the same path on every machine.")
     scheduler: str = Field("", examples=["10.0.0.1"], description="Host of the Dask scheduler (existing, ssh).")
@@ -57,6 +60,10 @@ class ClusterSpec(Settings):
     partition: str = Field("", description="SLURM partition.")
     account: str = Field("", description="SLURM account.")
     hours: int = Field(24, ge=1, le=720, description="SLURM time limit.")
+    images: str = Field("rollwright/{target}:cpu", description="Images (kubernetes); {target} is docker/Dockerfile's.")
+    claim: str = Field("", description="PersistentVolumeClaim with the storage, ReadWriteMany (kubernetes).")
+    prefect: str = Field("", description="API of your Prefect server; empty: one is started (kubernetes).")
+    api_key: str = Field("", description="Environment variable with the key of vLLM servers off this machine.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -72,6 +79,11 @@ class ClusterSpec(Settings):
                 raise ValueError(f"groups: {nameless[0]} names no hosts, which {self.start} needs")
         elif named := [group.role for group in self.groups if group.hosts]:
             raise ValueError(f"groups: {named[0]} names hosts, but {self.start} chooses machines; give their count")
+        if self.start == "kubernetes":
+            if not self.claim:
+                raise ValueError("claim: kubernetes needs the name of a PersistentVolumeClaim with the storage")
+            if "serve" in roles and not self.api_key:
+                raise ValueError("api_key: vLLM servers of other machines need a key; name its environment variable")
         if self.start == "local" and any(group.size > 1 and group.role == "serve" for group in self.groups):
             raise ValueError("groups: serve has several machines, and local is one; use processes for several servers")
         return self
@@ -96,7 +108,7 @@ class ClusterSpec(Settings):
         """Host of the Dask scheduler."""
         if self.scheduler:
             return self.scheduler
-        return "127.0.0.1" if self.start == "local" else "$SCHEDULER"
+        return {"local": "127.0.0.1", "kubernetes": f"{self.name}-scheduler"}.get(self.start, "$SCHEDULER")
 
     @property
     def address(self) -> str:
@@ -106,6 +118,9 @@ class ClusterSpec(Settings):
     def servers(self) -> tuple[str, ...]:
         """Addresses of the vLLM servers."""
         group = self.group("serve")
+        if group and self.start == "kubernetes":  # a pod each
+            pods = (f"{self.name}-serve-{number}" for number in range(group.size * group.processes))
+            return tuple(f"http://{pod}.{self.name}-serve:{SERVE_PORT}" for pod in pods)
         ports = range(SERVE_PORT, SERVE_PORT + (group.processes if group else 0))
         return tuple(f"http://{host}:{port}" for host in self.hosts_of("serve") for port in ports)
 
@@ -119,11 +134,51 @@ class ClusterSpec(Settings):
             found["serving"] = {"engine": "vllm", "tensor_parallel": max(1, serve.gpus // serve.processes)} | (
                 {"replicas": serve.processes} if self.start == "local" else {"address": list(self.servers())}
             )
+            if self.api_key:
+                found["serving"]["api_key"] = self.api_key
         return found
 
 
-def load_cluster(path: str | Path) -> ClusterSpec:
+def run_settings(spec: ClusterSpec) -> list[str]:
+    """A spec's settings as ``--set`` options."""
+    flat: list[tuple[str, Any]] = []
+    for key, value in spec.settings().items():
+        flat += (
+            [(f"{key}.{inner}", each) for inner, each in value.items()] if isinstance(value, dict) else [(key, value)]
+        )
+    return [part for key, value in flat for part in ("--set", f"{key}={_plain(value)}")]
+
+
+def _plain(value: Any) -> str:
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+
+
+def ambient_settings(model: type[Settings]) -> dict[str, Any]:
+    """What the cluster spec that ``ROLLWRIGHT_CLUSTER`` names gives to a configuration, below everything else.
+
+    Flows that train get all of `ClusterSpec.settings`, others storage and scheduler.
+
+    Raises:
+        ConfigError: The spec cannot be read, or something would have to be started.
+    """
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return {}
+    spec = load_cluster(resolve_path(path), VARIABLE)
+    if spec.start not in ("existing", "kubernetes"):
+        raise ConfigError(
+            f"{VARIABLE}: {path} is started by {spec.start}; only a cluster that exists can be named there"
+        )
+    found = spec.settings()
+    kept = model.model_fields if {"trainer", "serving", "pacing"} <= model.model_fields.keys() else ("root", "cluster")
+    return {key: value for key, value in found.items() if key in kept and key in model.model_fields}
+
+
+def load_cluster(path: str | Path, given: str = "--cluster") -> ClusterSpec:
     """A spec file.
+
+    Args:
+        given: Option or variable that names it, for errors.
 
     Raises:
         ConfigError: It is not there, or not valid; names each bad key.
@@ -131,10 +186,10 @@ def load_cluster(path: str | Path) -> ClusterSpec:
     try:
         values = yaml.safe_load(Path(path).expanduser().read_text())
     except OSError as error:
-        raise ConfigError(f"--cluster: {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{given}: {path} cannot be read: {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"--cluster: {path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{given}: {path} is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"--cluster: {path} is no cluster spec: a block of keys is expected")
-    found: ClusterSpec = resolve(ClusterSpec, values, f"--cluster: {path}")
+        raise ConfigError(f"{given}: {path} is no cluster spec: a block of keys is expected")
+    found: ClusterSpec = resolve(ClusterSpec, values, f"{given}: {path}")
     return found

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from prefect.runtime import flow_run
 from pydantic import Field, create_model
 
-from tasks_lib.config.reading import resolve
+from tasks_lib.config.cluster_spec import ambient_settings
+from tasks_lib.config.reading import merge, resolve
 from training.config import Settings
 
 Result = TypeVar("Result")
@@ -34,7 +35,7 @@ def takes_groups(model: type[Settings]) -> Callable[[Callable[[Any], Result]], C
     def decorate(function: Callable[[Any], Result]) -> Callable[..., Result]:
         @wraps(function)
         def with_groups(**groups: Any) -> Result:
-            return function(resolve(model, values_of(groups)))
+            return function(_resolved(model, groups))
 
         shown = [
             inspect.Parameter(
@@ -68,11 +69,16 @@ def values_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _resolved(model: type[Settings], parameters: Mapping[str, Any]) -> Any:
+    """The configuration that a flow's parameters give, on the cluster that its process is told of."""
+    return resolve(model, merge(ambient_settings(model), values_of(parameters)))
+
+
 def named_after(model: type[Settings]) -> Callable[[], str]:
     """A ``flow_run_name``: the run's id, as its configuration gives it or makes it from other values."""
 
     def run_name() -> str:
-        return str(resolve(model, values_of(flow_run.parameters)).run_id)
+        return str(_resolved(model, flow_run.parameters).run_id)
 
     return run_name
 

@@ -32,13 +32,14 @@ from tasks_lib.config import (
     presets_of,
     resolve,
 )
-from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
+from tasks_lib.config.cluster_spec import ClusterSpec, ambient_settings, load_cluster
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.interrupts import is_own_crash
+from tasks_lib.processes.kubernetes import manifests
 from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.prefect_run import RUN_HERE
 from tasks_lib.processes.retries import is_not_reported_by_flow
@@ -62,6 +63,8 @@ ALL: tuple[Model, ...] = (
     SweepConfig,
     SimulateConfig,
 )
+WRITERS = {"slurm": batch_script, "kubernetes": manifests}
+"""Write what is submitted, where a cluster is not started by the command itself."""
 MODELS: dict[str, Model] = {model.flow: model for model in ALL}
 """The configuration of each flow, by its module."""
 
@@ -90,17 +93,16 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.dry_run:
-        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-        print("".join(f"# {line}\n" for line in (*config.plan().splitlines(), *found, *needs)), end="")
-        if spec is not None and spec.start == "slurm":
-            print(batch_script(spec, _as_given(options)), end="")
+        resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+        notes = [*config.plan().splitlines(), *found, *needs]
+        if (
+            spec is not None and spec.start in WRITERS
+        ):  # first, and the rest as comments: it is for sbatch or kubectl to read
+            print(WRITERS[spec.start](spec, _as_given(options)), end="")
+            resolved, notes = "", [*resolved.splitlines(), *notes]
         else:
-            print(
-                "".join(
-                    f"# on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}\n" for launch in processes
-                ),
-                end="",
-            )
+            notes += [f"on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}" for launch in processes]
+        print(resolved + "".join(f"# {line}\n" for line in notes), end="")
         return 0
     try:
         check_api()
@@ -159,7 +161,9 @@ def _beginning(model: Model) -> str:
 
 def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | None) -> Any:
     given = parse_assignments(options.assignments)
-    if spec is not None:
+    if spec is None:
+        given = merge(ambient_settings(model), given)
+    else:
         if model is not TrainConfig:
             raise ConfigError(f"--cluster: {model.flow} has no use for it; it is an option of flows.train")
         given = merge(spec.settings(), given)

@@ -19,18 +19,18 @@ import psutil
 
 from envs.types import ConfigError
 from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec, Role
-from tasks_lib.config.reading import PROJECT
+from tasks_lib.config.reading import PROJECT, resolve_path
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client
 from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
 
-JOIN_SECONDS = 120.0
+JOIN_SECONDS = 300.0
 """Until all workers have joined the scheduler."""
 SERVE_SECONDS = 900.0
 """The same with vLLM servers, which load a model first."""
-SCHEDULER_UP = "Scheduler at:"
-"""What Dask's scheduler logs when it listens. Not asked at its port, which may be somebody else's, who never answers."""
+SCHEDULER_FILE = "scheduler.json"
+"""In the folder of the logs; Dask's scheduler writes it when it listens. Not asked at its port, which may be somebody else's, who never answers."""
 RESTART_SECONDS = 5.0
 """Between two looks for processes that have ended."""
 END_SECONDS = 15.0
@@ -56,15 +56,16 @@ class Launch:
 
 
 def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
-    """The processes that a spec stands for, the scheduler first; none where the cluster exists.
+    """The processes that a spec stands for, the scheduler first; none where the cluster exists, or Kubernetes has pods instead.
 
     Args:
         arguments: ``--preset`` and ``--set`` of the run, which vLLM servers are started with too.
     """
-    if spec.start == "existing":
+    if spec.start in ("existing", "kubernetes"):
         return []
     dask, python = (str(_scripts(spec) / name) for name in ("dask", "python"))
-    scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard")
+    written = ("--scheduler-file", str(logs_of(spec) / SCHEDULER_FILE))
+    scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard", *written)
     found = [Launch("scheduler", spec.scheduler_host, scheduler, DASK_ENVIRONMENT)]
     roles: tuple[tuple[Role, str], ...] = (("rollout", BROWSER_RESOURCE), ("train", TRAINER_RESOURCE))
     for role, resource in roles:
@@ -95,11 +96,17 @@ def _servers(spec: ClusterSpec, python: str, arguments: Sequence[str]) -> list[L
         for server in range(serve.processes):
             gpus = list(range(server * share, (server + 1) * share))
             given = [f"serving.host={host}", f"root={spec.storage}"]
+            given += [f"serving.api_key={spec.api_key}"] if spec.api_key else []
             given += [f"serving.gpus=[{gpus}]", f"serving.tensor_parallel={share}"] if share else []
             options = [part for each in given for part in ("--set", each)]
             command = (python, "-m", "flows.serve", *arguments, *options, "--port", str(SERVE_PORT + server))
             found.append(Launch(f"serve-{number}-{server}", host, command))
     return found
+
+
+def logs_of(spec: ClusterSpec) -> Path:
+    """Folder of what the processes of a cluster write, on the storage that all machines see."""
+    return resolve_path(spec.storage) / "clusters" / spec.name
 
 
 def _scripts(spec: ClusterSpec) -> Path:
@@ -121,8 +128,14 @@ def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
             f"--cluster: {spec.name} is started by slurm: add --dry-run, which prints a batch script, and submit that with sbatch; "
             "it runs the training too"
         )
+    if spec.start == "kubernetes":
+        raise ConfigError(
+            f"--cluster: {spec.name} is started by kubernetes: add --dry-run, which prints manifests, and give them to kubectl apply -f -; "
+            "they run the training too"
+        )
     running: dict[str, subprocess.Popen[bytes]] = {}
-    folder = Path(spec.storage).expanduser() / "clusters" / spec.name
+    folder = logs_of(spec)
+    (folder / SCHEDULER_FILE).unlink(missing_ok=True)
     over = threading.Event()
 
     def watch() -> None:
@@ -163,7 +176,7 @@ def _wait_for_workers(spec: ClusterSpec, running: dict[str, subprocess.Popen[byt
     awaited = {name for name in running if not name.startswith(("scheduler", "serve"))}
     servers = spec.servers() if any(name.startswith("serve") for name in running) else ()
     seconds = SERVE_SECONDS if servers else JOIN_SECONDS
-    deadline, client = time.monotonic() + seconds, None
+    deadline, client, missing = time.monotonic() + seconds, None, awaited
     try:
         while True:
             for name, process in running.items():
@@ -171,7 +184,7 @@ def _wait_for_workers(spec: ClusterSpec, running: dict[str, subprocess.Popen[byt
                     raise ConfigError(
                         f"--cluster: {name} of {spec.name} ended with status {process.returncode}: {_tail(folder / f'{name}.log')}"
                     )
-            if client is None and SCHEDULER_UP in (folder / "scheduler.log").read_text(errors="replace"):
+            if client is None and (folder / SCHEDULER_FILE).exists():
                 client = connect_client(spec.address)
             if client is not None:
                 workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -179,9 +192,11 @@ def _wait_for_workers(spec: ClusterSpec, running: dict[str, subprocess.Popen[byt
                 if not missing and all(map(_answers, servers)):
                     return
             if time.monotonic() > deadline:
+                slow = sorted(missing) if client else ["scheduler"]
+                said = "; ".join(f"{name}: {_tail(folder / f'{name}.log')}" for name in slow)
                 raise ConfigError(
-                    f"--cluster: {', '.join((*sorted(awaited), *servers))} of {spec.name} did not all join {spec.address} "
-                    f"or answer within {seconds:.0f} s; see {folder}"
+                    f"--cluster: {', '.join((*sorted(missing), *servers))} of {spec.name} did not all join {spec.address} "
+                    f"or answer within {seconds:.0f} s; see {folder}; {said}"
                 )
             time.sleep(0.5)
     finally:

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
-from tasks_lib.config.cluster_spec import ClusterSpec
+from tasks_lib.config.cluster_spec import ClusterSpec, run_settings
 from tasks_lib.config.reading import PROJECT
 from tasks_lib.processes.cluster_start import launches
+
+PREFECT_SERVER = [
+    'if [ -z "${PREFECT_API_URL:-}" ]; then',
+    '    .venv/bin/prefect server start --host "$SCHEDULER" &',
+    '    export PREFECT_API_URL="http://$SCHEDULER:4200/api"',
+    '    until curl --silent --fail --output /dev/null "$PREFECT_API_URL/health"; do sleep 2; done',
+    "fi",
+]
+"""One that all machines reach, unless there is one already. Workers get its address with each task."""
 
 
 def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
@@ -49,8 +57,8 @@ def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
         role = launch.name.partition("-")[0]
         where = [f"--het-group={component.get(role, 0)}", "--nodes=1", "--ntasks=1", f"--nodelist={launch.host}"]
         lines.append(f"{_quoted(['srun', '--overlap', *where, *launch.whole_command])} &")
-    lines += _wait(spec)
-    lines.append(_quoted([".venv/bin/python", "-m", "flows.train", *arguments, *_settings(spec)]))
+    lines += _wait(spec) + PREFECT_SERVER
+    lines.append(_quoted([".venv/bin/python", "-m", "flows.train", *arguments, *run_settings(spec)]))
     return "\n".join(lines) + "\n"
 
 
@@ -68,16 +76,3 @@ def _quoted(command: Sequence[str]) -> str:
         '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"' if "$" in part else shlex.quote(part)
         for part in command
     )
-
-
-def _settings(spec: ClusterSpec) -> list[str]:
-    """The spec's settings as ``--set`` options."""
-    flat = [("root", spec.storage), ("cluster.address", spec.address)]
-    for block, values in spec.settings().items():
-        if block in ("trainer", "serving"):
-            flat += [(f"{block}.{key}", value) for key, value in values.items()]
-    return [part for key, value in flat for part in ("--set", f"{key}={_plain(value)}")]
-
-
-def _plain(value: Any) -> str:
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)

@@ -17,6 +17,7 @@ from typing import Any
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
+from tasks_lib.config.cluster_spec import ambient_settings
 from tasks_lib.config.differences import comparable_settings
 from tasks_lib.folder.derived import with_derived
 from training.config import Settings
@@ -210,8 +211,10 @@ def _check_apart(keys: list[str]) -> None:
 
 
 def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> TrainConfig:
-    whole = merge(merge(dict(base), nest_keys(values)), {"run_id": name, "root": root})
     try:
+        whole = merge(
+            merge(merge(ambient_settings(TrainConfig), dict(base)), nest_keys(values)), {"run_id": name, "root": root}
+        )
         config: TrainConfig = resolve(TrainConfig, whole)
     except ConfigError as error:
         lines = str(error).removeprefix("the configuration is not valid:\n").splitlines()

@@ -138,7 +138,13 @@ def test_slurm_s_script_starts_each_machine_s_processes_and_the_run(tmp_path: Pa
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
     lists = {f"SLURM_JOB_NODELIST_HET_GROUP_{number}": f"g{number}" for number in range(3)}
-    environment = {**os.environ, **lists, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
+    environment = {
+        **os.environ,
+        **lists,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "PREFECT_API_URL": "x",
+    }
     done = subprocess.run(
         ["bash"], input=script, capture_output=True, text=True, env=environment, timeout=60, check=False
     )

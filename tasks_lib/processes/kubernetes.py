@@ -1,0 +1,201 @@
+"""Writes the Kubernetes manifests of a cluster spec: services that wait for work, and the Job that trains on them.
+
+Plain Deployments, StatefulSets and Services: no operator needs to be installed. Kinds and fields are those of Kubernetes 1.25 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec, NodeGroup, Role, run_settings
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE
+
+Manifest = dict[str, Any]
+
+HEALTH_PORT = 8790
+"""Of a Dask process, whose page says whether its event loop still turns."""
+PREFECT_PORT = 4200
+UID = 1000
+"""User of the images (docker/Dockerfile)."""
+
+
+def manifests(spec: ClusterSpec, arguments: Sequence[str]) -> str:
+    """The manifests as one YAML document each, for ``kubectl apply``.
+
+    Args:
+        arguments: ``--preset`` and ``--set`` of the run.
+    """
+    pods = _Pods(spec)
+    found = pods.prefect() if not spec.prefect else []
+    found += pods.scheduler() + pods.workers() + pods.servers(arguments)
+    run = ["python", "-m", "flows.train", *arguments, *run_settings(spec)]
+    found.append(pods.job("run", "orchestrator", run))
+    return yaml.dump_all(found, Dumper=_WithoutReferences, sort_keys=False, explicit_start=True)
+
+
+class _WithoutReferences(yaml.SafeDumper):
+    """Writes labels in each place."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _Pods:
+    """Builds the manifests of one spec; all names begin with the spec's."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.environment = [
+            {"name": "PREFECT_API_URL", "value": spec.prefect or f"http://{spec.name}-prefect:{PREFECT_PORT}/api"}
+        ]
+
+    def prefect(self) -> list[Manifest]:
+        """A Prefect server with its database in the pod: a restart forgets the history, and no run needs it."""
+        command = ["prefect", "server", "start", "--host", "0.0.0.0"]
+        probes = _probes(PREFECT_PORT, "/api/health")
+        return [
+            self._service("prefect", PREFECT_PORT),
+            self._kept("Deployment", "prefect", "orchestrator", command, 1, {"ports": _ports(PREFECT_PORT), **probes}),
+        ]
+
+    def scheduler(self) -> list[Manifest]:
+        command = ["dask", "scheduler", "--port", str(self.spec.port), "--dashboard-address", f":{HEALTH_PORT}"]
+        rest = {"ports": _ports(self.spec.port), **_probes(HEALTH_PORT, "/health")}
+        return [
+            self._service("scheduler", self.spec.port),
+            self._kept("Deployment", "scheduler", "orchestrator", command, 1, rest),
+        ]
+
+    def workers(self) -> list[Manifest]:
+        """Dask workers: one pod for each process that rolls out, one for each machine that trains."""
+        found = []
+        roles: tuple[tuple[Role, str, str], ...] = (
+            ("rollout", "rollout", BROWSER_RESOURCE),
+            ("train", "trainer", TRAINER_RESOURCE),
+        )
+        for role, image, resource in roles:
+            group = self.spec.group(role)
+            if group is None:
+                continue
+            share = group.processes if role == "rollout" else 1
+            command = ["dask", "worker", self.spec.address, "--nthreads", "2", "--dashboard-address", f":{HEALTH_PORT}"]
+            command += ["--resources", f"{resource}=1"]
+            rest = {"resources": _resources(group, share), **_probes(HEALTH_PORT, "/health")}
+            found.append(self._kept("Deployment", role, image, command, group.size * share, rest))
+        return found
+
+    def servers(self, arguments: Sequence[str]) -> list[Manifest]:
+        """vLLM servers, each with a name of its own: requests and weights go to one of them."""
+        group = self.spec.group("serve")
+        if group is None:
+            return []
+        given = [f"root={self.spec.storage}", "serving.host=$(POD_IP)", f"serving.api_key={self.spec.api_key}"]
+        share = group.gpus // group.processes
+        given += (
+            [f"serving.gpus=[{list(range(share))}]".replace(" ", ""), f"serving.tensor_parallel={share}"]
+            if share
+            else []
+        )
+        command = ["python", "-m", "flows.serve", *arguments, *(part for each in given for part in ("--set", each))]
+        command += ["--port", str(SERVE_PORT)]
+        rest = {
+            "ports": _ports(SERVE_PORT),
+            "resources": _resources(group, group.processes),
+            **_probes(SERVE_PORT, "/health", start_minutes=30),
+        }
+        servers = self._kept("StatefulSet", "serve", "vllm", command, group.size * group.processes, rest)
+        servers["spec"]["serviceName"] = f"{self.spec.name}-serve"
+        servers["spec"]["podManagementPolicy"] = "Parallel"
+        return [self._service("serve", SERVE_PORT, headless=True), servers]
+
+    def job(self, role: str, image: str, command: Sequence[str]) -> Manifest:
+        """A Job. Its pod is started again until workers and servers are there, and where it was lost: then the run goes on."""
+        pod = self._pod(role, image, command, {})
+        pod["spec"]["restartPolicy"] = "OnFailure"
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": self._metadata(role),
+            "spec": {"backoffLimit": 20, "template": pod},
+        }
+
+    def _kept(
+        self, kind: str, role: str, image: str, command: Sequence[str], replicas: int, rest: Manifest
+    ) -> Manifest:
+        metadata = self._metadata(role)
+        return {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": metadata,
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": metadata["labels"]},
+                "template": self._pod(role, image, command, rest),
+            },
+        }
+
+    def _pod(self, role: str, image: str, command: Sequence[str], rest: Manifest) -> Manifest:
+        environment: list[Manifest] = [*self.environment]
+        if self.spec.group("serve") and role in ("serve", "run"):
+            secret = {"name": f"{self.spec.name}-serving", "key": "api-key"}
+            environment.append({"name": self.spec.api_key, "valueFrom": {"secretKeyRef": secret}})
+            environment.append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+        container = {
+            "name": role,
+            "image": self.spec.images.format(target=image),
+            "args": list(command),
+            "env": environment,
+            "volumeMounts": [
+                {"name": "storage", "mountPath": self.spec.storage},
+                {"name": "memory", "mountPath": "/dev/shm"},  # Chromium's, gloo's and NCCL's
+            ],
+            **rest,
+        }
+        return {
+            "metadata": {"labels": self._metadata(role)["labels"]},
+            "spec": {
+                "securityContext": {"runAsNonRoot": True, "runAsUser": UID, "fsGroup": UID},
+                "containers": [container],
+                "volumes": [
+                    {"name": "storage", "persistentVolumeClaim": {"claimName": self.spec.claim}},
+                    {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                ],
+            },
+        }
+
+    def _service(self, role: str, port: int, *, headless: bool = False) -> Manifest:
+        metadata = self._metadata(role)
+        ports = [{"name": "main", "port": port, "targetPort": port}]
+        spec: Manifest = {"selector": metadata["labels"], "ports": ports}
+        if headless:
+            # Names of servers that are not ready yet too: the run waits for them.
+            spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+    def _metadata(self, role: str) -> Manifest:
+        labels = {"app.kubernetes.io/name": "rollwright", "app.kubernetes.io/instance": self.spec.name}
+        return {"name": f"{self.spec.name}-{role}", "labels": {**labels, "app.kubernetes.io/component": role}}
+
+
+def _ports(port: int) -> list[Manifest]:
+    return [{"containerPort": port}]
+
+
+def _resources(group: NodeGroup, share: int) -> Manifest:
+    """What one of the processes that share a machine asks for."""
+    asked: Manifest = {"cpu": f"{1000 * group.cpus // share}m", "memory": f"{1024 * group.memory_gb // share}Mi"}
+    if gpus := group.gpus // share:
+        asked["nvidia.com/gpu"] = gpus
+    return {"requests": asked, "limits": {key: asked[key] for key in asked if key != "cpu"}}
+
+
+def _probes(port: int, path: str, start_minutes: int = 5) -> Manifest:
+    get = {"httpGet": {"path": path, "port": port}, "timeoutSeconds": 8, "periodSeconds": 10}
+    return {
+        "startupProbe": {**get, "failureThreshold": 6 * start_minutes},
+        "livenessProbe": {**get, "failureThreshold": 6},
+        "readinessProbe": get,
+    }
