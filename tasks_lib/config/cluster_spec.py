@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,7 +14,7 @@ from envs.types import ConfigError
 from tasks_lib.config.reading import resolve, resolve_path
 from training.config import Settings
 
-Role = Literal["rollout", "train", "serve"]
+Role = Literal["rollout", "train", "serve", "judge"]
 Method = Literal["local", "existing", "ssh", "slurm", "kubernetes"]
 
 DASK_PORT = 8786
@@ -22,12 +23,18 @@ VARIABLE = "ROLLWRIGHT_CLUSTER"
 """Environment variable with the spec of an existing cluster that flows run on where nothing else is said."""
 SERVE_PORT = 8000
 """Of the first vLLM server of a machine; the next ones follow."""
+JUDGE_PORT = 8100
+"""Of the judge's vLLM server."""
+JUDGE_NAME = "judge"
+"""Of its model, as requests give it."""
 
 
 class NodeGroup(Settings):
     """Machines with one role. Groups may name the same machines: then they share them."""
 
-    role: Role = Field(description="What they do: rollouts in browsers, training, or serving the policy by vLLM.")
+    role: Role = Field(
+        description="What they do: rollouts in browsers, training, serving the policy by vLLM, or serving a judge."
+    )
     hosts: tuple[str, ...] = Field((), description="Addresses of the machines (existing, ssh).")
     count: int = Field(1, ge=1, le=1024, description="Machines, where none is named.")
     cpus: int = Field(1, ge=1, le=1024, description="CPU cores that each gives (slurm asks for them).")
@@ -36,6 +43,15 @@ class NodeGroup(Settings):
     processes: int = Field(
         1, ge=1, le=64, description="On each: Dask workers that roll out, trainer ranks, or vLLM servers."
     )
+    model: str = Field("", description="Checkpoint of the judge; its one machine serves it on all its GPUs.")
+
+    @model_validator(mode="after")
+    def _judges(self) -> Self:
+        if (self.role == "judge") != bool(self.model):
+            raise ValueError("model: a judge needs its checkpoint, and no other role has one")
+        if self.role == "judge" and (self.size > 1 or self.processes > 1):
+            raise ValueError("judge is one vLLM server on one machine: leave count and processes at 1")
+        return self
 
     @property
     def size(self) -> int:
@@ -82,7 +98,7 @@ class ClusterSpec(Settings):
         if self.start == "kubernetes":
             if not self.claim:
                 raise ValueError("claim: kubernetes needs the name of a PersistentVolumeClaim with the storage")
-            if "serve" in roles and not self.api_key:
+            if {"serve", "judge"} & set(roles) and not self.api_key:
                 raise ValueError("api_key: vLLM servers of other machines need a key; name its environment variable")
         if self.start == "local" and any(group.size > 1 and group.role == "serve" for group in self.groups):
             raise ValueError("groups: serve has several machines, and local is one; use processes for several servers")
@@ -124,6 +140,12 @@ class ClusterSpec(Settings):
         ports = range(SERVE_PORT, SERVE_PORT + (group.processes if group else 0))
         return tuple(f"http://{host}:{port}" for host in self.hosts_of("serve") for port in ports)
 
+    @property
+    def judge(self) -> str:
+        """Address of the judge's server; empty for none."""
+        host = f"{self.name}-judge" if self.start == "kubernetes" else "".join(self.hosts_of("judge"))
+        return f"http://{host}:{JUDGE_PORT}" if self.group("judge") else ""
+
     def settings(self) -> dict[str, Any]:
         """What a run on this cluster is configured with, below what else is given."""
         found: dict[str, Any] = {"root": self.storage, "cluster": {"address": self.address}}
@@ -136,17 +158,23 @@ class ClusterSpec(Settings):
             )
             if self.api_key:
                 found["serving"]["api_key"] = self.api_key
+        if self.judge:
+            key = {"api_key_env": self.api_key} if self.api_key else {}
+            found["rollout"] = {"judge": {"base_url": f"{self.judge}/v1", "models": JUDGE_NAME, **key}}
         return found
 
 
 def run_settings(spec: ClusterSpec) -> list[str]:
     """A spec's settings as ``--set`` options."""
-    flat: list[tuple[str, Any]] = []
-    for key, value in spec.settings().items():
-        flat += (
-            [(f"{key}.{inner}", each) for inner, each in value.items()] if isinstance(value, dict) else [(key, value)]
-        )
-    return [part for key, value in flat for part in ("--set", f"{key}={_plain(value)}")]
+    return [part for key, value in _flat(spec.settings()) for part in ("--set", f"{key}={_plain(value)}")]
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _plain(value: Any) -> str:

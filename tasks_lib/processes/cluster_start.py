@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from envs.types import ConfigError
-from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec, Role
+from tasks_lib.config.cluster_spec import JUDGE_NAME, JUDGE_PORT, SERVE_PORT, ClusterSpec, Role
 from tasks_lib.config.reading import PROJECT, resolve_path
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client
 from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT
@@ -82,6 +82,9 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
                 options = ("--name", name, "--host", host, "--nthreads", "2", "--no-dashboard")
                 command = (dask, "worker", spec.address, *options, "--resources", f"{resource}=1")
                 found.append(Launch(name, host, command, variables))
+    for host in spec.hosts_of("judge"):
+        serving = _scripts(spec).parents[1] / ".venv-vllm" / "bin"
+        found.append(Launch("judge", host, judge_command(spec, host, str(serving))))
     return found + ([] if spec.start == "local" else _servers(spec, python, arguments))
 
 
@@ -102,6 +105,24 @@ def _servers(spec: ClusterSpec, python: str, arguments: Sequence[str]) -> list[L
             command = (python, "-m", "flows.serve", *arguments, *options, "--port", str(SERVE_PORT + server))
             found.append(Launch(f"serve-{number}-{server}", host, command))
     return found
+
+
+def judge_command(spec: ClusterSpec, host: str, scripts: str) -> tuple[str, ...]:
+    """The judge's vLLM server, in a shell that gives it the key by vLLM's own variable.
+
+    Args:
+        scripts: Folder of the serving environment's scripts.
+    """
+    group = spec.group("judge")
+    assert group is not None
+    parallel = ["--tensor-parallel-size", str(group.gpus)] if group.gpus > 1 else []
+    options = ["--served-model-name", JUDGE_NAME, "--host", host, "--port", str(JUDGE_PORT), *parallel]
+    command = " ".join(
+        shlex.quote(word) if "$" not in word else f'"{word}"'
+        for word in (f"{scripts}/vllm", "serve", group.model, *options)
+    )
+    key = f'VLLM_API_KEY="${{{spec.api_key}}}" ' if spec.api_key else ""
+    return ("bash", "-c", f"{key}exec {command}")
 
 
 def logs_of(spec: ClusterSpec) -> Path:
@@ -173,8 +194,9 @@ def _start(spec: ClusterSpec, launch: Launch, folder: Path, *, first: bool = Fal
 
 
 def _wait_for_workers(spec: ClusterSpec, running: dict[str, subprocess.Popen[bytes]], folder: Path) -> None:
-    awaited = {name for name in running if not name.startswith(("scheduler", "serve"))}
+    awaited = {name for name in running if not name.startswith(("scheduler", "serve", "judge"))}
     servers = spec.servers() if any(name.startswith("serve") for name in running) else ()
+    servers += (spec.judge,) if spec.judge else ()
     seconds = SERVE_SECONDS if servers else JOIN_SECONDS
     deadline, client, missing = time.monotonic() + seconds, None, awaited
     try:

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from tasks_lib.config.cluster_spec import SERVE_PORT, ClusterSpec, NodeGroup, Role, run_settings
+from tasks_lib.config.cluster_spec import JUDGE_PORT, SERVE_PORT, ClusterSpec, NodeGroup, Role, run_settings
+from tasks_lib.processes.cluster_start import judge_command
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE
 
 Manifest = dict[str, Any]
@@ -30,7 +31,7 @@ def manifests(spec: ClusterSpec, arguments: Sequence[str]) -> str:
     """
     pods = _Pods(spec)
     found = pods.prefect() if not spec.prefect else []
-    found += pods.scheduler() + pods.workers() + pods.servers(arguments)
+    found += pods.scheduler() + pods.workers() + pods.servers(arguments) + pods.judge()
     run = ["python", "-m", "flows.train", *arguments, *run_settings(spec)]
     found.append(pods.job("run", "orchestrator", run))
     return yaml.dump_all(found, Dumper=_WithoutReferences, sort_keys=False, explicit_start=True)
@@ -111,6 +112,19 @@ class _Pods:
         servers["spec"]["podManagementPolicy"] = "Parallel"
         return [self._service("serve", SERVE_PORT, headless=True), servers]
 
+    def judge(self) -> list[Manifest]:
+        """The judge's vLLM server."""
+        group = self.spec.group("judge")
+        if group is None:
+            return []
+        command = judge_command(self.spec, "0.0.0.0", "/opt/rollwright/.venv-vllm/bin")
+        rest = {
+            "ports": _ports(JUDGE_PORT),
+            "resources": _resources(group, 1),
+            **_probes(JUDGE_PORT, "/health", start_minutes=30),
+        }
+        return [self._service("judge", JUDGE_PORT), self._kept("Deployment", "judge", "vllm", command, 1, rest)]
+
     def job(self, role: str, image: str, command: Sequence[str]) -> Manifest:
         """A Job. Its pod is started again until workers and servers are there, and where it was lost: then the run goes on."""
         pod = self._pod(role, image, command, {})
@@ -139,9 +153,10 @@ class _Pods:
 
     def _pod(self, role: str, image: str, command: Sequence[str], rest: Manifest) -> Manifest:
         environment: list[Manifest] = [*self.environment]
-        if self.spec.group("serve") and role in ("serve", "run"):
+        if self.spec.api_key and role != "prefect":
             secret = {"name": f"{self.spec.name}-serving", "key": "api-key"}
             environment.append({"name": self.spec.api_key, "valueFrom": {"secretKeyRef": secret}})
+        if role == "serve":
             environment.append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
         container = {
             "name": role,

@@ -66,7 +66,7 @@ def _wait(spec: ClusterSpec) -> list[str]:
     """Until the vLLM servers answer: they take minutes, and a run checks them at its start."""
     return [
         f'until curl --silent --fail --output /dev/null "{address}/health"; do sleep 5; done'
-        for address in spec.servers()
+        for address in (*spec.servers(), *filter(None, [spec.judge]))
     ]
 
 

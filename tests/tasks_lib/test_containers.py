@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 
 from envs.types import ConfigError
 from flows.train import train
-from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, parse_assignments, resolve
+from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, load_preset, merge, parse_assignments, resolve
 from tasks_lib.config.cluster_spec import VARIABLE, ClusterSpec, ambient_settings, load_cluster
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_training
@@ -116,6 +117,32 @@ def test_what_a_dry_run_prints_can_be_submitted(
     assert all(line.startswith("# ") for line in rest.splitlines()[1:]), "comments for who reads it"
 
 
+def test_a_judge_is_served_for_the_run_and_its_key_is_written_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_VLLM_KEY", "of-the-servers")
+    judge = {"role": "judge", "model": "/shared/models/judge of facts", "gpus": 2}
+    groups = [*(group.model_dump() for group in spec("kubernetes").groups), judge]
+    found = spec("kubernetes", groups=groups)
+    text = manifests(found, GIVEN)
+    named = [each for each in yaml.safe_load_all(text) if each["metadata"]["name"] == "agents-judge"]
+    (each,) = (each for each in named if each["kind"] == "Deployment")
+    kubernetes_validate.validate(each, "1.36", strict=True)
+    words = shlex.split(each["spec"]["template"]["spec"]["containers"][0]["args"][-1])
+    assert words[:2] == ["VLLM_API_KEY=${ROLLWRIGHT_VLLM_KEY}", "exec"]
+    assert words[3:5] == ["serve", "/shared/models/judge of facts"] and words[-2:] == ["--tensor-parallel-size", "2"]
+    assert "of-the-servers" not in text
+    config = resolve(TrainConfig, merge(load_preset("quickstart"), found.settings()))
+    judged = config.rollout.judge
+    assert judged is not None and judged.base_url == "http://agents-judge:8100/v1" and judged.models.default == "judge"
+    script = batch_script(spec("slurm", groups=[{"role": "rollout"}, judge], api_key="ROLLWRIGHT_VLLM_KEY"), GIVEN)
+    assert "--set rollout.judge.models=judge" in script and "http://${JUDGE_0}:8100/v1" in script
+    for wrong, said in (
+        (judge | {"count": 2}, "one vLLM server on one machine"),
+        (judge | {"model": ""}, "needs its checkpoint"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            spec("kubernetes", groups=[{"role": "rollout"}, wrong])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -162,7 +189,9 @@ def test_compose_names_services_images_and_specs_that_are_there() -> None:
         found = spec(name)
         assert found.scheduler in services
         assert {host for group in found.groups for host in group.hosts} <= set(services)
-    assert services["flows"]["environment"][VARIABLE] == "${ROLLWRIGHT_CLUSTER:-deployments/clusters/compose.yaml}"
+    for service in ("rollout", "trainer", "flows"):
+        assert services[service]["environment"][VARIABLE] == "${ROLLWRIGHT_CLUSTER:-deployments/clusters/compose.yaml}"
+        assert "ROLLWRIGHT_VLLM_KEY" in services[service]["environment"], "workers ask the servers"
     commands = {name: service["command"] for name, service in services.items() if "command" in service}
     assert f"http://vllm:{commands['vllm'][commands['vllm'].index('--port') + 1]}" in spec("compose-vllm").servers()
 
