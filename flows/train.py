@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager
 from typing import Any
 
 from prefect import flow
@@ -24,18 +23,16 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import finished_result
 from tasks_lib.loops.asynchronous import AsynchronousLoop
 from tasks_lib.loops.results import result_sentence, write_result
-from tasks_lib.loops.run import TrainingRun, open_run
+from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.processes.prefect_run import run_as_task
-from tasks_lib.processes.serving import PolicyServers, serve_policy
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
 from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
 from tasks_lib.rollouts.shards import warm_up
-from training.serving.config import ServingConfig
 
 LOOPS = {"sync": SynchronousLoop, "async": AsynchronousLoop}
 
@@ -66,8 +63,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
         with (
             Trainer(run.store, config) as trainer,
-            _served(run, config.serving_of_rollouts, "serving") as servers,
-            _served(run, config.serving_of_evaluations, "serving-evaluation") as own_servers,
+            run.serve(config.serving_of_rollouts, "serving") as servers,
+            run.serve(config.serving_of_evaluations, "serving-evaluation") as own_servers,
             use_cluster(
                 config.cluster,
                 run.served_by(servers),
@@ -103,12 +100,6 @@ def train(config: TrainConfig) -> dict[str, Any]:
         progress.log(f"result:  {run.store.result_path}")
         progress.log(f"[bold]{result_sentence(result)}[/bold]")
     return result
-
-
-def _served(run: TrainingRun, serving: ServingConfig | None, name: str) -> AbstractContextManager[PolicyServers | None]:
-    """The servers of a part of the run's configuration."""
-    config = run.config
-    return serve_policy(serving, config.policy, run.store, run.opened_at, config.trainer.adapter_rank, name)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class AsynchronousLoop(TrainingLoop):
             replace_empty=config.pacing.replace,
         )
         self._adaptive = (
-            AdaptiveConcurrency(run.store, config.serving, pace.running) if config.pacing.adaptive else None
+            AdaptiveConcurrency(run.store, config.serving_of_rollouts, pace.running) if config.pacing.adaptive else None
         )
         self._events: queue.SimpleQueue[RunningShard | None] = queue.SimpleQueue()
         """Shards that ended; ``None`` for anything else that did."""

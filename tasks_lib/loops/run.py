@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from tasks_lib.folder.repair import repair_run
 from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.processes.dask_clients import EVALUATION_RESOURCE
-from tasks_lib.processes.serving import PolicyServers
+from tasks_lib.processes.serving import PolicyServers, serve_policy
 from tasks_lib.rollouts.evaluation import mark_evaluations_doubtful
 from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
@@ -29,6 +29,7 @@ from tasks_lib.worker.requests import RolloutRequest
 from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import Journal, read_group
 from training.ledger.store import RunStore
+from training.serving.config import ServingConfig
 
 
 class TrainingRun:
@@ -85,6 +86,11 @@ class TrainingRun:
     def memories(self, version: int) -> dict[str, Memory]:
         """What the task families remember when a version is there, by family; nothing without a memory of families."""
         return self.sampler.memories(version)
+
+    def serve(self, serving: ServingConfig | None, name: str) -> AbstractContextManager[PolicyServers | None]:
+        """The vLLM servers of a part of the configuration, with logs in a folder of this name; see `serve_policy`."""
+        config = self.config
+        return serve_policy(serving, config.policy, self.store, self.opened_at, config.trainer.adapter_rank, name)
 
     def served_by(self, servers: PolicyServers | None) -> RolloutRequest:
         """Use running vLLM servers from now on, if there are any; what the workers are told when they start."""

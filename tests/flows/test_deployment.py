@@ -137,21 +137,21 @@ def test_a_worker_runs_a_sweep_and_its_arms(
         assert run["state_name"] == "Completed" and "sweep:pair" in run["tags"]
         parent = deployed.api(f"task_runs/{run['parent_task_run_id']}")
         assert parent["flow_run_id"] == sweep["id"], "the page of the sweep's flow run leads to its arms'"
-    check_shown(deployed, deployed.flow_runs("pair-seed0")[0], services.whole_log("sweeper"))
 
 
-def check_shown(deployed: PrefectServer, run: dict[str, Any], log: str) -> None:
-    """What Prefect shows of a training run named ``pair-seed0``, whose worker wrote ``log``."""
+def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: str) -> None:
+    """What Prefect shows of a flow run of the training run ``name``, whose worker wrote ``log``."""
     artifacts = deployed.api("artifacts/latest/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
     assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
-        "pair-seed0-iteration": "table",
-        "pair-seed0-learning-curve": "image",
-        "pair-seed0-progress": "progress",
-        "pair-seed0-report": "markdown",
+        f"{name}-iteration": "table",
+        f"{name}-learning-curve": "image",
+        f"{name}-progress": "progress",
+        f"{name}-report": "markdown",
     }
     (links,) = (artifact["data"] for artifact in artifacts if artifact["type"] == "markdown")
     assert "e000001-g0000-s00" in links and "report/index.html#episode=" in links
-    names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"]]}})}
+    started = [each["id"] for each in deployed.flow_runs(name)]  # what was done before an interrupt is not done again
+    names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": started}})}
     versions = {f"{what}-v{version:06d}" for what in ("evaluate", "publish") for version in (0, 1)}
     assert versions | {"warm-up-0", "roll-out-i000000-g0000", "update-v000001"} <= names
     logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}})
@@ -159,7 +159,7 @@ def check_shown(deployed: PrefectServer, run: dict[str, Any], log: str) -> None:
     ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"]
     assert len(ours) > 8 and set(ours) <= set(shown), "the flow run's log has the terminal's lines"
     events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
-    mine = [event for event in events if event["resource"]["prefect.resource.name"] == "pair-seed0"]
+    mine = [event for event in events if event["resource"]["prefect.resource.name"] == name]
     assert sorted(event["event"] for event in mine) == ["rollwright.evaluation.finished"] * 2 + [
         "rollwright.version.published"
     ]
@@ -189,6 +189,8 @@ def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_
     services.start("left", *command, environment=deployed.environment)
     services.wait_until("worker", lambda: states() == ["Cancelled", "Completed"], timeout=400)
     services.stop("worker")
+    (completed,) = (run for run in deployed.flow_runs("left-seed0") if run["state_name"] == "Completed")
+    check_shown(deployed, "left-seed0", completed, services.whole_log("worker"))
 
 
 def test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_that_adds_one(

@@ -43,7 +43,7 @@ def test_a_shard_whose_worker_cannot_write_goes_to_others(tmp_path: Path, monkey
     asked: list[Path] = []
     monkeypatch.setattr(shards, "leave_out_workers", asked.append)
     given = [failing(lost), SimpleNamespace(result=lambda: "played elsewhere")]
-    monkeypatch.setattr(shards, "submit", lambda request: given.pop(0))
+    monkeypatch.setattr(shards, "submit", lambda request, resource: given.pop(0))
     moved = replace(shard, future=failing(lost))
     assert cast(Any, moved.wait()) == "played elsewhere" and asked == [tmp_path] * 2
 
