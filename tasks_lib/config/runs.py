@@ -179,6 +179,14 @@ class TrainConfig(RunConfig):
         return self
 
     @model_validator(mode="after")
+    def _servers_may_sleep(self) -> Self:
+        if self.serving.sleep and self.mode == "async":
+            raise ValueError(
+                "serving.sleep: an asynchronous run generates during updates; set mode=sync, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluations_have_a_place(self) -> Self:
         if self.evaluation.where == "replica":
             if self.mode == "sync":

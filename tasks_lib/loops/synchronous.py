@@ -30,6 +30,8 @@ class SynchronousLoop(TrainingLoop):
         clock = Stopwatch()
         rollout, batch = self._roll_out(iteration, clock)
         with clock("train"):
+            if run.config.serving.sleep and run.rollouts.servers is not None:
+                run.rollouts.servers.sleep()
             manifest = update_policy(
                 run.store.root, batch, self._trainer, partial(self._batch, iteration + 1, rollout.records)
             )

@@ -54,8 +54,12 @@ class PolicyServers:
             EngineError: no server came back.
         """
         served = self._supervisor.served
-        if served is None or served[0] != version:
+        if served is None or served[0] != version or self._supervisor.asleep:
             run_as_task("serve", f"serve-{policy_name(version)}", lambda: self._publish(version))
+
+    def sleep(self) -> None:
+        """Give the servers' GPUs to others until the next publication. Raises as `Supervisor.sleep`."""
+        self._portal.call(self._supervisor.sleep)
 
     def _publish(self, version: int) -> None:
         until = time.monotonic() + PUBLISH_SECONDS
@@ -160,6 +164,7 @@ def server_options(
         dtype=_dtype(config, on_gpus),
         on_gpus=on_gpus,
         max_num_seqs=config.max_turns,
+        sleep=config.sleep,
         tensor_parallel=config.tensor_parallel,
         lora_rank=lora_rank,
         max_images=max_images,

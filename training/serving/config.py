@@ -39,6 +39,9 @@ class ServingConfig(Settings):
     update: Literal["exact", "fast"] = Field(
         "exact", description="At a new version: clear every cache, or keep those of turns in flight."
     )
+    sleep: bool = Field(
+        False, description="Servers give their GPUs' memory to the trainer during updates (mode=sync, CUDA)."
+    )
     one_at_a_time: bool = Field(False, description="Replicas switch to a new version one after the other.")
     probe_limit: float = Field(
         0.0, ge=0, le=10, description="Largest mean difference of log-probs after a publication; 0: by the data type."
@@ -84,4 +87,6 @@ class ServingConfig(Settings):
             raise ValueError(
                 "serving.address, gpus and vllm are of vLLM servers: set serving.engine to vllm, or leave them out"
             )
+        if self.engine == "local" and self.sleep:
+            raise ValueError("serving.sleep is of vLLM servers: set serving.engine to vllm, or leave it out")
         return self

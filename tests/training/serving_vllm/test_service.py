@@ -31,6 +31,9 @@ def test_what_can_be_known_before_is_said_before(tmp_path: Path) -> None:
         check_options(options(model=tmp_path), gpus=False)
     with pytest.raises(ConfigError, match="is public"):
         check_options(options(host="0.0.0.0"), gpus=False)
+    with pytest.raises(ConfigError, match=r"serving\.sleep: vLLM on the CPU cannot sleep"):
+        check_options(options(sleep=True), gpus=False)
+    check_options(options(sleep=True), gpus=True)
 
 
 def test_heads_that_are_too_small_for_the_cpu_are_found(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from training.serving.vllm.engine import VllmEngine
 from training.serving.vllm.probe import ProbeResult
 from training.serving.vllm.process import ServerProcess, group_members
 from training.serving.vllm.publishing import prepare, publish
-from training.serving.vllm.supervisor import Replica, Supervisor
+from training.serving.vllm.supervisor import LOOK_SECONDS, Replica, Supervisor
 from training.serving.waiting import generate_patiently
 
 from .fake_vllm import FakeVllm, fake
@@ -86,6 +86,26 @@ async def test_a_bad_version_leaves_the_last_good_one_everywhere(servers: Server
         await supervisor.publish(2, BAD)
     assert [kind.label for kind in kinds] == ["1", "1"]  # the first had switched
     assert supervisor.served == (1, V1) and not down(supervisor)
+    await supervisor.close()
+
+
+async def test_servers_that_sleep_are_left_alone_and_woken_before_they_get_weights(servers: Servers) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
+    await supervisor.start(0, V0)
+    await supervisor.sleep()
+    await asyncio.sleep(1.5 * LOOK_SECONDS)  # a look that was under way may end
+    asleep = [len(kind.calls) for kind in kinds]
+    assert all("/sleep?level=1" in kind.calls[-3:] for kind in kinds)
+    await asyncio.sleep(1.5 * LOOK_SECONDS)
+    assert [len(kind.calls) for kind in kinds] == asleep, "nobody asks a server that sleeps"
+    kinds[1].missing = ("/wake_up",)
+    await supervisor.publish(1, V1)
+    woken = [kind.calls[count:] for kind, count in zip(kinds, asleep, strict=True)]
+    assert woken[0][0] == "/wake_up" and woken[0].index("/start_weight_update") > 0 and kinds[0].label == "1"
+    assert woken[1][:1] == ["/wake_up"] and not supervisor.asleep
+    await until(lambda: not down(supervisor))
+    assert kinds[1].label == "1", "one that did not wake up is given the version when it is back"
     await supervisor.close()
 
 

@@ -35,6 +35,7 @@ OURS = frozenset(
         "dtype",
         "enable_lora",
         "enable_scale_out",
+        "enable_sleep_mode",
         "generation_config",
         "host",
         "limit_mm_per_prompt",
@@ -84,6 +85,8 @@ class ServerOptions:
     """GPUs (on the CPU: processes) that share one model."""
     lora_rank: int = 0
     """Largest rank of adapters; 0: none."""
+    sleep: bool = False
+    """They can give their GPUs' memory away."""
     flags: Mapping[str, Flag] = field(default_factory=dict)
     """Every other flag of vLLM's, by its name with ``_`` or ``-``."""
 
@@ -146,6 +149,8 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
     if options.lora_rank:
         argv += ["--enable-lora", "--max-lora-rank", str(rank_limit(options.lora_rank))]
         argv += ["--max-loras", str(ADAPTERS_AT_ONCE)]
+    if options.sleep:
+        argv.append("--enable-sleep-mode")
     argv += passed_through(options.flags)
     host = f"[{options.host}]" if ":" in options.host else options.host
     return ServerCommand(tuple(argv), server_environment(options, place, inherited), f"http://{host}:{place.port}")

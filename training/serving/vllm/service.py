@@ -38,6 +38,8 @@ def check_options(options: ServerOptions, *, gpus: bool) -> None:
         )
     if not (options.model / "config.json").exists():
         raise ConfigError(f"{options.model} is no Hugging Face checkpoint folder: it has no config.json")
+    if options.sleep and not gpus:
+        raise ConfigError("serving.sleep: vLLM on the CPU cannot sleep (--enable-sleep-mode is refused); leave it out")
     head = head_dim(json.loads((options.model / "config.json").read_bytes()))
     if not gpus and head is not None and head not in CPU_HEAD_DIMS:
         raise ConfigError(

@@ -32,6 +32,8 @@ ANSWER_SECONDS = 60.0
 FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 60.0
 """Seconds before a start: after the first one that failed, and at most."""
+SLEEP_LEVEL = 1
+"""vLLM's: weights are kept in the machine's memory, so that adapters find their base model again."""
 BASE_VERSION = 0
 """Of the whole model that a run's adapters belong to."""
 
@@ -81,6 +83,8 @@ class Supervisor:
         self._start_seconds = start_seconds
         self._served: tuple[int, Path] | None = None
         self._changing = asyncio.Lock()
+        self.asleep = False
+        """The servers have given their GPUs' memory away."""
 
     @property
     def served(self) -> tuple[int, Path] | None:
@@ -133,6 +137,8 @@ class Supervisor:
             EngineError: no server lives.
         """
         async with self._changing:
+            if self.asleep:  # before: weights that are loaded into a sleeping server end it
+                await self._wake()
             first = self._served is None
             replicas = [replica for replica in self.replicas if first or replica.ready]
             if not replicas:
@@ -151,6 +157,31 @@ class Supervisor:
             for replica in replicas:
                 replica.ready = replica.client.address not in publication.failed
             return publication
+
+    async def sleep(self) -> None:
+        """Give the GPUs' memory away until the next publication: weights go to the machine's memory, what is cached is lost.
+
+        Nobody may ask for a turn meanwhile; a server that dies is started again afterwards.
+
+        Raises:
+            PolicyError: a server refuses; it was started without ``--enable-sleep-mode``.
+            EngineError: a server does not answer.
+        """
+        async with self._changing:
+            self.asleep = True
+            for replica in self.replicas:
+                if replica.ready:
+                    await replica.client.post("/sleep", CONTROL_SECONDS, params={"level": SLEEP_LEVEL})
+
+    async def _wake(self) -> None:
+        """One that does not is started again by its watcher."""
+        for replica in self.replicas:
+            if replica.ready:
+                try:
+                    await replica.client.post("/wake_up", CONTROL_SECONDS)
+                except RollwrightError as error:
+                    replica.ready, replica.fault = False, f"it does not wake up: {error}"
+        self.asleep = False
 
     async def _give(self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool) -> Publication:
         """Publish and probe; ``used``: they may have the weights and caches of another run."""
@@ -197,6 +228,8 @@ class Supervisor:
         """Look at one server for ever; start it again when it failed."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            if self.asleep:
+                continue
             if fault := await self._fault(replica):
                 replica.ready, replica.fault = False, fault
                 logger.warning("%s: %s; it is started again", replica.client.address, fault)
