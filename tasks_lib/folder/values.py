@@ -139,5 +139,8 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """Commit of the checkout, ``None`` outside of one."""
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git on this machine, as in the images
+        return None
     return found.stdout.strip() or None if found.returncode == 0 else None
