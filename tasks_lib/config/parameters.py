@@ -70,7 +70,7 @@ def values_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(model: type[Settings], parameters: Mapping[str, Any]) -> Any:
-    """The configuration that a flow's parameters give, on the cluster that its process is told of."""
+    """The configuration that a flow's parameters give, on the cluster that ``ROLLWRIGHT_CLUSTER`` names."""
     return resolve(model, merge(ambient_settings(model), values_of(parameters)))
 
 

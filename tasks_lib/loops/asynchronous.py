@@ -151,7 +151,7 @@ class AsynchronousLoop(TrainingLoop):
             self._measured = self._start_beside(self._measure, version, self.run.memories(version))
 
     def _broken_off(self) -> list[int]:
-        """Earlier versions whose evaluation was begun by a process that was killed."""
+        """Earlier versions that were due and have no evaluation, since the run was killed before its end."""
         store, every = self.run.store, self.run.config.evaluation.every
         due = [version for version in range(0, self._served, every) if not store.evaluation_path(version).exists()]
         return [version for version in due if not (store.policy_path(version) / REMOVED).exists()]

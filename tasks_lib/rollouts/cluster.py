@@ -93,8 +93,8 @@ def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: An
         RollwrightError: it failed on a worker, as it would again.
     """
     client = _client()
-    told = workers_offering(client, BROWSER_RESOURCE)
-    for worker, failure in client.run(function, *values, workers=told, on_error="return").items():
+    workers = workers_offering(client, BROWSER_RESOURCE)
+    for worker, failure in client.run(function, *values, workers=workers, on_error="return").items():
         if isinstance(failure, RollwrightError) and not isinstance(failure, PASSING):
             raise failure
         if failure is not None:

@@ -63,7 +63,6 @@ def flow_runs(tag: str = "", name: str = "") -> list[FlowRun]:
 
 
 @pytest.mark.dask
-@pytest.mark.long
 def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
     prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -445,7 +445,6 @@ def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
 
 
 @pytest.mark.slow
-@pytest.mark.long
 def test_an_update_that_hangs_is_noticed(run: HandMadeRun) -> None:
     run.fill(1, 40)
     with TrainerProcess.start(run.store.root, make_spec(trainer={"silence": 3.0, "epochs": 16})) as trainer:
