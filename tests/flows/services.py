@@ -35,6 +35,9 @@ BUSY = re.compile(r"database is locked|heartbeat persistence failed")
 QUIET = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 """Options of Dask's processes: no pages, and the server of metrics not on port 8787, which somebody else may have."""
 
+DASK_LOG = {"DASK_LOGGING__DISTRIBUTED": "info"}
+"""Waits here read Dask's log; a local cluster of this process may have set the level to warnings, for its workers."""
+
 
 def as_from_a_terminal() -> None:
     """For a process that is to be interrupted: a shell has its background jobs ignore Ctrl-C, and so what they start; tests may be such a job."""
@@ -56,7 +59,7 @@ class Services:
             self._running[name] = subprocess.Popen(
                 [str(SCRIPTS / command[0]), *command[1:]],
                 cwd=folder,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **DASK_LOG, **(environment or {})},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 preexec_fn=as_from_a_terminal,
