@@ -216,3 +216,22 @@ def test_job_templates_fill_each_place(path: Path) -> None:
             quoted = f'"{{{{ {name} }}}}"'
             filled = filled.replace(quoted, json.dumps(value)).replace(f"{{{{ {name} }}}}", str(value))
         kubernetes_validate.validate(json.loads(filled), "1.36", strict=True)
+
+
+def test_helm_values_are_of_the_pinned_prefect_and_find_each_other() -> None:
+    server, worker = (
+        yaml.safe_load((PROJECT / "deployments" / "helm" / f"{name}.yaml").read_text())
+        for name in ("prefect-server", "prefect-worker")
+    )
+    pinned = re.search(r"^prefect==(\S+)$", (PROJECT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    for image in (server["global"]["prefect"]["image"], worker["worker"]["image"]):
+        assert image["prefectTag"].startswith(f"{pinned[1]}-python3.11")
+    api = worker["worker"]["selfHostedServerApiConfig"]["apiUrl"]
+    assert api in {variable.get("value") for variable in _job_of(spec("kubernetes", prefect=api))["env"]}
+
+
+def _job_of(found: ClusterSpec) -> dict[str, Any]:
+    job = next(each for each in yaml.safe_load_all(manifests(found, GIVEN)) if each["kind"] == "Job")
+    container: dict[str, Any] = job["spec"]["template"]["spec"]["containers"][0]
+    return container
