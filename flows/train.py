@@ -69,7 +69,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
                 config.cluster,
                 run.served_by(servers),
                 run.shards_at_once(),
-                evaluator=config.serving_of_evaluations is not None,
+                evaluator=config.evaluation.where != "boundary",
             ) as workers,
         ):
             run.measured_by(own_servers)

@@ -101,7 +101,10 @@ class RolloutConfig(Settings):
         description="Parts of the concurrent episodes that use model and browser in turn.",
     )
     groups_per_task: int = Field(
-        0, ge=0, le=4096, description="Groups of one Prefect task; 0: shared over the workers."
+        0,
+        ge=0,
+        le=4096,
+        description="Groups of one Prefect task; 0: shared over the workers, in an asynchronous run what a worker plays at once, four at most.",
     )
     step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds for one browser operation.")
     episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds for one episode.")
@@ -264,9 +267,10 @@ class EvaluationConfig(Settings):
         "held_out", description="Split of the page seeds; tune on validation, report on held_out."
     )
     every: int = Field(10, ge=1, le=100_000, description="Updates between evaluations (first and last always).")
-    where: Literal["boundary", "replica"] = Field(
+    where: Literal["boundary", "replica", "adapter"] = Field(
         "boundary",
-        description="The next update waits for it, or a worker (and vLLM server) of its own measures beside (mode=async).",
+        description="The next update waits for it; or a worker of its own measures beside (mode=async), with a vLLM server of its own "
+        "or as a LoRA adapter of the shared ones.",
     )
 
 
@@ -280,7 +284,7 @@ class PacingConfig(Settings):
         0, ge=0, le=64, description="Versions that new groups may be ahead; 0: half of staleness, rounded up."
     )
     running: int = Field(
-        0, ge=0, le=100_000, description="Groups under way at once; 0: twice as many as the workers play at once."
+        0, ge=0, le=100_000, description="Groups under way at once; 0: three times as many as the workers play at once."
     )
     adaptive: bool = Field(
         False,
@@ -311,7 +315,7 @@ class PacingConfig(Settings):
 
     def groups_at_once(self, workers: int, concurrency: int, episodes: int) -> int:
         """Groups under way at once, of so many episodes, on workers that play so many episodes each."""
-        return self.running or max(2 * -(-concurrency // episodes) * workers, 2)
+        return self.running or max(3 * -(-concurrency // episodes) * workers, 2)
 
 
 class ClusterConfig(Settings):

@@ -188,16 +188,21 @@ class TrainConfig(RunConfig):
 
     @model_validator(mode="after")
     def _evaluations_have_a_place(self) -> Self:
-        if self.evaluation.where == "replica":
-            if self.mode == "sync":
-                raise ValueError(
-                    "evaluation.where: replica measures beside an asynchronous run; set mode=async, or boundary"
-                )
-            if self.serving.engine == "vllm" and self.serving.servers < 2:
-                raise ValueError(
-                    "evaluation.where: replica takes the last vLLM server for itself; set serving.replicas=2 or more "
-                    "(or name another server in serving.address), or boundary"
-                )
+        where = self.evaluation.where
+        if where != "boundary" and self.mode == "sync":
+            raise ValueError(
+                f"evaluation.where: {where} measures beside an asynchronous run; set mode=async, or boundary"
+            )
+        if where == "adapter" and not (self.serving.engine == "vllm" and self.trainer.adapter_rank):
+            raise ValueError(
+                "evaluation.where: adapter is of vLLM servers that are given LoRA adapters; set serving.engine=vllm, "
+                "trainer.finetuning_type=lora and trainer.lora_export=adapter, or replica or boundary"
+            )
+        if where == "replica" and self.serving.engine == "vllm" and self.serving.servers < 2:
+            raise ValueError(
+                "evaluation.where: replica takes the last vLLM server for itself; set serving.replicas=2 or more "
+                "(or name another server in serving.address), or boundary"
+            )
         return self
 
     @property
@@ -207,7 +212,7 @@ class TrainConfig(RunConfig):
 
     @property
     def serving_of_evaluations(self) -> ServingConfig | None:
-        """The engine that evaluations have for themselves; ``None`` where they have none."""
+        """The engines that evaluations have for themselves; ``None`` where they have none."""
         return self.serving.part(-1, None) if self.evaluation.where == "replica" else None
 
     @property

@@ -172,8 +172,7 @@ class AsynchronousLoop(TrainingLoop):
             return
         rollouts = self.run.rollouts
         with self._clock("orchestrate"):
-            each = rollouts.rollout.groups_per_task or 1
-            shards = share_groups(groups, workers=self._workers, groups_per_task=each)
+            shards = share_groups(groups, workers=self._workers, groups_per_task=self.run.groups_per_task)
             requests = [rollouts.request(shard, self._served, or_newer=True) for shard in shards]
             running = rollouts.start(requests, GROUP_PRIORITY)
             for shard in running:

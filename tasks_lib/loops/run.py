@@ -31,6 +31,9 @@ from training.ledger.journal import Journal, read_group
 from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
 
+MOST_GROUPS_PER_TASK = 4
+"""Of an asynchronous run that sets none: a task's groups are trained on when all of them have ended."""
+
 
 class TrainingRun:
     """One run: its store, ledger, metrics and frozen tasks."""
@@ -99,8 +102,15 @@ class TrainingRun:
 
     def measured_by(self, servers: PolicyServers | None) -> None:
         """Play evaluations on a worker of their own from now on, and its vLLM servers, if the configuration says so."""
+        where = self.config.evaluation.where
+        if where == "boundary":
+            return
+        beside = replace(self.rollouts, resource=EVALUATION_RESOURCE)
         if (serving := self.config.serving_of_evaluations) is not None:
-            self.measuring = replace(self.rollouts, serving=serving, servers=servers, resource=EVALUATION_RESOURCE)
+            beside = replace(beside, serving=serving, servers=servers)
+        elif beside.servers is not None:
+            beside = replace(beside, servers=beside.servers.for_evaluations())
+        self.measuring = beside
 
     def warm_request(self) -> RolloutRequest:
         """What the workers are told when they start."""
@@ -113,7 +123,14 @@ class TrainingRun:
             return 1
         workers = config.cluster.workers
         groups = config.pacing.groups_at_once(workers, config.rollout.concurrency, config.episodes_per_group)
-        return -(-groups // (workers * (config.rollout.groups_per_task or 1))) + 1
+        return -(-groups // (workers * self.groups_per_task)) + 1
+
+    @property
+    def groups_per_task(self) -> int:
+        """Groups of one Prefect task of an asynchronous run: a task costs a quarter of a second of a core."""
+        config = self.config
+        played = -(-config.rollout.concurrency // config.episodes_per_group)
+        return config.rollout.groups_per_task or min(played, MOST_GROUPS_PER_TASK)
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Commit records of these groups."""

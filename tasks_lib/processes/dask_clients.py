@@ -9,7 +9,7 @@ from envs.types import ConfigError
 BROWSER_RESOURCE = "browser"
 """Dask resource that a worker offers when it may run rollouts; one shard takes one."""
 EVALUATION_RESOURCE = "evaluation"
-"""Dask resource of a worker that plays evaluations only, and serves the version that is measured (``evaluation.where=replica``)."""
+"""Dask resource of a worker that plays evaluations only, and serves the version that is measured (``evaluation.where``)."""
 TRAINER_RESOURCE = "trainer"
 """Dask resource that a worker offers when its machine takes part in training; a trainer takes one of each."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -55,23 +55,39 @@ class PolicyServers:
         """
         served = self._supervisor.served
         if served is None or served[0] != version or self._supervisor.asleep:
-            run_as_task("serve", f"serve-{policy_name(version)}", lambda: self._publish(version))
+            run_as_task(
+                "serve", f"serve-{policy_name(version)}", lambda: self._insist(self._supervisor.publish, version)
+            )
+
+    def for_evaluations(self) -> PolicyServers:
+        """The same servers for those who measure: a version that they publish is loaded as an adapter beside the one that is served."""
+        return HeldAdapters(self._supervisor, self._portal, self._store)
 
     def sleep(self) -> None:
         """Give the servers' GPUs to others until the next publication. Raises as `Supervisor.sleep`."""
         self._portal.call(self._supervisor.sleep)
 
-    def _publish(self, version: int) -> None:
+    def _insist(self, load: Callable[[int, Path], Awaitable[object]], version: int) -> None:
+        """Load a version; servers that are all down are waited for."""
         until = time.monotonic() + PUBLISH_SECONDS
         while True:
             try:
-                self._portal.call(self._supervisor.publish, version, self._store.policy_path(version))
+                self._portal.call(load, version, self._store.policy_path(version))
                 return
             except EngineError as error:
                 if time.monotonic() > until:
                     raise
                 logger.warning("%s; the next try is in %.0f s", error, RETRY_SECONDS)
             time.sleep(RETRY_SECONDS)
+
+
+class HeldAdapters(PolicyServers):
+    """Running servers that keep the version that is measured beside the one that is served."""
+
+    def publish(self, version: int) -> None:
+        """Have the adapter of a published version on all servers until another one is. Raises as `PolicyServers.publish`."""
+        name = f"hold-{policy_name(version)}"
+        run_as_task("serve", name, lambda: self._insist(self._supervisor.hold, version))
 
 
 @contextmanager

@@ -88,6 +88,20 @@ def test_servers_that_would_not_start_are_refused(
             {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "train_vision_tower": True}},
             "trainer.train_vision_tower: vLLM leaves out adapters of the vision tower",
         ),
+        ({"evaluation": {"where": "replica"}}, "replica measures beside an asynchronous run; set mode=async"),
+        (
+            {"mode": "async", "serving": {"engine": "vllm"}, "evaluation": {"where": "replica"}},
+            "replica takes the last vLLM server for itself; set serving.replicas=2",
+        ),
+        (
+            {
+                "mode": "async",
+                "serving": {"engine": "vllm"},
+                "trainer": {"finetuning_type": "lora", "lora_export": "merged"},
+                "evaluation": {"where": "adapter"},
+            },
+            "adapter is of vLLM servers that are given LoRA adapters; set serving.engine=vllm",
+        ),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], says: str) -> None:
@@ -106,6 +120,13 @@ def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], says: str) ->
         {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora"}},
         {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "lora_export": "merged"}},
         {"serving": {"engine": "vllm"}, "trainer": {"finetuning_type": "lora", "train_vision_tower": False}},
+        {
+            "mode": "async",
+            "serving": {"engine": "vllm"},
+            "trainer": {"finetuning_type": "lora"},
+            "evaluation": {"where": "adapter"},
+        },
+        {"mode": "async", "evaluation": {"where": "replica"}},
     ],
 )
 def test_parts_that_fit_are_not(values: dict[str, Any]) -> None:

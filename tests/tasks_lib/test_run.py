@@ -44,6 +44,22 @@ def test_a_run_of_before_a_key_was_there_goes_on_with_its_default(tmp_path: Path
         pass
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("concurrency", [4, 24, 512])
+@pytest.mark.parametrize("running", [0, 7])
+@pytest.mark.parametrize("given", [0, 6])
+def test_workers_have_a_place_for_all_groups_that_are_under_way(
+    workers: int, concurrency: int, running: int, given: int, tmp_path: Path
+) -> None:
+    rollout = {"concurrency": concurrency, "groups_per_task": given}
+    changes = {"cluster": {"workers": workers}, "pacing": {"running": running}, "rollout": rollout}
+    with open_run(_config(tmp_path, mode="async", **changes)) as run:
+        at_once = run.config.pacing.groups_at_once(workers, concurrency, 8)
+        assert (run.shards_at_once() - 1) * workers * run.groups_per_task >= at_once  # and one of an evaluation
+        assert run.groups_per_task == given or (not given and 1 <= run.groups_per_task <= min(4, -(-concurrency // 8)))
+        assert running or at_once >= 3 * concurrency * workers / 8
+
+
 def test_what_decided_the_run_so_far_may_not_change(tmp_path: Path) -> None:
     with open_run(_config(tmp_path)):
         pass

@@ -75,6 +75,8 @@ class FakeVllm(Quiet):
         if path == "/update_weights" and kind.refused and kind.refused in body["update_info"]["path"]:
             return self._json(500, {"error": {"message": f"{body['update_info']['path']} is of another model"}})
         if path == "/v1/load_lora_adapter":
+            if (name := body["lora_name"]) in kind.adapters:
+                return self._json(400, {"error": {"message": f"The lora adapter '{name}' has already been loaded."}})
             kind.adapters = (*kind.adapters, body["lora_name"])
         if path == "/v1/unload_lora_adapter":
             kind.adapters = tuple(name for name in kind.adapters if name != body["lora_name"])
@@ -86,6 +88,8 @@ class FakeVllm(Quiet):
         kind = type(self)
         if not body:
             return 400, {"error": {"message": "token_ids: Field required"}}
+        if body["model"] not in (kind.model, *kind.adapters):
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
         kind.bodies.append(body)
         time.sleep(kind.delay)
         if kind.generated is not None:

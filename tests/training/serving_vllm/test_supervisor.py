@@ -155,14 +155,53 @@ async def test_nothing_of_an_earlier_run_is_left_on_servers_of_somebody_else(ser
     await supervisor.close()
 
 
-async def test_an_adapter_gets_its_base_on_servers_of_somebody_else(servers: Servers, tmp_path: Path) -> None:
-    kinds, clients = servers
-    base, adapter = tmp_path / "v0", tmp_path / "v3"
-    for folder in (base, adapter):
-        folder.mkdir()
+def make_adapter(root: Path, version: int) -> Path:
+    """The folder of an adapter of one number, and that of its base model."""
+    base, adapter = root / "v0", root / f"v{version}"
+    base.mkdir(exist_ok=True)
     (base / "config.json").write_text("{}")
+    adapter.mkdir()
     (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "../v0"}')
     save_file({"layers.0.lora_A": torch.ones(1)}, adapter / "adapter_model.safetensors")
+    return adapter
+
+
+async def test_a_version_that_is_measured_stays_beside_those_that_are_published(
+    servers: Servers, tmp_path: Path
+) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], tmp_path)
+    folders = {version: make_adapter(tmp_path, version) for version in range(1, 6)}
+    await supervisor.start(1, folders[1])
+    training, measuring = VllmEngine(clients), VllmEngine(clients)
+    await training.publish(1, folders[1])
+    await supervisor.hold(1, folders[1])
+    for version in (2, 3, 4):
+        await supervisor.publish(version, folders[version])
+        await training.publish(version, folders[version])
+        await measuring.publish(1, folders[1])
+        for engine, expected in ((training, version), (measuring, 1)):
+            turn = await engine.generate(REQUEST)
+            assert {span.version for span in turn.version_spans} == {expected}
+    late = VllmEngine(clients)
+    await late.publish(2, folders[2])
+    turn = await late.generate(REQUEST)
+    assert {span.version for span in turn.version_spans} == {4}, "of a version that is gone the newest takes the place"
+
+    kinds[0].adapters, kinds[0].label = (), "default"  # it was restarted
+    with pytest.raises(EngineError, match="has no adapter of v1"):
+        await clients[0].generate(REQUEST, 1, adapter=True)
+    await until(lambda: {"policy-v1", "policy-v4"} == set(kinds[0].adapters))
+    await until(lambda: not down(supervisor))
+    await supervisor.hold(4, folders[4])
+    await supervisor.publish(5, folders[5])
+    assert [set(kind.adapters) for kind in kinds] == [{"policy-v4", "policy-v5"}] * 2, "the one before was let go"
+    await supervisor.close()
+
+
+async def test_an_adapter_gets_its_base_on_servers_of_somebody_else(servers: Servers, tmp_path: Path) -> None:
+    kinds, clients = servers
+    adapter = make_adapter(tmp_path, 3)
     kinds[0].label = kinds[1].label = "7"
     supervisor = Supervisor([Replica(client) for client in clients], tmp_path)
     await supervisor.start(3, adapter)

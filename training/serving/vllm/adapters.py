@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from safetensors import safe_open
@@ -49,8 +49,13 @@ def check_adapter(folder: Path) -> None:
         )
 
 
-async def publish_adapter(clients: Sequence[ServerClient], version: int, folder: Path) -> Publication:
+async def publish_adapter(
+    clients: Sequence[ServerClient], version: int, folder: Path, *, keep: Collection[int] = ()
+) -> Publication:
     """Load an adapter as ``version`` on all servers, and drop the ones before the last.
+
+    Args:
+        keep: Versions that are not dropped.
 
     Raises:
         PolicyError: a server refuses it; what is loaded stays.
@@ -58,12 +63,12 @@ async def publish_adapter(clients: Sequence[ServerClient], version: int, folder:
     """
     check_adapter(folder)
     begun = time.monotonic()
-    faults = await asyncio.gather(*(_load(client, version, folder) for client in clients))
+    faults = await asyncio.gather(*(_load(client, version, folder, keep) for client in clients))
     failed = require_one(clients, version, engine_errors(clients, faults))
     return Publication(version, time.monotonic() - begun, 0.0, failed)
 
 
-async def _load(client: ServerClient, version: int, folder: Path) -> RollwrightError | None:
+async def _load(client: ServerClient, version: int, folder: Path, keep: Collection[int]) -> RollwrightError | None:
     body = {"lora_name": adapter_name(version), "lora_path": str(folder)}
     try:
         try:
@@ -72,7 +77,7 @@ async def _load(client: ServerClient, version: int, folder: Path) -> RollwrightE
             if LOADED not in str(error):
                 raise
         for old in await client.adapters():
-            if old <= version - KEPT_ADAPTERS:
+            if old <= version - KEPT_ADAPTERS and old not in keep:
                 await client.unload_adapter(old, CONTROL_SECONDS)
     except RollwrightError as error:
         return error

@@ -159,7 +159,7 @@ class ServerClient:
             adapter: The version is an adapter's; the server's label is its base model's.
 
         Raises:
-            EngineError: the server is dead, restarting, too slow, or serves no published version.
+            EngineError: the server is dead, restarting, too slow, or does not have the version.
             PolicyError: the request is wrong, or the server makes another prompt of it; asking again does not help.
         """
         facts = await self.check()
@@ -179,7 +179,12 @@ class ServerClient:
             "return_token_ids": True,
             "cache_salt": str(version),
         }
-        answer = await self._ask("POST", GENERATE, f"turn {request.key}", json=body, timeout=self._turn_timeout())
+        try:
+            answer = await self._ask("POST", GENERATE, f"turn {request.key}", json=body, timeout=self._turn_timeout())
+        except PolicyError as error:
+            if adapter and version not in await self.adapters():
+                raise EngineError(f"{self.address} has no adapter of v{version} (it was restarted?)") from error
+            raise
         compare_prompts(prompt, answer, f"turn {request.key} at {self.address}")
         return self._generation(answer, request.key, version if adapter else None)
 

@@ -18,8 +18,8 @@ SERVED_NAME = "policy"
 """Name under which a server knows its model."""
 IN_SERVER = Path(__file__).parent / "in_server"
 """The modules that vLLM imports; the only folder of ours on its path."""
-ADAPTERS_AT_ONCE = 2
-"""Of one batch: turns in flight end with the version before, while new ones have the next."""
+ADAPTERS_AT_ONCE = 3
+"""Of one batch: turns in flight end with the version before, while new ones have the next; and one that is measured."""
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The limits on the rank of adapters that vLLM 0.32 takes."""
 KV_CACHE_GIB = 1

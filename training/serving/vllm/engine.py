@@ -94,7 +94,7 @@ class VllmEngine:
     async def publish(self, version: int, folder: Path) -> None:
         """Wait until the servers have ``version``, which the supervisor publishes, and ask for its turns from then on.
 
-        Where the run's flow publishes, servers that have a newer one already are used as that.
+        Where they have only newer ones already, the newest is used.
 
         Raises:
             EngineError: the version does not arrive.
@@ -105,10 +105,10 @@ class VllmEngine:
         self._version, self._adapter = version, is_adapter(folder)
 
     async def _arrival(self, version: int, *, adapter: bool) -> int:
-        """Wait until every server that answers has one version, this or a newer one, and at least one does; which it is."""
+        """Wait until every server that answers has this version or a newer one, and at least one answers; which it is."""
 
-        async def served_by(client: ServerClient) -> int | None:
-            return max(await client.adapters(), default=None) if adapter else await client.weight_version()
+        async def served_by(client: ServerClient) -> set[int | None]:
+            return set(await client.adapters()) if adapter else {await client.weight_version()}
 
         until = time.monotonic() + ARRIVAL_SECONDS
         while True:
@@ -117,9 +117,12 @@ class VllmEngine:
                 each for each in answers if isinstance(each, BaseException) and not isinstance(each, EngineError)
             ]:
                 raise unexpected[0]
-            served = {each for each in answers if not isinstance(each, BaseException)}
-            if len(served) == 1 and (arrived := served.pop()) is not None and arrived >= version:
-                return arrived
+            served = [each for each in answers if not isinstance(each, BaseException)]
+            arrived = {each for each in set.intersection(*served) if each is not None} if served else set()
+            if version in arrived:
+                return version
+            if max(arrived, default=-1) > version:
+                return max(arrived)
             if time.monotonic() > until:
                 raise EngineError(
                     f"the vLLM servers do not have v{version} after {ARRIVAL_SECONDS:.0f} s: they say {list(map(str, answers))}"

@@ -82,6 +82,8 @@ class Supervisor:
         self._answer_seconds = answer_seconds
         self._start_seconds = start_seconds
         self._served: tuple[int, Path] | None = None
+        self._held: tuple[int, Path] | None = None
+        """A version that is kept beside the one that is served, and its folder."""
         self._changing = asyncio.Lock()
         self.asleep = False
         """The servers have given their GPUs' memory away."""
@@ -158,6 +160,23 @@ class Supervisor:
                 replica.ready = replica.client.address not in publication.failed
             return publication
 
+    async def hold(self, version: int, folder: Path) -> None:
+        """Keep the adapter of a version on all servers beside the one that is served, until another one is held.
+
+        The base model of a run's adapters is always there.
+
+        Raises:
+            PolicyError: a server refuses it.
+            EngineError: no server lives.
+        """
+        async with self._changing:
+            self._held = version, folder
+            clients = [replica.client for replica in self.replicas if replica.ready]
+            if not clients:
+                raise EngineError(f"v{version} cannot be loaded: {self.faults()}")
+            if is_adapter(folder):  # on one that dies of it its watcher loads it again
+                await publish_adapter(clients, version, folder)
+
     async def sleep(self) -> None:
         """Give the GPUs' memory away until the next publication: weights go to the machine's memory, what is cached is lost.
 
@@ -207,7 +226,7 @@ class Supervisor:
         base = base_of(folder)
         if used and base.is_relative_to(self._root.resolve()):
             await publish(clients, BASE_VERSION, base, update=update, together=self._together)
-        return await publish_adapter(clients, version, folder)
+        return await publish_adapter(clients, version, folder, keep={self._held[0]} if self._held else ())
 
     async def _go_back(self, replicas: Sequence[Replica]) -> None:
         """Serve the last good version again; a server that cannot is started again by its watcher."""
@@ -265,6 +284,8 @@ class Supervisor:
                 await self._start(replica)
                 async with self._changing:
                     assert self._served is not None
+                    if self._held is not None and is_adapter(self._held[1]):  # first: one that has the other is asked
+                        await publish_adapter([replica.client], *self._held)
                     await self._give([replica.client], *self._served, used=not_ours([replica]))
                     replica.ready = True
             except RollwrightError as error:
