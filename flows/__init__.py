@@ -30,6 +30,8 @@ _DEFAULTS = {
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 
+if os.environ.get("PREFECT_API_URL") == "":
+    del os.environ["PREFECT_API_URL"]  # Prefect would send events to a server without an address
 _ephemeral = "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists()
 if _ephemeral:
     # No server and no profile: keep the ephemeral server's database with the project.

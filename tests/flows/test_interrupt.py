@@ -1,4 +1,4 @@
-"""An evaluation, and a sweep, that are interrupted while episodes are played: nothing is blamed on a browser or an arm that we ended ourselves."""
+"""Flows that are interrupted while episodes are played: nothing is blamed on a browser or an arm that we ended ourselves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ import pytest
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, read_json
 
+from .conftest import SMALL
 from .services import as_from_a_terminal
+from .test_resume import check_paced, check_whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
 
@@ -33,11 +36,15 @@ def _begun(command: list[str], store: RunStore, log: Path, prefect: dict[str, st
             start_new_session=True,
             preexec_fn=as_from_a_terminal,
         )
+    wait_until(process, lambda: len(list((store.root / "trajectories").glob("*/*.json"))) >= 3, log)
+    return process
+
+
+def wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool], log: Path) -> None:
     deadline = time.monotonic() + 180
-    while len(list((store.root / "trajectories").glob("*/*.json"))) < 3:
+    while not condition():
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
-    return process
 
 
 @pytest.mark.parametrize("interrupt", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
@@ -60,7 +67,8 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(
             process.wait()
     if interrupt is signal.SIGINT:
         assert status == 130
-        assert "interrupted: what is whole is kept; start the same command again" in log.read_text()
+        said = log.read_text()
+        assert "interrupted: what is whole is kept; start the same command again" in said and "Traceback" not in said
     assert not store.evaluation_path(0).exists()
     stored = [store.attempt_trajectory(*each)[0] for each in store.stored_trajectories()]
     assert stored and all(each.error is None for each in stored)
@@ -86,3 +94,32 @@ def test_a_sweep_that_is_interrupted_ends_at_once_and_blames_no_arm(tmp_path: Pa
     arms = read_json(tmp_path / "mine" / "sweep.json")["arms"]
     assert [(arm["state"], arm["error"]) for arm in arms] == [("interrupted", None), ("waiting", None)]
     assert not (tmp_path / "mine-seed1").exists() and not store.evaluation_path(0).exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["boundary", "replica"])
+def test_an_asynchronous_run_that_is_interrupted_during_an_update_goes_on(
+    tmp_path: Path, ephemeral: dict[str, str], where: str
+) -> None:
+    store, log = RunStore(tmp_path / "mine"), tmp_path / "log"
+    settings = {**SMALL, "mode": "async", "evaluation.where": where, "evaluation.every": 1, "run_id": "mine"}
+    command = [sys.executable, "-m", "flows.train", "--preset", "quickstart", "--set", f"root={tmp_path}"]
+    command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    process = _begun(command, store, log, ephemeral)
+    try:
+        wait_until(process, lambda: store.batch_path(1).exists(), log)
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(WITHIN)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert status == 130, log.read_text()
+    said = log.read_text()
+    assert "interrupted: what is whole is kept; start the same command again" in said and "Traceback" not in said
+    stored = [store.attempt_trajectory(*each)[0] for each in store.stored_trajectories()]
+    assert stored and all(each.error is None for each in stored)
+    again = subprocess.run(command, env={**os.environ, **ephemeral}, capture_output=True, timeout=400)
+    assert again.returncode == 0, again.stdout + again.stderr
+    check_whole(store, 3)
+    check_paced(store, 3, 4, 2)
