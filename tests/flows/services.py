@@ -86,6 +86,10 @@ class Services:
         """All that a process wrote."""
         return self._log(name).read_text(errors="replace")
 
+    def pid(self, name: str) -> int:
+        """Of a running process."""
+        return self._running[name].pid
+
     def interrupt(self, name: str) -> int:
         """SIGINT, as Ctrl-C gives; the exit status. What it started itself is left to it."""
         process = self._running.pop(name)

@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import orjson
 import psutil
 import pytest
 
@@ -62,6 +63,11 @@ class Host:
 
     def join(self) -> None:
         ip("link", "set", self.link, "up")
+
+    def lose_storage(self, process: str, folder: Path) -> None:
+        """For a process on it, and those that it started, a folder is empty and nobody can write there."""
+        inside = ("nsenter", "--mount", "--target", str(self._services.pid(process)))
+        subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "ro", "none", str(folder)], check=True)
 
     def kill(self) -> None:
         """Everything that runs on it; the network goes first, so that nobody is told."""
@@ -163,6 +169,13 @@ def seconds_until(condition: Callable[[], bool], timeout: float = 180.0) -> floa
     return time.monotonic() - began
 
 
+def orchestration_share(run: Run) -> float:
+    """Of the loop's wall time."""
+    lines = [orjson.loads(line) for line in run.store.metrics_path.read_bytes().splitlines()]
+    seconds = [line["seconds"] for line in lines if line["kind"] == "iteration"]
+    return float(sum(each["orchestrate"] for each in seconds) / sum(each["total"] for each in seconds))
+
+
 def played(run: Run, pattern: str) -> int:
     return len(list(run.store.root.glob(f"trajectories/*/{pattern}")))
 
@@ -197,6 +210,7 @@ def test_a_link_is_cut_for_half_a_minute_and_a_host_is_killed(
         f"\n{mode.get('mode', 'sync')}: Dask gave the killed host up after {noticed:.1f} s, it was back after {back:.1f} s,"
     )
     print(f"version 2 was there after {updated:.1f} s, the end after {time.monotonic() - began:.1f} s")
+    print(f"orchestration took {100 * orchestration_share(run):.1f} % of the loop")
     assert kept.items() <= committed(run.store).items()
     check_whole(run.store, 3)
     if mode:
@@ -205,3 +219,28 @@ def test_a_link_is_cut_for_half_a_minute_and_a_host_is_killed(
         each for each in psutil.process_iter(["cmdline"]) if str(run.store.root) in " ".join(each.info["cmdline"] or ())
     ]
     assert not left, "a trainer outlived its run"
+
+
+@pytest.mark.parametrize("mode", [{}, ASYNC], ids=["synchronous", "asynchronous"])
+def test_a_host_that_loses_its_storage_is_left_out(
+    hosts: Hosts, make_run: Callable[..., Run], mode: dict[str, object]
+) -> None:
+    run = make_run("torn", iterations=2, **mode)
+    run.start()
+    run.wait_until(lambda: played(run, "i000000-*") > 2)
+    kept, removed = committed(run.store), hosts.removed()
+    began = time.monotonic()
+    hosts.second.lose_storage("second", run.store.root)
+    noticed = seconds_until(lambda: hosts.removed() > removed)
+    run.finish(600)
+    print(
+        f"\n{mode.get('mode', 'sync')}: left out after {noticed:.1f} s, the end after {time.monotonic() - began:.1f} s"
+    )
+    print(f"orchestration took {100 * orchestration_share(run):.1f} % of the loop")
+    hosts.services.stop("second")
+    hosts.start_worker(hosts.second, "second", "browser")
+    assert "its groups go to other workers" in run.log()
+    assert kept.items() <= committed(run.store).items()
+    check_whole(run.store, 2)
+    if mode:
+        check_paced(run.store, 2, 4, 2)
