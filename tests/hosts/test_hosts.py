@@ -37,6 +37,13 @@ def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
 
 
+def let_through(action: str) -> None:
+    """Add (``-I``) or remove (``-D``) the rule for the bridge: Docker drops what bridges forward that are not its own."""
+    if shutil.which("iptables"):
+        rule = ("FORWARD", "-i", BRIDGE, "-o", BRIDGE, "-j", "ACCEPT")
+        subprocess.run(["iptables", action, *rule], check=False, capture_output=True)
+
+
 class Host:
     """A network namespace."""
 
@@ -84,12 +91,17 @@ class Hosts:
 
     def __init__(self, folder: Path) -> None:
         self.services = Services(folder)
+        self.folder = folder
+
+    def start(self) -> None:
+        """Start everything; `close` also where this fails."""
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("link", "set", BRIDGE, "up")
         ip("addr", "add", "10.77.7.254/24", "dev", BRIDGE)  # of the tests themselves
+        let_through("-I")
         self.first, self.second, self.third = (Host(self.services, number) for number in (1, 2, 3))
         self.cluster, server = f"tcp://{self.first.address}:8786", f"http://{self.first.address}:4200/api"
-        home = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+        home = {"PREFECT_HOME": str(self.folder / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
         self.environment = {**home, "PREFECT_API_URL": server, "PREFECT_LOGGING_LEVEL": "INFO"}
         self.first.start("server", "prefect", "server", "start", "--host", self.first.address, **self.environment)
         scheduler = ("dask", "scheduler", "--host", self.first.address, "--port", "8786", *QUIET)
@@ -117,8 +129,10 @@ class Hosts:
 
     def close(self) -> None:
         self.services.stop_all()
-        for host in (self.first, self.second, self.third):
-            subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True)
+        for number in (1, 2, 3):
+            for thing in (("link", "del", f"{PREFIX}v{number}"), ("netns", "del", f"{PREFIX}{number}")):
+                subprocess.run(["ip", *thing], check=False, capture_output=True)
+        let_through("-D")
         subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
 
 
@@ -131,6 +145,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     ip("netns", "del", f"{PREFIX}0")
     made = Hosts(tmp_path_factory.mktemp("hosts"))
     try:
+        made.start()
         yield made
     finally:
         made.close()
