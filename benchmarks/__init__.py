@@ -19,7 +19,9 @@ NAMES = (
     "design2code",
     "serving",
     "async",
+    "overlap",
     "scale",
+    "nodes",
 )
 """Modules of this package that are benchmarks."""
 

@@ -65,8 +65,3 @@ def updates(store: RunStore, config: TrainConfig) -> list[dict[str, float]]:
             write_batch(store, version)
             found.append(trainer.update(version)["seconds"])
     return found[1:]
-
-
-if __name__ == "__main__":
-    for figure in run():
-        print(figure)
