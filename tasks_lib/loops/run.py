@@ -31,9 +31,6 @@ from training.ledger.journal import Journal, read_group
 from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
 
-MOST_GROUPS_PER_TASK = 4
-"""Of an asynchronous run that sets none: a task's groups are trained on when all of them have ended."""
-
 
 class TrainingRun:
     """One run: its store, ledger, metrics and frozen tasks."""
@@ -127,10 +124,11 @@ class TrainingRun:
 
     @property
     def groups_per_task(self) -> int:
-        """Groups of one Prefect task of an asynchronous run: a task costs a quarter of a second of a core."""
-        config = self.config
-        played = -(-config.rollout.concurrency // config.episodes_per_group)
-        return config.rollout.groups_per_task or min(played, MOST_GROUPS_PER_TASK)
+        """Groups of one Prefect task of an asynchronous run."""
+        rollout = self.config.rollout
+        return self.config.pacing.groups_per_task(
+            rollout.groups_per_task, rollout.concurrency, self.config.episodes_per_group
+        )
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Commit records of these groups."""

@@ -13,7 +13,6 @@ import re
 import socket
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
@@ -24,6 +23,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.types import ConfigError
+from tasks_lib.preflight.chromium import check_chromium
 from tasks_lib.preflight.findings import Finding, guarded
 from tasks_lib.preflight.storage import check_storage
 from training.ledger.store import describe_first_error
@@ -130,20 +130,6 @@ def run_check(check: Check) -> list[Finding]:
     if not in_time:
         return [*found, Finding(check.name, f"did not end within {check.seconds:g} s", check.todo)]
     return found
-
-
-def check_chromium() -> Iterator[Finding]:
-    """It is there, starts as in a run, answers and stops.
-
-    Raises:
-        BrowserError: it does not.
-    """
-    from envs.browser import chromium_version, find_chromium
-
-    executable = find_chromium()
-    begun = time.monotonic()
-    version = asyncio.run(chromium_version(executable))
-    yield Finding("Chromium", f"{version} ({executable}) started in {time.monotonic() - begun:.1f} s", "", "ok")
 
 
 def check_training_environment(

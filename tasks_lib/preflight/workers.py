@@ -21,10 +21,11 @@ from typing import Any
 
 import dask
 
+from tasks_lib.config import PROJECT
 from tasks_lib.folder.values import git_commit, versions
+from tasks_lib.preflight.chromium import check_chromium
 from tasks_lib.preflight.findings import Finding, fault_of, guarded
 from tasks_lib.preflight.locks import held_locks, lock_problems
-from tasks_lib.preflight.machine import PROJECT, check_chromium
 from tasks_lib.preflight.storage import NFS_LOCKS, probe_folder
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client, workers_offering
 from training.ledger.store import atomic_write_bytes

@@ -68,7 +68,8 @@ def _schedule(config: dict[str, Any]) -> Schedule:
         return schedule
     pacing, episodes = PacingConfig(**config["pacing"]), config["algorithm"]["group_size"] + schedule.spares
     running = pacing.groups_at_once(config["cluster"]["workers"], rollout["concurrency"], episodes)
-    return replace(schedule, staleness=pacing.staleness, depth=pacing.ahead, running=running)
+    tasks = pacing.groups_per_task(rollout.get("groups_per_task", 0), rollout["concurrency"], episodes)
+    return replace(schedule, staleness=pacing.staleness, depth=pacing.ahead, running=running, groups_per_task=tasks)
 
 
 def _iterations(store: RunStore) -> list[dict[str, Any]]:

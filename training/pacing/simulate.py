@@ -28,6 +28,8 @@ class _Group:
     number: int
     source: random.Random
     chance: float
+    task: list[_Group]
+    """Groups that are taken in together, this one too."""
     started: int
     """Episodes."""
     ended: int = 0
@@ -118,13 +120,18 @@ class _Simulation:
             return  # synchronous: what was cancelled is not begun again under the old version
         running = sum(not group.ready for group in self.live.values())
         accepted = self.taken * self.pace.batch + len(self.live) - running - self.schedule.surplus
-        for _ in range(capacity(self.admission, version=self.published, accepted=accepted, running=running)):
-            self.admit()
+        allowed = capacity(self.admission, version=self.published, accepted=accepted, running=running)
+        task: list[_Group] = []
+        for _ in range(allowed):
+            if len(task) == self.schedule.groups_per_task:
+                task = []
+            self.admit(task)
 
-    def admit(self) -> None:
+    def admit(self, task: list[_Group]) -> None:
         number, self.admitted = self.admitted, self.admitted + 1
         source = random.Random(f"{self.seed}/{number}")
-        group = _Group(number, source, source.betavariate(*self.workload.success), 0)
+        group = _Group(number, source, source.betavariate(*self.workload.success), task, 0)
+        task.append(group)
         self.groups[number] = group
         self.live[number] = LiveGroup(number, self.published, ready=False)
         for _ in range(self.workload.group_size + self.schedule.spares):
@@ -220,6 +227,12 @@ class _Simulation:
     def close(self, group: _Group) -> None:
         group.closed = True
         self.totals.drops["spare"] += group.started - group.ended
+        if all(each.closed for each in group.task):
+            for each in group.task:
+                self.take_in(each)
+
+    def take_in(self, group: _Group) -> None:
+        """What is left of a group whose task has ended."""
         outcomes = {episode.passed for episode in group.valid}
         if len(outcomes) == 2:
             self.live[group.number] = replace(self.live[group.number], ready=True)

@@ -104,6 +104,8 @@ class Schedule:
     as in a run: less keeps groups fresher."""
     running: int = 10**6
     """Groups under way at most (R_max)."""
+    groups_per_task: int = 1
+    """Groups that are ready, and make room for others, when all of them have ended."""
     overtake: int | None = None
     """As in `window.next_batch`."""
     barrier: Literal["none", "episode", "step"] = "none"

@@ -134,6 +134,19 @@ def test_what_is_admitted_for_fewer_versions_ahead_is_fresher() -> None:
     assert means == sorted(means) and all(result.staleness_max <= 4 for result in ahead)
 
 
+def test_groups_of_one_task_wait_for_each_other() -> None:
+    machine = Machine(browsers=16, engine_turns=16)
+    ahead = Schedule(4, staleness=2, running=4)
+    alone, together = (
+        simulate(VARIED, machine, dataclasses.replace(ahead, groups_per_task=groups), versions=30) for groups in (1, 4)
+    )
+    assert together.period > 1.05 * alone.period and together.browser_idle > alone.browser_idle
+    all_at_once = Schedule(4)
+    assert simulate(ALIKE, machine, all_at_once) == simulate(
+        ALIKE, machine, dataclasses.replace(all_at_once, groups_per_task=4)
+    ), "a synchronous run waits for all of a batch anyway"
+
+
 def test_adaptive_concurrency_stops_below_a_long_queue() -> None:
     machine = Machine(browsers=400, engine_turns=8)
     workload = dataclasses.replace(VARIED, generation_seconds=Distribution(2, 0.5))
