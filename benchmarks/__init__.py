@@ -20,6 +20,7 @@ NAMES = (
     "serving",
     "async",
     "overlap",
+    "simulator",
     "scale",
     "nodes",
 )
