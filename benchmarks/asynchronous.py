@@ -67,7 +67,12 @@ def train_arm(name: str, settings: dict[str, Any], versions: int, folder: Path) 
     given = orjson.dumps(settings).decode()
     command = [sys.executable, "-m", "benchmarks.async_workload", name, str(folder), str(versions), given]
     subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
-    lines = [orjson.loads(line) for line in RunStore(folder / name).metrics_path.read_bytes().splitlines()]
-    found = [line for line in lines if line["kind"] == "iteration"]
+    found = iterations(RunStore(folder / name))
     assert len(found) == versions, f"{name} has {len(found)} of {versions} versions"
     return found
+
+
+def iterations(store: RunStore) -> list[dict[str, Any]]:
+    """The metrics lines of a run's versions."""
+    lines = [orjson.loads(line) for line in store.metrics_path.read_bytes().splitlines()]
+    return [line for line in lines if line["kind"] == "iteration"]

@@ -24,7 +24,7 @@ PROCESSES = 2
 
 
 def run() -> list[Figure]:
-    """Mean seconds of an update, and of its passes, of both arms."""
+    """Median seconds of an update, and of its passes, of both arms."""
     config = quickstart()
     seconds: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory(prefix="rollwright-nodes-") as name, disable_run_logger():

@@ -9,10 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from benchmarks import Figure
-from benchmarks.asynchronous import consumed_per_second, orchestration_share
+from benchmarks.asynchronous import consumed_per_second, iterations, orchestration_share
 from tasks_lib.config import PROJECT
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
@@ -89,12 +87,6 @@ def train(name: str, settings: dict[str, object], folder: Path) -> RunStore:
     command += [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
     subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
     return RunStore(folder / name)
-
-
-def iterations(store: RunStore) -> list[dict[str, Any]]:
-    """The metrics lines of a run's versions."""
-    lines = [orjson.loads(line) for line in store.metrics_path.read_bytes().splitlines()]
-    return [line for line in lines if line["kind"] == "iteration"]
 
 
 def last_scores(store: RunStore) -> dict[str, float]:

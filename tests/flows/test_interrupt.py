@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,11 @@ WITHIN = 50.0
 """Seconds in which it ends on a busy machine; five to seven on an idle one."""
 
 
-def _begun(command: list[str], store: RunStore, log: Path, prefect: dict[str, str]) -> subprocess.Popen[bytes]:
-    """The flow in a session of its own, as a terminal has it, once it has stored some episodes."""
+@contextmanager
+def _begun(
+    command: list[str], store: RunStore, log: Path, prefect: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The flow in a session of its own, as a terminal has it, once it has stored some episodes; what is left of it at the end is killed."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,
@@ -36,8 +40,13 @@ def _begun(command: list[str], store: RunStore, log: Path, prefect: dict[str, st
             start_new_session=True,
             preexec_fn=as_from_a_terminal,
         )
-    wait_until(process, lambda: len(list((store.root / "trajectories").glob("*/*.json"))) >= 3, log)
-    return process
+    try:
+        wait_until(process, lambda: len(list((store.root / "trajectories").glob("*/*.json"))) >= 3, log)
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool], log: Path) -> None:
@@ -54,17 +63,12 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(
     store, log = RunStore(tmp_path / "mine"), tmp_path / "log"
     settings = ("run_id=mine", f"root={tmp_path}", "episodes=96", "tasks.kinds=[click-link, enter-text]")
     command = [sys.executable, "-m", "flows.evaluate", *(word for each in settings for word in ("--set", each))]
-    process = _begun(command, store, log, ephemeral)
-    try:
+    with _begun(command, store, log, ephemeral) as process:
         if interrupt is signal.SIGINT:  # Ctrl-C is for all processes of the terminal's group
             os.killpg(process.pid, interrupt)
         else:
             process.send_signal(interrupt)
         status = process.wait(WITHIN)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     if interrupt is signal.SIGINT:
         assert status == 130
         said = log.read_text()
@@ -81,14 +85,9 @@ def test_a_sweep_that_is_interrupted_ends_at_once_and_blames_no_arm(tmp_path: Pa
     store, log = RunStore(tmp_path / "mine-seed0"), tmp_path / "log"
     settings = ("run_id=mine", f"root={tmp_path}", "base.tasks.kinds=[click-link, enter-text]", "grid.seed=[0, 1]")
     command = [sys.executable, "-m", "flows.sweep", *(word for each in settings for word in ("--set", each))]
-    process = _begun(command, store, log, ephemeral)
-    try:
+    with _begun(command, store, log, ephemeral) as process:
         os.killpg(process.pid, signal.SIGINT)
         status = process.wait(WITHIN)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     assert status == 130, log.read_text()
     assert "interrupted: what is whole is kept; start the same command again" in log.read_text()
     arms = read_json(tmp_path / "mine" / "sweep.json")["arms"]
@@ -105,15 +104,10 @@ def test_an_asynchronous_run_that_is_interrupted_during_an_update_goes_on(
     settings = {**SMALL, "mode": "async", "evaluation.where": where, "evaluation.every": 1, "run_id": "mine"}
     command = [sys.executable, "-m", "flows.train", "--preset", "quickstart", "--set", f"root={tmp_path}"]
     command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    process = _begun(command, store, log, ephemeral)
-    try:
+    with _begun(command, store, log, ephemeral) as process:
         wait_until(process, lambda: store.batch_path(1).exists(), log)
         os.killpg(process.pid, signal.SIGINT)
         status = process.wait(WITHIN)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     assert status == 130, log.read_text()
     said = log.read_text()
     assert "interrupted: what is whole is kept; start the same command again" in said and "Traceback" not in said

@@ -17,10 +17,10 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import orjson
 import psutil
 import pytest
 
+from benchmarks.asynchronous import iterations, orchestration_share
 from tests.flows.conftest import Run
 from tests.flows.services import QUIET, SCRIPTS, Services
 from tests.flows.test_resume import check_paced, check_whole, committed
@@ -184,13 +184,6 @@ def seconds_until(condition: Callable[[], bool], timeout: float = 180.0) -> floa
     return time.monotonic() - began
 
 
-def orchestration_share(run: Run) -> float:
-    """Of the loop's wall time."""
-    lines = [orjson.loads(line) for line in run.store.metrics_path.read_bytes().splitlines()]
-    seconds = [line["seconds"] for line in lines if line["kind"] == "iteration"]
-    return float(sum(each["orchestrate"] for each in seconds) / sum(each["total"] for each in seconds))
-
-
 def played(run: Run, pattern: str) -> int:
     return len(list(run.store.root.glob(f"trajectories/*/{pattern}")))
 
@@ -225,7 +218,7 @@ def test_a_link_is_cut_for_half_a_minute_and_a_host_is_killed(
         f"\n{mode.get('mode', 'sync')}: Dask gave the killed host up after {noticed:.1f} s, it was back after {back:.1f} s,"
     )
     print(f"version 2 was there after {updated:.1f} s, the end after {time.monotonic() - began:.1f} s")
-    print(f"orchestration took {100 * orchestration_share(run):.1f} % of the loop")
+    print(f"orchestration took {100 * orchestration_share(iterations(run.store)):.1f} % of the loop")
     assert kept.items() <= committed(run.store).items()
     check_whole(run.store, 3)
     if mode:
@@ -251,7 +244,7 @@ def test_a_host_that_loses_its_storage_is_left_out(
     print(
         f"\n{mode.get('mode', 'sync')}: left out after {noticed:.1f} s, the end after {time.monotonic() - began:.1f} s"
     )
-    print(f"orchestration took {100 * orchestration_share(run):.1f} % of the loop")
+    print(f"orchestration took {100 * orchestration_share(iterations(run.store)):.1f} % of the loop")
     hosts.services.stop("second")
     hosts.start_worker(hosts.second, "second", "browser")
     assert "its groups go to other workers" in run.log()
