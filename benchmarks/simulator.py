@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import Figure
+from benchmarks.async_workload import GROUPS
 from benchmarks.asynchronous import consumed_per_second, train_arm
 from tasks_lib.simulation.fit import Fitted, fit
 from training.pacing.simulate import simulate
 
 VERSIONS = 6
-"""Of each run; the first, which starts everything, and the last, for which no more groups start, are not counted."""
+"""Of a run, at least; the first, which starts everything, and the last, for which no more groups start, are not counted.
+Runs with small batches have more, so that each consumes as many episodes."""
 SEEDS = 8
 """Simulations of each run; their mean is compared."""
 
@@ -43,18 +45,25 @@ def run() -> list[Figure]:
         train_arm("fitted", FITTED, VERSIONS, root)
         base = fit(str(root / "fitted"))
         for number, (name, settings) in enumerate(PREDICTED.items()):
-            measured = consumed_per_second(train_arm(f"run-{number}", settings, VERSIONS, root)[:-1])
-            said = predicted_per_second(base, fit(str(root / f"run-{number}")))
+            lines = train_arm(f"run-{number}", settings, versions_of(settings), root)
+            measured = consumed_per_second(lines[:-1])
+            said = predicted_per_second(base, fit(str(root / f"run-{number}")), versions_of(settings))
             figures.append(Figure(f"consumed episodes per second, {name}", measured, "1/s", ""))
             figures.append(Figure(f"error of the simulation, {name}", abs(said / measured - 1), "share", "<= 0.15"))
     return figures
 
 
-def predicted_per_second(base: Fitted, run: Fitted) -> float:
+def versions_of(settings: dict[str, Any]) -> int:
+    """Versions of a run with these settings."""
+    groups: int = settings["rollout"].get("groups_per_iteration", GROUPS)
+    return max(VERSIONS, VERSIONS * GROUPS // groups)
+
+
+def predicted_per_second(base: Fitted, run: Fitted, versions: int) -> float:
     """With the times of ``base``; of ``run`` only its settings are taken: schedule and places."""
     machine = replace(base.machine, browsers=run.machine.browsers)
     results = [
-        simulate(base.workload, machine, run.schedule, versions=VERSIONS - 2, warmup=1, seed=seed)
+        simulate(base.workload, machine, run.schedule, versions=versions - 2, warmup=1, seed=seed)
         for seed in range(SEEDS)
     ]
     return statistics.fmean(result.episodes_per_hour for result in results) / 3600
