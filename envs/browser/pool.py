@@ -144,7 +144,7 @@ class BrowserPool:
                 {
                     "episodes": browser.episodes,
                     "contexts": len(browser.contexts),
-                    "greedy_pages": browser.cpu_guard.lowered,
+                    "priorities_lowered": browser.cpu_guard.lowered,
                     **browser.connection.metrics(),
                 }
                 for browser in self._browser_set.browsers

@@ -121,7 +121,8 @@ async def test_a_page_that_hangs_hits_the_deadline(pages: Any, page_task: Callab
         async with pool.lease(site) as session:  # the others go on
             await session.reset(page_task("/index.html"), 0)
         assert pool.counters.contexts_broken == 1
-        assert pool.metrics()["browsers"][0]["greedy_pages"] == 1, "it had no core to itself"
+        lowered = pool.metrics()["browsers"][0]["priorities_lowered"]
+        assert lowered >= 1, "it had no core to itself"  # more often where it starves beside other processes
 
 
 async def test_close_leaves_no_process(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
