@@ -4,7 +4,7 @@
 # make test-vllm    set up the serving environment too, pass the tests that need it
 # make test-hosts   runs over three network namespaces, links cut, hosts killed (root): ten minutes
 # make test-docker  builds the images, trains in containers (a Docker engine)
-# make kills        kill every process of asynchronous runs at random moments, with twenty seeds: half an hour
+# make kills        kill every process of asynchronous runs at random moments, with twenty seeds: twenty minutes
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
 # make gpu-check    parity of engines and trainer in bf16 on a CUDA device; exit status 2 where there is none
