@@ -144,7 +144,7 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
     """What Prefect shows of a flow run of the training run ``name``, whose worker wrote ``log``.
 
     Args:
-        measured: Evaluations of a flow run before it that was ended: it may have been before their events were sent.
+        measured: Evaluations of an earlier flow run that was cancelled; their events may be lost with its process.
     """
     artifacts = deployed.api("artifacts/latest/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
     assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
