@@ -50,7 +50,7 @@ class Browser:
         self.connection.on_drop = self._on_drop
         self.connection.on_page_gone = self._on_page_gone
         self.connection.on_new_page = self._on_new_page
-        self.connection.gave_up.add_done_callback(self._on_gave_up)
+        self.connection.on_give_up = self._on_give_up
 
     @classmethod
     async def launch(cls, executable: Path, args: Sequence[str], times: ConnectionTimes | None = None) -> Browser:
@@ -95,7 +95,7 @@ class Browser:
     @property
     def lost(self) -> bool:
         """It will not be spoken to any more."""
-        return self.connection.gave_up.done()
+        return self.connection.given_up
 
     @property
     def load(self) -> int:
@@ -155,9 +155,8 @@ class Browser:
         for context in self.contexts:
             context.interrupt(BrowserError(why))
 
-    def _on_gave_up(self, reason: asyncio.Future[str]) -> None:
-        if not reason.cancelled():
-            self._fail(BrowserError(f"Chromium went away: {reason.result()}"))
+    def _on_give_up(self, why: str) -> None:
+        self._fail(BrowserError(f"Chromium went away: {why}"))
 
     def _on_page_gone(self, target: str, crashed: bool) -> None:
         error = PageCrashed("the page crashed") if crashed else BrowserError("the page was closed")

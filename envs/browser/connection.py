@@ -75,8 +75,10 @@ class Connection:
         self.machine = ConnectionMachine()
         self.browser = CdpSession("")
         """The browser's own session."""
-        self.gave_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done when the browser is lost for good (not when it is closed on purpose), with the reason."""
+        self.given_up = False
+        """The browser is lost for good (not closed on purpose)."""
+        self.on_give_up: Callable[[str], None] = lambda _why: None
+        """Called with the reason when the browser is given up."""
         self.on_new_page: Callable[[dict[str, Any], CdpSession], None] | None = None
         """Called with the target's info and its session for a page that nobody has asked for (a popup); it must resume the page."""
         self.on_page_gone: Callable[[str, bool], None] = lambda _target, _crashed: None
@@ -206,10 +208,14 @@ class Connection:
                 continue
             self.reconnects += 1
             return True
-        self.machine.to(ConnectionState.CLOSED, f"given up: {why}")
-        self._usable.set()
-        self.gave_up.set_result(why)
+        self._give_up(f"given up: {why}", why)
         return False
+
+    def _give_up(self, entry: str, why: str) -> None:
+        self.machine.to(ConnectionState.CLOSED, entry)
+        self.given_up = True
+        self.on_give_up(why)
+        self._usable.set()
 
     async def _watch(self) -> str:
         """Wait until the socket is gone or silent twice in a row; return why."""
@@ -292,10 +298,7 @@ class Connection:
         """
         if task.cancelled() or task.exception() is None:
             return
-        self.machine.to(ConnectionState.CLOSED, f"keeping it failed: {task.exception()!r}")
-        self._usable.set()
-        if not self.gave_up.done():
-            self.gave_up.set_result(f"keeping its connection failed: {task.exception()!r}")
+        self._give_up(f"keeping it failed: {task.exception()!r}", f"keeping its connection failed: {task.exception()!r}")
 
     # ---------------------------------------------------------------------------------------------------- events
 
