@@ -298,7 +298,9 @@ class Connection:
         """
         if task.cancelled() or task.exception() is None:
             return
-        self._give_up(f"keeping it failed: {task.exception()!r}", f"keeping its connection failed: {task.exception()!r}")
+        self._give_up(
+            f"keeping it failed: {task.exception()!r}", f"keeping its connection failed: {task.exception()!r}"
+        )
 
     # ---------------------------------------------------------------------------------------------------- events
 
