@@ -95,7 +95,7 @@ class Browser:
     @property
     def lost(self) -> bool:
         """It will not be spoken to any more."""
-        return self.connection.given_up
+        return self.connection.given_up is not None
 
     @property
     def load(self) -> int:

@@ -75,8 +75,8 @@ class Connection:
         self.machine = ConnectionMachine()
         self.browser = CdpSession("")
         """The browser's own session."""
-        self.given_up = False
-        """The browser is lost for good (not closed on purpose)."""
+        self.given_up: str | None = None
+        """Why the browser is lost for good (not closed on purpose)."""
         self.on_give_up: Callable[[str], None] = lambda _why: None
         """Called with the reason when the browser is given up."""
         self.on_new_page: Callable[[dict[str, Any], CdpSession], None] | None = None
@@ -213,7 +213,7 @@ class Connection:
 
     def _give_up(self, entry: str, why: str) -> None:
         self.machine.to(ConnectionState.CLOSED, entry)
-        self.given_up = True
+        self.given_up = why
         self.on_give_up(why)
         self._usable.set()
 

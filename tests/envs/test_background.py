@@ -150,7 +150,7 @@ def test_a_connection_whose_watch_fails_is_given_up(caplog: pytest.LogCaptureFix
         with pytest.raises(BrowserError):
             async with asyncio.timeout(5):
                 await connection.ready()
-        assert connection.state is ConnectionState.CLOSED and "a fault of ours" in connection.gave_up.result()
+        assert connection.state is ConnectionState.CLOSED and "a fault of ours" in (connection.given_up or "")
 
     assert errors_of(caplog, work()) == [fault]
 
