@@ -176,7 +176,15 @@ def server_environment(options: ServerOptions, place: Place, inherited: Mapping[
         name: value
         for name, value in inherited.items()
         if name
-        not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "VLLM_API_KEY")
+        not in (
+            "PYTHONPATH",
+            "PYTHONHOME",
+            "VIRTUAL_ENV",
+            "OMP_NUM_THREADS",
+            "MALLOC_TRIM_THRESHOLD_",
+            "MALLOC_ARENA_MAX",
+            "VLLM_API_KEY",
+        )
     }
     added = {
         "PYTHONPATH": str(IN_SERVER),
