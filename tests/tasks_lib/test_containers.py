@@ -6,12 +6,17 @@ import json
 import os
 import re
 import shlex
+import uuid
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas import FlowRun
+from prefect_docker.worker import DockerWorkerJobConfiguration
+from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from envs.types import ConfigError
 from flows.train import train
@@ -26,6 +31,7 @@ from tasks_lib.processes.slurm import batch_script
 CLUSTERS = PROJECT / "deployments" / "clusters"
 COMPOSE = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())
 DOCKERFILE = (PROJECT / "docker" / "Dockerfile").read_text()
+WORKERS = {"docker": DockerWorkerJobConfiguration, "kubernetes": KubernetesWorkerJobConfiguration}
 TARGETS = set(re.findall(r"^FROM .* AS (\S+)$", DOCKERFILE, re.MULTILINE))
 GIVEN = ["--preset", "quickstart", "--set", "tasks.kinds=[click-test, click-link]", "--set", "serving.dtype=bfloat16"]
 
@@ -197,25 +203,34 @@ def test_compose_names_services_images_and_specs_that_are_there() -> None:
     assert f"http://vllm:{words[words.index('--port') + 1]}" in spec("compose-vllm").servers()
 
 
-@pytest.mark.parametrize(
-    "path", sorted((PROJECT / "deployments" / "work-pools").glob("*.json")), ids=lambda path: path.stem
-)
-def test_job_templates_fill_each_place(path: Path) -> None:
-    template = json.loads(path.read_text())
+@pytest.mark.parametrize("kind", ["docker", "kubernetes"])
+async def test_prefect_s_workers_make_jobs_of_the_templates(kind: str) -> None:
+    assert {path.stem for path in (PROJECT / "deployments" / "work-pools").iterdir()} == {"docker", "kubernetes"}
+    template = json.loads((PROJECT / "deployments" / "work-pools" / f"{kind}.json").read_text())
     variables = template["variables"]["properties"]
     places = set(re.findall(r"\{\{ (\w+) \}\}", json.dumps(template["job_configuration"])))
     assert places == set(variables)
     assert {"command", "env", "labels", "name"} <= places, "Prefect fills these itself"
     assert variables["env"]["default"][VARIABLE].startswith("deployments/clusters/")
     assert (PROJECT / variables["env"]["default"][VARIABLE]).exists()
-    if path.stem == "kubernetes":
-        filled = json.dumps(template["job_configuration"]["job_manifest"])
-        filled = filled.replace('"{{ command }}"', "[]").replace('"{{ env }}"', "[]").replace('"{{ labels }}"', "{}")
-        for name, variable in variables.items():
-            value = variable.get("default", "x")
-            quoted = f'"{{{{ {name} }}}}"'
-            filled = filled.replace(quoted, json.dumps(value)).replace(f"{{{{ {name} }}}}", str(value))
-        kubernetes_validate.validate(json.loads(filled), "1.36", strict=True)
+    # Nothing asks the server where it is named here; a deployment's own variables come over the pool's.
+    values = {"env": {"DO_NOT_TRACK": "0"}, "image": "another:1"}
+    flow_run = FlowRun(id=uuid.uuid4(), name="Run 1", flow_id=uuid.uuid4())
+    async with PrefectClient("http://127.0.0.1:9/api") as client:
+        configuration = await WORKERS[kind].from_template_and_values(template, values, client=client)
+    configuration.prepare_for_flow_run(flow_run)
+    if kind == "docker":
+        container, environment = configuration.model_dump(), configuration.env
+        assert container["volumes"] == ["rollwright_shared:/shared"] and container["networks"] == ["rollwright_default"]
+    else:
+        pod = configuration.job_manifest["spec"]["template"]["spec"]
+        assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1), "Prefect's worker wants them in this place"
+        kubernetes_validate.validate(configuration.job_manifest, "1.36", strict=True)
+        [container] = pod["containers"]
+        environment = {each["name"]: each["value"] for each in container["env"]}
+    assert container["image"] == "another:1"
+    assert environment == environment | variables["env"]["default"] | {"DO_NOT_TRACK": "0"}
+    assert environment["PREFECT__FLOW_RUN_ID"] == str(flow_run.id)
 
 
 def test_helm_values_are_of_the_pinned_prefect_and_find_each_other() -> None:
