@@ -2,7 +2,7 @@
 # make test         set up, pass the tests
 # make test-long    the tests that `make test` leaves out since they check on more of the same: ten minutes
 # make test-vllm    set up the serving environment too, pass the tests that need it
-# make test-hosts   runs over three network namespaces, links cut, hosts killed (root): ten minutes
+# make test-hosts   runs over three network namespaces, links cut, hosts killed (root): a quarter of an hour
 # make test-docker  builds the images, trains in containers (a Docker engine)
 # make kills        kill every process of asynchronous runs at random moments, with twenty seeds: twenty minutes
 # make check        lint, types, import rules

@@ -141,7 +141,7 @@ def docker_worker(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        worker.terminate()
+        worker.kill()  # asked to end, it waits for ever for the output of the container that was killed
         worker.wait(60)
         print((folder / "worker.log").read_text())
 

@@ -1,7 +1,7 @@
 """Runs over three hosts: network namespaces with an address each on one bridge, and the file system of this machine as shared storage.
 
 The first host has Prefect's server, Dask's scheduler and the flow; the others roll out, the third one trains too. Links are cut and hosts are
-killed. Needs root; `make test-hosts` runs it, which takes ten minutes.
+killed. Needs root; `make test-hosts` runs it, which takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -227,6 +227,18 @@ def test_a_link_is_cut_for_half_a_minute_and_a_host_is_killed(
         each for each in psutil.process_iter(["cmdline"]) if str(run.store.root) in " ".join(each.info["cmdline"] or ())
     ]
     assert not left, "a trainer outlived its run"
+
+
+@pytest.mark.parametrize("mode", [{}, ASYNC], ids=["synchronous", "asynchronous"])
+def test_an_unbroken_run_says_what_part_of_its_time_was_orchestration(
+    hosts: Hosts, make_run: Callable[..., Run], mode: dict[str, object]
+) -> None:
+    quickstart = {"rollout.groups_per_iteration": 32, "rollout.concurrency": 12, "algorithm.group_size": 8}
+    run = make_run("whole", iterations=2, **quickstart, **mode, **{"rollout.groups_per_task": 4} if mode else {})
+    run.finish(600)
+    print(f"\n{mode.get('mode', 'sync')}, 256 episodes an iteration: ", end="")
+    print(f"orchestration took {100 * orchestration_share(iterations(run.store)):.1f} % of the loop")
+    check_whole(run.store, 2)
 
 
 @pytest.mark.parametrize("mode", [{}, ASYNC], ids=["synchronous", "asynchronous"])
