@@ -13,7 +13,6 @@
 
 SHELL := bash
 PYTHON := .venv/bin/python
-SHORT := 'not vllm and not netns and not docker and not long'
 
 .PHONY: setup vllm quickstart test test-long test-vllm test-hosts test-docker kills check gpu-check bench clean
 
@@ -26,11 +25,8 @@ vllm: setup
 quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
-# Two tests at a time share the cores, and some of them measure seconds. One that fails so is run
-# once more by itself, and has to pass; what it failed with the first time is printed all the same.
 test: setup
-	@$(PYTHON) -m pytest -n 2 --dist worksteal --durations 20 -m $(SHORT) || { [ $$? -eq 1 ] && \
-		echo "Once more, with nothing beside them, the tests that failed:" && $(PYTHON) -m pytest --lf --lfnf none -m $(SHORT); }
+	@scripts/tests -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns and not docker and not long'
 
 # What `make test` leaves out because it checks on more of the same: ten minutes more.
 test-long: setup
@@ -38,7 +34,7 @@ test-long: setup
 
 # The tests of one running server; `pytest -m vllm` also trains on one and kills servers, fifteen minutes more.
 test-vllm: vllm
-	@$(PYTHON) -m pytest -m 'vllm and not slow' --durations 20
+	@scripts/tests -m 'vllm and not slow' --durations 20
 
 # Runs over three network namespaces as hosts; needs root.
 test-hosts: setup

@@ -1,4 +1,5 @@
-"""The images are built, compose starts them, deployments train on them, in a worker's process and in a container of a Docker work pool.
+"""The images are built, compose starts them, deployments train on them, in a worker's process and in a container of a Docker work pool,
+by their own engine and by a vLLM server.
 
 A rollout container and a flow run's container are killed: the runs go on. Then all is gone.
 
@@ -64,7 +65,7 @@ def composed() -> Iterator[float]:
         run(*COMPOSE, "up", "--detach", "--wait", timeout=600)
         yield time.monotonic() - began
     finally:
-        run(*COMPOSE, "down", "--volumes", "--remove-orphans", timeout=300)
+        run(*COMPOSE, "--profile", "vllm", "down", "--volumes", "--remove-orphans", timeout=300)
         assert not states()
 
 
@@ -178,3 +179,24 @@ def test_flow_runs_of_a_docker_work_pool_are_containers_and_one_that_is_killed_i
     assert [each["state_name"] for each in flow_runs("pooled")] == ["Crashed", "Completed"]
     assert {each["work_pool_name"] for each in flow_runs("pooled")} == {"containers"}
     check_files("pooled", tmp_path)
+
+
+def test_a_vllm_server_in_a_container_takes_each_version_of_a_run(
+    composed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_VLLM_KEY", "a key of this test alone")
+    monkeypatch.setenv("ROLLWRIGHT_CLUSTER", "deployments/clusters/compose-vllm.yaml")
+    run(*COMPOSE, "--profile", "vllm", "build", "vllm")
+    began = time.monotonic()
+    run(*COMPOSE, "--profile", "vllm", "up", "--detach", "--wait", timeout=600)
+    print(f"\nhealthy with vLLM after {time.monotonic() - began:.0f} s")
+    in_flows(
+        "prefect", "deployment", "run", "train/quickstart", *parameters("served"), "-p", 'serving={"dtype": "float32"}'
+    )
+    wait_for("served", "result.json", 600)
+    check_files("served", tmp_path)
+    said = run(*COMPOSE, "--profile", "vllm", "logs", "--no-color", "vllm")
+    assert said.count("/update_weights") >= 3, "v0, v1 and v2"
+    generated = said.count("POST /inference/v1/generate")
+    assert generated > 2 * 16, "a turn at least of each episode"
+    assert "Internal Server Error" not in said
