@@ -159,9 +159,12 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
     names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": started}})}
     versions = {f"{what}-v{version:06d}" for what in ("evaluate", "publish") for version in (0, 1)}
     assert versions | {"warm-up-0", "roll-out-i000000-g0000", "update-v000001"} <= names
-    logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}})
     shown = [line.partition(" s  ")[2] for line in log.splitlines() if " s  " in line]
-    ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"]
+    deadline, ours = time.monotonic() + 60, [""]
+    while not ours[-1].startswith("held-out success") and time.monotonic() < deadline:  # sent as the process ends
+        time.sleep(0.2)
+        logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}}, sort="TIMESTAMP_ASC")
+        ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"] or [""]
     assert len(ours) > 8 and set(ours) <= set(shown), "the flow run's log has the terminal's lines"
     events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
     mine = [event for event in events if event["resource"]["prefect.resource.name"] == name]
