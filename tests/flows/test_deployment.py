@@ -198,9 +198,9 @@ def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_
     measured = int(played.evaluation_path(0).exists())
     services.start("left", *command, environment=deployed.environment)
     services.wait_until("worker", lambda: states() == ["Cancelled", "Completed"], timeout=400)
-    services.stop("worker")
     (completed,) = (run for run in deployed.flow_runs("left-seed0") if run["state_name"] == "Completed")
     check_shown(deployed, "left-seed0", completed, services.whole_log("worker"), measured=measured)
+    services.stop("worker")  # before, it would end the process that still sends its log
 
 
 def test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_that_adds_one(
