@@ -196,7 +196,6 @@ def test_a_vllm_server_in_a_container_takes_each_version_of_a_run(
     wait_for("served", "result.json", 600)
     check_files("served", tmp_path)
     said = run(*COMPOSE, "--profile", "vllm", "logs", "--no-color", "vllm")
-    assert said.count("/update_weights") >= 3, "v0, v1 and v2"
-    generated = said.count("POST /inference/v1/generate")
-    assert generated > 2 * 16, "a turn at least of each episode"
+    assert said.count("POST /update_weights") >= 3, "v0, v1 and v2"  # without POST its list of routes would count
+    assert said.count("POST /inference/v1/generate") > 2 * 16, "a turn at least of each episode"
     assert "Internal Server Error" not in said
