@@ -25,13 +25,13 @@ from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_build, check_once
 from tasks_lib.preflight.task_check import check_command, file_to_check
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 
 
 @flow(
     name="build-tasks",
     flow_run_name=named_after(BuildTasksConfig),
-    task_runner=rollout_task_runner(),
+    task_runner=RolloutTaskRunner(),
     persist_result=False,
 )
 @takes_groups(BuildTasksConfig)

@@ -30,15 +30,13 @@ from tasks_lib.preflight.flows import check_evaluation, check_once
 from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 from tasks_lib.rollouts.evaluation import evaluate_version, mark_evaluations_doubtful
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
 
 
-@flow(
-    name="evaluate", flow_run_name=named_after(EvaluateConfig), task_runner=rollout_task_runner(), persist_result=False
-)
+@flow(name="evaluate", flow_run_name=named_after(EvaluateConfig), task_runner=RolloutTaskRunner(), persist_result=False)
 @takes_groups(EvaluateConfig)
 def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     """Success of one policy, with a 95 % interval, by task kind; leaves a report with the episodes.

@@ -23,10 +23,10 @@ from tasks_lib.preflight.flows import check_once, check_regrading
 from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 
 
-@flow(name="regrade", flow_run_name=named_after(RegradeConfig), task_runner=rollout_task_runner(), persist_result=False)
+@flow(name="regrade", flow_run_name=named_after(RegradeConfig), task_runner=RolloutTaskRunner(), persist_result=False)
 @takes_groups(RegradeConfig)
 def regrade(config: RegradeConfig) -> dict[str, Any]:
     """Grade stored episodes again, in batches, without playing them.

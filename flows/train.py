@@ -31,13 +31,13 @@ from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
-from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 from tasks_lib.rollouts.shards import warm_up
 
 LOOPS = {"sync": SynchronousLoop, "async": AsynchronousLoop}
 
 
-@flow(name="train", flow_run_name=named_after(TrainConfig), task_runner=rollout_task_runner(), persist_result=False)
+@flow(name="train", flow_run_name=named_after(TrainConfig), task_runner=RolloutTaskRunner(), persist_result=False)
 @takes_groups(TrainConfig)
 def train(config: TrainConfig) -> dict[str, Any]:
     """Train a policy on web tasks, evaluate it on held-out seeds, and leave a report.

@@ -21,14 +21,14 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_warm_start
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import rollout_task_runner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_words, open_warm_start
 
 
 @flow(
     name="warm_start",
     flow_run_name=named_after(WarmStartConfig),
-    task_runner=rollout_task_runner(),
+    task_runner=RolloutTaskRunner(),
     persist_result=False,
 )
 @takes_groups(WarmStartConfig)

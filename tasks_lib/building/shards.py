@@ -154,7 +154,7 @@ class SetBuild:
     def run(self, progress: RunProgress) -> None:
         """Build the missing shards on the cluster, and those that generators need besides.
 
-        Inside a flow with ``rollout_task_runner``.
+        Inside a flow with ``RolloutTaskRunner``.
 
         Raises:
             JudgeError: the writer's endpoint left questions open; all other shards are there.

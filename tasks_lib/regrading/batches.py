@@ -145,7 +145,7 @@ class Regrading:
     def run(self) -> list[GradeReport]:
         """Grade on the cluster, and wait.
 
-        Inside a flow with ``rollout_task_runner``. What it was started with is kept for the report.
+        Inside a flow with ``RolloutTaskRunner``. What it was started with is kept for the report.
 
         Raises:
             StorageError: it cannot be counted what the judge spends; before anything is graded.

@@ -89,7 +89,7 @@ class Rollout:
 
     records: list[GroupRecord]
     seconds: dict[str, float]
-    """By activity of the workers (mean over shards that run side by side), and ``wall``."""
+    """`seconds_of` its shards, and ``wall``."""
     browsers: list[dict[str, Any]] = field(default_factory=list)
     """Counters and connection states of each shard's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
@@ -160,6 +160,19 @@ class RunningShard:
         return future.result()
 
 
+def seconds_of(reports: Sequence[RolloutReport], workers: int) -> dict[str, float]:
+    """Seconds by activity of the mean of so many workers; it is idle too while it waits for the one that takes longest."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    each: defaultdict[str, float] = defaultdict(float)
+    for report in reports:
+        for name, value in report.seconds.items():
+            seconds[name] += value / workers
+        if report.use is not None:
+            each[report.use[0].worker] += sum(report.seconds.values())
+    seconds["idle"] += max(each.values(), default=0.0) - sum(each.values()) / workers
+    return dict(seconds)
+
+
 @dataclass(frozen=True)
 class Rollouts:
     """How groups are rolled out in one run folder: everything but the groups and the version."""
@@ -217,7 +230,7 @@ class Rollouts:
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
         """Roll out groups on the cluster with a policy version, and wait.
 
-        Inside a flow with ``rollout_task_runner``.
+        Inside a flow with ``RolloutTaskRunner``.
 
         Raises:
             RollwrightError: a group is not there although its task finished.
@@ -230,10 +243,7 @@ class Rollouts:
         running = self.start([self.request(shard, version, actor) for shard in shards])
         reports = [shard.wait() for shard in running]
         wall = time.perf_counter() - started
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for report in reports:
-            for name, value in report.seconds.items():
-                seconds[name] += value / min(workers, len(shards))
+        seconds = seconds_of(reports, min(workers, len(shards)))
         records = [read_group(self.store, group.group_id) for group in groups]
         return Rollout(
             records,

@@ -222,7 +222,7 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
 
     from tasks_lib.config import resolve_path
     from tasks_lib.folder.task_sets import select_kinds
-    from tasks_lib.rollouts.cluster import rollout_task_runner
+    from tasks_lib.rollouts.cluster import RolloutTaskRunner
     from tasks_lib.rollouts.planning import evaluation_groups
     from tasks_lib.rollouts.shards import Rollouts, roll_out_shard
 
@@ -231,7 +231,7 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
     groups: list[GroupSpec] = evaluation_groups(tasks, phase="e000000", episodes=1)
     request = Rollouts(RunStore(Path("x")), config.policy, config.rollout, seed=0).request(groups, 0)
 
-    @flow(task_runner=rollout_task_runner(), persist_result=False)
+    @flow(task_runner=RolloutTaskRunner(), persist_result=False)
     def careless() -> None:
         roll_out_shard.submit(request).result()
 

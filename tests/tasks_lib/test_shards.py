@@ -15,7 +15,8 @@ from envs.types import DiskError, RollwrightError
 from tasks_lib.config import PROJECT, ClusterConfig
 from tasks_lib.rollouts import shards
 from tasks_lib.rollouts.cluster import leave_out_workers, use_cluster
-from tasks_lib.rollouts.shards import RunningShard
+from tasks_lib.rollouts.shards import RunningShard, seconds_of
+from tasks_lib.worker.requests import RolloutReport, WorkerUse
 from tests.flows.services import QUIET, DaskCluster, Services
 from training.ledger.store import RunStore, atomic_write_bytes
 
@@ -26,6 +27,23 @@ def ended(folder: Path) -> tuple[RunningShard, Path]:
     request = SimpleNamespace(groups=[SimpleNamespace(group_id="i000000-g0000")])
     shard = RunningShard(cast(Any, request), cast(Any, SimpleNamespace(result=lambda: "report")), store, 0.0)
     return shard, store.group_path("i000000-g0000")
+
+
+def report_of(worker: str, **seconds: float) -> RolloutReport:
+    use = WorkerUse(worker=worker, seconds=0.0, slots=1, lent=0.0, generating=0.0)
+    return RolloutReport(group_ids=(), already_committed=0, seconds=seconds, use=(use, use))
+
+
+def test_a_worker_that_waits_for_a_slower_one_is_idle_and_that_is_no_orchestration() -> None:
+    seconds = seconds_of([report_of("a", browser=4.0, idle=2.0), report_of("b", browser=10.0)], workers=2)
+    assert seconds == {"browser": 7.0, "idle": 1.0 + 2.0}
+    assert sum(seconds.values()) == 10.0, "as long as the slower one"
+
+
+def test_shards_of_one_worker_add_up() -> None:
+    both = [report_of("a", browser=4.0), report_of("a", browser=6.0)]
+    assert seconds_of(both, workers=1) == {"browser": 10.0, "idle": 0.0}
+    assert seconds_of(both, workers=2) == {"browser": 5.0, "idle": 5.0}, "the other one played nothing"
 
 
 def failing(error: Exception) -> Any:
@@ -117,3 +135,17 @@ def test_one_that_never_shows_is_named_with_the_question_to_ask(
         RollwrightError, match=r"groups \['i000000-g0000'\] .* is \S+ the same folder on every worker\?"
     ):
         shard.wait()
+
+
+def test_tasks_are_told_the_settings_that_prefect_would_tell_them() -> None:
+    from prefect.context import get_settings_context, serialize_context
+
+    from tasks_lib.rollouts.cluster import _TaskSettings
+
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
+        expected = get_settings_context().serialize()
+        with _TaskSettings.current():
+            assert get_settings_context().settings.api.url == "http://127.0.0.1:1/api"
+            assert serialize_context()["settings_context"] == expected
+            assert serialize_context()["settings_context"] == expected, "from memory"
+        assert get_settings_context().serialize() == expected
