@@ -30,8 +30,10 @@ from training.policy.renderer import Renderer
 from training.serving.engine import Engine, EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
 
-GROUPS, GROUP_SIZE, VERSIONS = 16, 8, 3
-"""Of a batch, of a group, and of each arm."""
+GROUPS, GROUP_SIZE = 16, 8
+"""Of a batch and of a group."""
+VERSIONS = {"async": 7, "sync": 4, "barriers": 2}
+"""Of each arm: one with barriers takes five minutes."""
 TURN_MEAN, TURN_SIGMA = 1.0, 1.0
 """Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the logarithm."""
 STEPS = {True: 5.1, False: 12.5}

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import Figure
 from benchmarks.async_workload import GROUPS
-from benchmarks.asynchronous import consumed_per_second, train_arm
-from tasks_lib.simulation.fit import Fitted, fit
-from training.pacing.simulate import simulate
+from benchmarks.asynchronous import consumed_per_second, lag_figures, predicted_per_second, train_arm
+from tasks_lib.simulation.fit import fit
 
 VERSIONS = 6
 """Of a run, at least; the first, which starts everything, and the last, for which no more groups start, are not counted.
 Runs with small batches have more, so that each consumes as many episodes."""
-SEEDS = 8
-"""Simulations of each run; their mean is compared."""
 
 FITTED: dict[str, Any] = {"mode": "async", "pacing": {"staleness": 2}}
 PREDICTED: dict[str, dict[str, Any]] = {
@@ -38,7 +33,7 @@ PREDICTED: dict[str, dict[str, Any]] = {
 
 
 def run() -> list[Figure]:
-    """The ratio of simulated to measured consumed episodes a second."""
+    """How far simulated consumed episodes a second are off measured ones, and the staleness of the asynchronous runs."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="rollwright-simulator-") as folder:
         root = Path(folder)
@@ -50,6 +45,8 @@ def run() -> list[Figure]:
             said = predicted_per_second(base, fit(str(root / f"run-{number}")), versions_of(settings))
             figures.append(Figure(f"consumed episodes per second, {name}", measured, "1/s", ""))
             figures.append(Figure(f"error of the simulation, {name}", abs(said / measured - 1), "share", "<= 0.15"))
+            if "pacing" in settings:
+                figures += lag_figures(lines, settings["pacing"]["staleness"])
     return figures
 
 
@@ -57,13 +54,3 @@ def versions_of(settings: dict[str, Any]) -> int:
     """Versions of a run with these settings."""
     groups: int = settings["rollout"].get("groups_per_iteration", GROUPS)
     return max(VERSIONS, VERSIONS * GROUPS // groups)
-
-
-def predicted_per_second(base: Fitted, run: Fitted, versions: int) -> float:
-    """With the times of ``base``; of ``run`` only its settings are taken: schedule and places."""
-    machine = replace(base.machine, browsers=run.machine.browsers)
-    results = [
-        simulate(base.workload, machine, run.schedule, versions=versions - 2, warmup=1, seed=seed)
-        for seed in range(SEEDS)
-    ]
-    return statistics.fmean(result.episodes_per_hour for result in results) / 3600
