@@ -169,7 +169,8 @@ def seconds_of(reports: Sequence[RolloutReport], workers: int) -> dict[str, floa
             seconds[name] += value / workers
         if report.use is not None:
             each[report.use[0].worker] += sum(report.seconds.values())
-    seconds["idle"] += max(each.values(), default=0.0) - sum(each.values()) / workers
+    # More names than workers: one was started again.
+    seconds["idle"] += max(0.0, max(each.values(), default=0.0) - sum(each.values()) / workers)
     return dict(seconds)
 
 

@@ -46,6 +46,11 @@ def test_shards_of_one_worker_add_up() -> None:
     assert seconds_of(both, workers=2) == {"browser": 5.0, "idle": 5.0}, "the other one played nothing"
 
 
+def test_a_worker_that_was_started_again_makes_no_negative_time() -> None:
+    seconds = seconds_of([report_of(name, browser=4.0) for name in ("a", "b", "b again")], workers=2)
+    assert seconds == {"browser": 6.0, "idle": 0.0}
+
+
 def failing(error: Exception) -> Any:
     def result() -> None:
         raise error
