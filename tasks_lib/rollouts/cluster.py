@@ -64,7 +64,7 @@ def use_cluster(
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
-            # The scheduler, which is in this process, keeps so many messages, 0.1 MB each where they start a task; 1,000 by default.
+            # The scheduler, which is in this process, keeps so many messages, 20 kB each where they start a task; 1,000 by default.
             "distributed.admin.low-level-log-length": 50,
             # A worker that was killed is started again, which takes longer than Dask's 15 s on a busy machine; then it is given up for good.
             "distributed.deploy.lost-worker-timeout": "1h",
