@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import flows  # noqa: F401 - sets Prefect up, before it is imported
+from benchmarks.dask_traffic import DaskTraffic
 from envs.actions import format_action
 from envs.rewards import EpisodeEvidence
 from envs.types import Answer, Wait
@@ -189,15 +190,22 @@ def config_of(name: str, folder: str, versions: int, settings: dict[str, Any]) -
     return config
 
 
+def traffic_path(folder: Path, name: str) -> Path:
+    """Where an arm leaves the bytes that passed through its scheduler."""
+    return folder / f"{name}-traffic.json"
+
+
 def main(name: str, folder: str, versions: str, settings: str) -> None:
-    """Train one run."""
+    """Train one run, and write down what passed through its scheduler."""
     from flows.train import train
 
     with (
+        DaskTraffic().count() as traffic,
         patch("tasks_lib.rollouts.cluster.RolloutWorker", SleepingWorker),
         patch("flows.train.Trainer", SleepingTrainer),
     ):
         train(**parameters_of(config_of(name, folder, int(versions), json.loads(settings))))
+    traffic_path(Path(folder), name).write_text(json.dumps({"bytes": traffic.total}))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from benchmarks import Figure
-from benchmarks.async_workload import ARMS, TURN_MEAN, TURN_SIGMA, VERSIONS, SleepingTrainer
+from benchmarks.async_workload import ARMS, TURN_MEAN, TURN_SIGMA, VERSIONS, SleepingTrainer, traffic_path
 from tasks_lib.config import PROJECT
 from tasks_lib.simulation.fit import Fitted, fit
 from training.ledger.store import RunStore
@@ -27,10 +27,11 @@ SEEDS = 8
 
 
 def run() -> list[Figure]:
-    """Consumed episodes a second of each arm, their ratios, and the staleness of the asynchronous one."""
+    """Consumed episodes a second of each arm, their ratios, the staleness of the asynchronous one, and bytes through Dask's scheduler."""
     with tempfile.TemporaryDirectory(prefix="rollwright-async-") as folder:
         lines = {arm: train_arm(arm, settings, VERSIONS[arm], Path(folder)) for arm, settings in ARMS.items()}
         possible = possible_per_second(fit(str(Path(folder) / "async")), VERSIONS["async"])
+        traffic = [traffic_figure(Path(folder), arm) for arm in ("async", "sync")]
     # No groups start beside the last version of an asynchronous run.
     rates = {arm: consumed_per_second(found[:-1] if arm == "async" else found) for arm, found in lines.items()}
     figures = [Figure(f"consumed episodes per second, {arm}", rate, "1/s", "") for arm, rate in rates.items()]
@@ -43,6 +44,7 @@ def run() -> list[Figure]:
         *lag_figures(lines["async"], eta),
         Figure("orchestration share, async", orchestration_share(lines["async"]), "share", "<= 0.02"),
         *_idle(lines["async"]),
+        *traffic,
     ]
 
 
@@ -94,6 +96,14 @@ def orchestration_share(lines: list[dict[str, Any]]) -> float:
     return float(
         sum(line["seconds"]["orchestrate"] for line in lines) / sum(line["seconds"]["total"] for line in lines)
     )
+
+
+def traffic_figure(folder: Path, arm: str) -> Figure:
+    """Bytes in and out of the scheduler over the whole run, for each stored step of it."""
+    moved = orjson.loads(traffic_path(folder, arm).read_bytes())["bytes"]
+    store = RunStore(folder / arm)
+    steps = sum(len(store.trajectory(episode_id).steps) for episode_id in store.episode_ids())
+    return Figure(f"through Dask's scheduler per step, {arm}", moved / steps / 1000, "kB", "<= 2")
 
 
 def _idle(lines: list[dict[str, Any]]) -> list[Figure]:

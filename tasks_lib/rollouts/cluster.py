@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import Any
 
 import dask
 import distributed
-from prefect.context import SettingsContext, get_settings_context
+from prefect import Flow
+from prefect.context import FlowRunContext, SettingsContext, get_settings_context
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect_dask import DaskTaskRunner, PrefectDaskClient
 from pydantic import PrivateAttr
@@ -63,7 +64,7 @@ def use_cluster(
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
-            # The scheduler, which is in this process, keeps so many messages, 0.1 MB each where they start a task; 1,000 by default.
+            # The scheduler, which is in this process, keeps so many messages, 20 kB each where they start a task; 1,000 by default.
             "distributed.admin.low-level-log-length": 50,
             # A worker that was killed is started again, which takes longer than Dask's 15 s on a busy machine; then it is given up for good.
             "distributed.deploy.lost-worker-timeout": "1h",
@@ -296,11 +297,38 @@ class _TaskSettings(SettingsContext):
         return self._serialized
 
 
+def _name_only(flow: Flow[..., Any]) -> Flow[..., Any]:
+    """A flow of the same name, version and task runner, which is all that a task asks of the flow that it belongs to.
+
+    The flow itself, its function's code and the schema of its parameters, was three quarters of a message that starts a task.
+    """
+    return Flow(_elsewhere, name=flow.name, version=flow.version, task_runner=flow.task_runner)
+
+
+def _elsewhere() -> None:
+    raise RuntimeError("this flow runs in another process: tasks know its name only")
+
+
 class _TaskClient(PrefectDaskClient):  # type: ignore[misc]
-    """Gives tasks random keys. Dask's own, a hash of all that goes with a task, differ each time too: the task run's id is in them."""
+    """Gives tasks random keys, and of their flow its name only.
+
+    Dask's own keys, a hash of all that goes with a task, differ each time too: the task run's id is in them.
+    """
+
+    _flow: tuple[Flow[..., Any], Flow[..., Any]] | None = None
+    """A flow, and what goes with its tasks."""
 
     def submit(self, func: Any, *args: Any, pure: bool = False, **options: Any) -> distributed.Future:
-        return super().submit(func, *args, pure=pure, **options)
+        with self._small_context():
+            return super().submit(func, *args, pure=pure, **options)
+
+    def _small_context(self) -> AbstractContextManager[object]:
+        context = FlowRunContext.get()
+        if context is None or context.flow is None:
+            return nullcontext()
+        if self._flow is None or self._flow[0] is not context.flow:
+            self._flow = context.flow, _name_only(context.flow)
+        return context.model_copy(update={"flow": self._flow[1]})
 
 
 class RolloutTaskRunner(DaskTaskRunner):  # type: ignore[misc]

@@ -239,6 +239,38 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
         careless()
 
 
+@pytest.mark.dask
+def test_tasks_know_their_flow_by_name_and_its_code_stays_here(prefect_api: None) -> None:
+    import cloudpickle
+    from prefect import flow, task
+    from prefect.cache_policies import NO_CACHE
+
+    from tasks_lib.rollouts.cluster import RolloutTaskRunner
+
+    heavy = os.urandom(100_000)
+
+    def seen() -> tuple[list[object], int]:
+        from prefect.context import FlowRunContext
+        from prefect.runtime import flow_run
+
+        context = FlowRunContext.get()
+        assert context is not None
+        named = [flow_run.flow_name, flow_run.flow_version, flow_run.id, flow_run.parameters]
+        return named, len(cloudpickle.dumps(context.flow))
+
+    tell = task(seen, cache_policy=NO_CACHE, persist_result=False)
+
+    @flow(name="heavy", version="7", task_runner=RolloutTaskRunner(), persist_result=False)
+    def ask(number: int) -> tuple[list[object], int, tuple[list[object], int]]:
+        assert len(heavy) > number
+        return *seen(), tell.submit().result()
+
+    with use_cluster(ClusterConfig(), None):
+        here, whole, (there, sent) = ask(3)
+    assert here == there and [here[0], here[1], here[3]] == ["heavy", "7", {"number": 3}]
+    assert whole > len(heavy) > 10_000 > sent
+
+
 @pytest.mark.parametrize(
     ("run_id", "key"),
     [("quickstart-seed0", "quickstart-seed0-iteration"), ("My_Run.2", "my-run-2-iteration"), ("_x", "x-iteration")],
