@@ -55,7 +55,7 @@ class Cell:
         numbers = [f"{value:.1e}" if value is not None else "" for value in (self.mean, self.other)]
         seconds = f"{self.seconds:.1f} s" if self.seconds is not None else ""
         said = f"FAILED {self.fault}" if not self.agrees else "ok"
-        return f"{self.family:<11}{self.finetuning:<6}{self.part:<20}{numbers[0]:>9}{numbers[1]:>9}{seconds:>9}  {said}"
+        return f"{self.family:<11}{self.finetuning:<6}{self.part:<25}{numbers[0]:>9}{numbers[1]:>9}{seconds:>9}  {said}"
 
 
 class Policy:
@@ -199,6 +199,7 @@ async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[in
         max_num_seqs=4,
         max_images=max(IMAGES),
         lora_rank=8,
+        sleep=on_gpus,
         flags={"enforce_eager": True, **({"gpu_memory_utilization": 0.3} if on_gpus else {})},
     )
     supervisor = make_supervisor(options, first.renderer, root / "logs")
@@ -214,8 +215,31 @@ async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[in
                 adapter = policy.finetuning == "lora"
                 turn = await supervisor.replicas[0].client.generate(request, version, adapter=adapter)
                 cells.append(policy.compare("vLLM", request, turn))
+        whole = next((each for each in policies if each.finetuning == "full"), None)
+        if options.sleep and whole is not None:
+            cells += await check_sleep(supervisor, whole, len(policies) + 1, images)
     finally:
         await supervisor.close()
+    return cells
+
+
+async def check_sleep(supervisor: Any, policy: Policy, version: int, images: Sequence[int]) -> list[Cell]:
+    """A server that sleeps gives most of the GPU's memory away, and serves what is published afterwards."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    begun = time.monotonic()
+    await supervisor.sleep()
+    given, taken = torch.cuda.mem_get_info()[0] - free, total - free
+    fault = "" if given > taken / 2 else f"of {taken / 2**30:.1f} GiB taken only {given / 2**30:.1f} are given away"
+    part = f"vLLM, sleep -{given / 2**30:.1f} GiB"
+    cells = [Cell(policy.family, policy.finetuning, part, seconds=time.monotonic() - begun, fault=fault)]
+    begun = time.monotonic()
+    await supervisor.publish(version, policy.published)
+    cells.append(Cell(policy.family, policy.finetuning, "vLLM, wake, publish", seconds=time.monotonic() - begun))
+    for request in map(policy.request, images):
+        turn = await supervisor.replicas[0].client.generate(request, version)
+        cells.append(policy.compare("vLLM, woken", request, turn))
     return cells
 
 
