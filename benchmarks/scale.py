@@ -19,7 +19,7 @@ from benchmarks.scale_workload import GROUP_SIZE
 from tasks_lib.config import PROJECT
 from training.ledger.store import RunStore
 
-BATCHES = {"short": 20, "whole": 75}
+BATCHES = {"short": 20, "whole": 78}
 """Of a thousand episodes to learn from each, and a third more without."""
 PARTS = tuple(BATCHES)
 WARM = 2
