@@ -21,7 +21,7 @@ from envs.types import ConfigError
 from tasks_lib.config.cluster_spec import JUDGE_NAME, JUDGE_PORT, SERVE_PORT, ClusterSpec, Role
 from tasks_lib.config.reading import PROJECT, resolve_path
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client
-from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT
+from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT, WORKER_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +73,8 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
         if group is None:
             continue
         workers = group.processes if role == "rollout" else 1
-        variables = (
-            TORCH_ENVIRONMENT | DASK_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
-        )
+        torch = WORKER_ENVIRONMENT if role == "rollout" else TORCH_ENVIRONMENT
+        variables = torch | DASK_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
         for number, host in enumerate(spec.hosts_of(role)):
             for worker in range(workers):
                 name = f"{role}-{number}" + (f"-{worker}" if workers > 1 else "")

@@ -34,7 +34,7 @@ from tasks_lib.processes.prefect_api import check_home
 from tasks_lib.processes.retries import PASSING
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.environment import DASK_TCP_SECONDS, TORCH_ENVIRONMENT
+from training.environment import DASK_TCP_SECONDS, WORKER_ENVIRONMENT
 from training.ledger.disk import try_to_write
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def worker_settings(workers: int) -> dict[str, Any]:
     return {
         "distributed.nanny.pre-spawn-environ": {
             **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
-            **TORCH_ENVIRONMENT,
+            **WORKER_ENVIRONMENT,
             "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
             "DASK_LOGGING__DISTRIBUTED": "warning",
         },
