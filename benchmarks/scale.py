@@ -52,7 +52,7 @@ def _figures(folder: Path) -> list[Figure]:
     return [
         Figure(f"episodes per second {said}", rate, "1/s", ">= 30"),
         Figure(f"last tenth / first tenth {said}", last / first, "ratio", ">= 0.95"),
-        *_memory(samples, rate),
+        *_memory(samples, rate, store.metrics_path.stat().st_mtime),
         *_counts(store, lines),
         *_shares(lines, samples),
     ]
@@ -64,9 +64,14 @@ def _rate(lines: list[dict[str, Any]]) -> float:
     return float(episodes / (lines[-1]["wall"] - lines[0]["wall"]))
 
 
-def _memory(samples: list[dict[str, Any]], rate: float) -> list[Figure]:
-    """By process: the slope of its memory over the second half of the run."""
-    half = [sample for sample in samples[len(samples) // 2 :] if "worker" in sample["processes"]]
+def _memory(samples: list[dict[str, Any]], rate: float, end: float) -> list[Figure]:
+    """By process: the slope of its memory over the second half of the loop.
+
+    Args:
+        end: When the last metrics were written; the report takes some hundred MB more for a few seconds afterwards.
+    """
+    loop = [sample for sample in samples if sample["at"] <= end and "worker" in sample["processes"]]
+    half = loop[len(loop) // 2 :]
     at = np.array([sample["at"] for sample in half])
     figures = []
     for role in ("flow", "worker", "prefect server"):
