@@ -1,8 +1,9 @@
 """Checks generation, training and publishing against each other on a GPU (``make gpu-check``).
 
 Tiny random checkpoints of the three families of models, whole weights and adapters: one update in bfloat16, one publication, and turns over
-one, two and five pictures from each engine that is installed here. Their log-probs must be the trainer's; a turn that is scored with another
-picture shows how far off a wrong one would be. Exit status 0: all agree; 1: some do not; 2: there is no CUDA device, nothing was checked.
+one, two and five pictures from each engine that is installed here; then a vLLM server sleeps, wakes up and is asked again. Their log-probs
+must be the trainer's; a turn that is scored with another picture shows how far off a wrong one would be. Exit status 0: all agree; 1: some
+do not; 2: there is no CUDA device, nothing was checked.
 """
 
 from __future__ import annotations
