@@ -40,16 +40,16 @@ class DaskTraffic:
     def count(self) -> Iterator[DaskTraffic]:
         """Count the connections that are opened meanwhile, until they are closed."""
         with (
-            patch.object(TCPListener, "comm_class", self._counted(TCP, "local_address", self._accepted)),
-            patch.object(TCPConnector, "comm_class", self._counted(TCP, "peer_address", self._connected)),
+            patch.object(TCPListener, "comm_class", self._counted("local_address", self._accepted)),
+            patch.object(TCPConnector, "comm_class", self._counted("peer_address", self._connected)),
         ):
             yield self
 
-    def _counted(self, base: type[Any], key: str, counts: Counter[str]) -> type[Any]:
+    def _counted(self, key: str, counts: Counter[str]) -> type[Any]:
         """A comm whose stream adds what it reads and writes to the count of that address of the comm."""
         traffic = self
 
-        class CountedTCP(base):  # type: ignore[misc]
+        class CountedTCP(TCP):  # type: ignore[misc]
             def __init__(self, stream: Any, *arguments: Any, **options: Any) -> None:
                 super().__init__(stream, *arguments, **options)
                 address = getattr(self, key)

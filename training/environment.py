@@ -17,8 +17,8 @@ TORCH_ENVIRONMENT = {
 """Measured with the quickstart's policy on two cores: 10 to 20 % less time to generate than with glibc's defaults."""
 
 WORKER_ENVIRONMENT = TORCH_ENVIRONMENT | {"MALLOC_ARENA_MAX": "1"}
-"""Of rollout workers: glibc's heaps, one for each thread, would grow for days, since what is free in one is of no use to the other threads.
-One heap is as fast here (benchmarks/history.md)."""
+"""Of rollout workers: with a heap for each thread their memory grows, since what is free in one is of no use to the other threads. One heap
+is as fast here (benchmarks/history.md)."""
 
 DASK_TCP_SECONDS = 60
 """Silence after which Dask gives up a connection; by default half a minute. A worker that it has given up closes when it is back."""
