@@ -9,12 +9,14 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from benchmarks import Figure
 from envs.types import WebTask
 from tasks_lib.episode.live import LiveState
 from tasks_lib.worker.committing import Play
+from tasks_lib.worker.permits import Permits
 from training.groups import GroupSpec
 from training.policy.rendered import RenderedPrompt
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
@@ -62,6 +64,7 @@ class _Runner:
 
     def __init__(self, engine: LocalEngine, seed: int) -> None:
         self.actor = self
+        self.sites = {"live": SimpleNamespace(stateless_pages=False)}
         self._engine, self._seed = engine, seed
 
     def session(self, name: str) -> AbstractAsyncContextManager[None]:
@@ -94,9 +97,7 @@ async def _rollout(seed: int, deterministic: bool) -> float:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as slots:
         live = LiveState("i000000", GROUPS * GROUP_SIZE, dict)
-        play = Play(
-            groups, cast(Any, _Runner(engine, seed)), cast(Any, _Committer()), live, slots, asyncio.Semaphore(SLOTS)
-        )
+        play = Play(groups, cast(Any, _Runner(engine, seed)), cast(Any, _Committer()), live, slots, Permits(SLOTS))
         for slot in play.slots(SLOTS, fixed=deterministic):
             slots.create_task(slot)
     seconds = time.perf_counter() - started

@@ -21,6 +21,7 @@ from tasks_lib.episode.live import LiveState, SlotStatus
 from tasks_lib.episode.play import EpisodeRunner
 from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.worker.blocklist import Blocklist
+from tasks_lib.worker.permits import Permits
 from tasks_lib.worker.slots import order_episodes, plan_slots
 from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.ledger.journal import read_group
@@ -48,42 +49,37 @@ class Play:
     committer: GroupCommitter
     live: LiveState
     tasks: asyncio.TaskGroup
-    permits: asyncio.Semaphore
-    """One for each episode that the worker may play at once, over all rollouts."""
+    permits: Permits
+    """Of the worker, over all its rollouts."""
     counts: PermitCounts = field(default_factory=PermitCounts)
     _came: float = field(default_factory=time.perf_counter)
 
     def slots(self, count: int, *, fixed: bool) -> Iterator[Coroutine[Any, Any, None]]:
-        """What up to ``count`` slots do, to be run side by side.
-
-        Args:
-            fixed: Each slot's episodes are planned beforehand; otherwise a slot takes the next one when it is free.
-        """
+        """What is to be run side by side: ``count`` slots, whose episodes are planned beforehand, or (not ``fixed``) each episode by itself."""
         if fixed:
             for number, plan in enumerate(plan_slots(self.groups, count)):
                 yield self._slot(plan, f"{self.groups[0].group_id}-slot-{number}")
         else:
-            episodes = order_episodes(self.groups)
-            queue = iter(episodes)
-            for _ in range(min(count, len(episodes))):
-                yield self._permit(queue)
+            for index, sample in order_episodes(self.groups):
+                yield self._wait_and_play(index, sample)
 
     async def _slot(self, plan: Iterable[tuple[int, int]], session: str) -> None:
         """Play the (group index, sample) of a plan one after the other, in one session of the actor."""
         status = self.live.slot()
-        async with self.permits, self.runner.actor.session(session):
+        async with self.permits.hold(None), self.runner.actor.session(session):
             for index, sample in plan:
                 await self._episode(index, sample, status, session)
             status.rest()
 
-    async def _permit(self, queue: Iterator[tuple[int, int]]) -> None:
-        """Play what nobody has taken from a queue yet, each episode in a session of its own."""
-        for index, sample in queue:
-            session = f"{self.groups[index].group_id}-s{sample:02d}"
-            async with self.permits, self.runner.actor.session(session):
-                status = self.live.slot()
-                await self._episode(index, sample, status, session)
-                status.rest()
+    async def _wait_and_play(self, index: int, sample: int) -> None:
+        """Play an episode when a permit is there, in a session of its own."""
+        task = self.groups[index].task
+        page = (task.site, task.path) if self.runner.sites[task.site].stateless_pages else None
+        session = f"{self.groups[index].group_id}-s{sample:02d}"
+        async with self.permits.hold(page), self.runner.actor.session(session):
+            status = self.live.slot()
+            await self._episode(index, sample, status, session)
+            status.rest()
 
     async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
         self.counts.done += 1

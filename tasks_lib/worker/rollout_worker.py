@@ -48,6 +48,7 @@ from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.serving import connect_engine
 from tasks_lib.worker.committing import GroupCommitter, Play
 from tasks_lib.worker.event_loop import WorkerLoop
+from tasks_lib.worker.permits import Permits
 from tasks_lib.worker.requests import (
     GradeReport,
     GradeRequest,
@@ -98,7 +99,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._live = LiveFile()
         self._served = -1
         """Version that the engine serves."""
-        self._permits: asyncio.Semaphore | None = None
+        self._permits: Permits | None = None
         self._judge: Judge | None = None
         self._clip: Clip | None = None
         self._looks: VisualRewardSources | None = None
@@ -197,7 +198,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         assert renderer is not None and engine is not None and pool is not None
         clock, began = self._clock, self._clock.seconds()
         if self._permits is None:
-            self._permits = asyncio.Semaphore(rollout.concurrency)
+            self._permits = Permits(rollout.concurrency)
         policy = request.policy
         if request.actor == "oracle":
             policy = policy.model_copy(update={"observation": "text"})
